@@ -19,7 +19,6 @@ from sandlot_gateway.engine.images import Patience
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TOKENS, new_sandbox
 from tests.gateway.sidecars import sidecars
-from tests.waiting import until
 
 DOCUMENT = {"id": "sha256:abc", "lower": ["/images/abc/rootfs"], "env": {}, "workdir": "/", "user": "root"}
 QUICK = Patience(failures=2, preparations=2, first_pause=0.0, longest_pause=0.0)
@@ -28,7 +27,8 @@ QUICK = Patience(failures=2, preparations=2, first_pause=0.0, longest_pause=0.0)
 class Images:
     """A backend's images: `answer` is asked for each claim. `laid` has each change of an instance's image.
 
-    `unlaid` has the instances whose claims did not lay it, with its id.
+    `unlaid` has the instances whose claims did not lay it, with its id. `nodes` have the image; `progress` is how far
+    its preparation is.
     """
 
     def __init__(
@@ -44,6 +44,8 @@ class Images:
         self.asked: list[str] = []
         self.laid: list[tuple[str, Laid | None, Laid | None]] = []
         self.unlaid: list[tuple[str, str]] = []
+        self.nodes: tuple[str, ...] = ()
+        self.progress: str | None = None
 
     def image_ahead(self, image: str) -> Coroutine[Any, Any, object] | None:
         return self._ahead() if self._ahead is not None else None
@@ -62,8 +64,12 @@ class Images:
     def image_unlaid(self, instance: Instance, image_id: str) -> None:
         self.unlaid.append((instance.id, image_id))
 
+    def image_progress(self, image: str, *, tenant: str) -> str | None:
+        assert tenant == "t"
+        return self.progress
+
     def nodes_with(self, image: str) -> tuple[str, ...]:
-        return ()
+        return self.nodes
 
 
 async def prepared(instance: Instance) -> dict[str, Any]:
@@ -184,75 +190,10 @@ async def test_no_create_runs_in_an_image_that_a_failed_claim_has_left(replica, 
         assert [gone.id for gone in one.discarded] == [changed.instance_id]
 
 
-class Slow:
-    """A preparation that ends when it is told to; later claims find the image."""
-
-    def __init__(self) -> None:
-        self.done = asyncio.Event()
-        self.fails: BackendError | None = None
-        self.told: list[Callable[[str], None]] = []
-
-    async def answer(self, instance: Instance) -> dict[str, Any]:
-        if self.done.is_set():
-            return DOCUMENT
-        raise StillPreparing(self.finished)
-
-    async def finished(self, told: Callable[[str], None]) -> None:
-        self.told.append(told)
-        told("pulling, 1 of 10 MB")
-        await self.done.wait()
-        if self.fails is not None:
-            raise self.fails
-
-
-async def test_a_slow_preparation_holds_no_instance(replica, machine: Machine) -> None:
-    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
-        slow = Slow()
-        one = replica(sidecar, images=Images(slow.answer))
-        sandbox = new_sandbox()
-        claim = asyncio.create_task(one.claim(sandbox))
-        await until(lambda: slow.told)
-        assert one.phase(sidecar) is Phase.WARM
-        assert one.claimer.progress(sandbox.id) == "pulling, 1 of 10 MB"
-        slow.told[0]("pulling, 9 of 10 MB")
-        assert one.claimer.progress(sandbox.id) == "pulling, 9 of 10 MB"
-        slow.done.set()
-        await claim
-        assert sandbox.instance_id == sidecar.instance_id
-        assert one.claimer.progress(sandbox.id) is None
-
-
-async def test_a_slow_preparation_that_fails_ends_the_create(replica, machine: Machine) -> None:
-    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
-        slow = Slow()
-        slow.fails = BackendError("no such tag", error_type="IMAGE_PULL_FAILED")
-        one = replica(sidecar, images=Images(slow.answer))
-        slow_claim = asyncio.create_task(one.claim(new_sandbox()))
-        await until(lambda: slow.told)
-        slow.done.set()
-        with pytest.raises(StartFailed, match="no such tag") as caught:
-            await slow_claim
-        assert caught.value.verdict == "image_pull"
-        assert one.phase(sidecar) is Phase.WARM
-
-
-async def test_a_create_that_leaves_a_slow_preparation_needs_nothing(replica, machine: Machine) -> None:
-    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
-        slow = Slow()
-        one = replica(sidecar, images=Images(slow.answer))
-        sandbox = new_sandbox()
-        claim = asyncio.create_task(one.claim(sandbox))
-        await until(lambda: slow.told)
-        one.claimer.cancel(sandbox.id)
-        with pytest.raises(asyncio.CancelledError):
-            await claim
-        assert (one.phase(sidecar), sidecar.claims_seen) == (Phase.WARM, 0)
-
-
 async def test_an_image_that_is_always_gone_again_fails_the_create(replica, machine: Machine) -> None:
     async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
 
-        async def at_once(told: Callable[[str], None]) -> None:
+        async def at_once() -> None:
             return
 
         async def again(instance: Instance) -> dict[str, Any]:

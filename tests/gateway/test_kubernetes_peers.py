@@ -92,3 +92,11 @@ async def test_beside_a_dead_gateway_a_wrong_id_is_soon_unknown(world: World) ->
             while (answer := await a.client.get(f"/api/v1/sandbox/{wrong}")).status_code == 503:
                 assert answer.headers["retry-after"] == "1"
         assert answer.status_code == 404, answer.text
+
+
+async def test_no_older_sandbox_is_denied_while_the_others_cannot_be_found(world: World) -> None:
+    async with world.gateway("a", peers="no-such-name.invalid.:8642") as a:
+        for _ in range(3):
+            older = new_sandbox_id(time.time() - 600)
+            answer = await a.client.get(f"/api/v1/sandbox/{older}")
+            assert (answer.status_code, answer.headers.get("retry-after")) == (503, "1"), answer.text

@@ -149,7 +149,7 @@ async def test_a_slow_pull_holds_no_pod_and_is_shown(world: World, nodes: list[I
         async def shown() -> bool:
             messages = [(await gateway.get(one["id"]))["pendingMessage"] for one in waiting]
             # The others of the image wait for a pod, and try none whose node prepares it for the first.
-            return messages[0] == "preparing the image on node n1: pulling, 0 of 0 MB"
+            return messages == ["preparing the image on node n1: pulling, 0 of 0 MB"] * 3
 
         await until(shown)
         assert len(gateway.gateway.supply.slots.warm) == 1

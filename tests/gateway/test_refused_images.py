@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ async def test_each_node_may_have_to_prepare_it(replica, machine: Machine) -> No
     """While all slots are busy, the next free one is often on another node than the last."""
     async with sidecars(4, Path(machine.directory), token=TOKENS.instance) as slots:
 
-        async def at_once(told: Callable[[str], None]) -> None:
+        async def at_once() -> None:
             return
 
         async def on_the_last_node(instance: Instance) -> dict[str, Any]:

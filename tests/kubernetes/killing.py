@@ -82,11 +82,11 @@ def warm_everywhere(stack: Stack, *, size: int) -> None:
     until(all_have, seconds=180)
 
 
-def pool_is_warm_everywhere(stack: Stack, name: str) -> bool:
-    """Whether every gateway has one of it to give away: the controller may hear first that its pod is ready."""
+def pool_is_warm_everywhere(stack: Stack, name: str, *, size: int = 1) -> bool:
+    """Whether every gateway has so many of it to give away: the controller may hear first that a pod is ready."""
     for gateway in pods(stack, "gateway"):
         with Client(url=f"http://{gateway['status']['podIP']}:8642", api_key=stack.api_key) as client:
-            if not any(pool.name == name and pool.ready for pool in Pools(client=client).list()):
+            if not any(pool.name == name and pool.ready >= size for pool in Pools(client=client).list()):
                 return False
     return True
 

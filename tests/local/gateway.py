@@ -128,7 +128,7 @@ class Gateway:
         try:
             return (await self.backend.claim_image(image, tenant="default", instance=instance)).document
         except StillPreparing as slow:
-            await slow.finished(lambda text: None)
+            await slow.finished()
             return (await self.backend.claim_image(image, tenant="default", instance=instance)).document
 
     async def claim(self, instance: Instance, **extra: Any) -> str:

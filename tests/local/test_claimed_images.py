@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,19 @@ async def test_an_instance_of_an_image_takes_the_host_s_root(machine: Machine) -
         )
         assert seen["stdout"] == f"root\n{document['env']['PATH']}\n", seen
         await gateway.backend.destroy_all()
+
+
+async def test_an_image_shows_its_preparation_while_it_runs(machine: Machine) -> None:
+    image = str(small_root(machine.directory / "small.tar"))
+    async with machine.gateway() as gateway:
+        assert gateway.backend.image_progress(image, tenant="default") is None
+        preparing = asyncio.create_task(gateway.backend.check_image(image))
+        await asyncio.sleep(0)
+        text = gateway.backend.image_progress(image, tenant="default")
+        assert text == "preparing the image: it is pulled and unpacked on this machine"
+        assert gateway.backend.image_progress("host", tenant="default") is None
+        await preparing
+        assert gateway.backend.image_progress(image, tenant="default") is None
 
 
 @pytest.fixture

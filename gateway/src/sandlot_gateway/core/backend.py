@@ -57,11 +57,10 @@ class NodeFailed(BackendError):
 class StillPreparing(Exception):
     """An image takes longer to prepare than an instance is held for it.
 
-    `finished` waits for the preparation, and calls its argument with each text about the progress. It raises
-    BackendError.
+    `finished` waits for the preparation. It raises BackendError.
     """
 
-    def __init__(self, finished: Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, finished: Callable[[], Coroutine[Any, Any, object]]) -> None:
         super().__init__("the image is being prepared")
         self.finished = finished
 

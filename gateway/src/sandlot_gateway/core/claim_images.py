@@ -50,6 +50,10 @@ class ClaimImages(Protocol):
         """
         ...
 
+    def image_progress(self, image: str, *, tenant: str) -> str | None:
+        """Return how far the preparation of an image for this tenant's creates is, or None if none runs."""
+        ...
+
     def image_laid(self, instance: Instance, *, before: Laid | None) -> None:
         """Note that a claim has laid another image than `before` in this instance. Return at once."""
 

@@ -117,7 +117,7 @@ class Claimer:
         return ticket.position if ticket is not None else None
 
     def progress(self, sandbox_id: SandboxId) -> str | None:
-        """Return how far the preparation of the sandbox's image is, or None if it does not wait for that."""
+        """Return how far the sandbox's image is, see `Preparation.progress`; None if no claim is under way."""
         preparation = self._preparations.get(sandbox_id)
         return preparation.progress if preparation is not None else None
 

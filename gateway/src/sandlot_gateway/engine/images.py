@@ -85,8 +85,20 @@ class Preparation:
         self._refusals = 0
         self._preparations: Counter[str | None] = Counter()  # by node
         self._node: str | None = None
+        self._trouble: str | None = None  # the failure after which it pauses
         self.avoid: frozenset[str] = frozenset()
-        self.progress: str | None = None
+
+    @property
+    def progress(self) -> str | None:
+        """Return how far the preparation of the image is, or after which failure it pauses.
+
+        None: the image is prepared, so that the create waits for an instance only.
+        """
+        if self._images is None or self._trouble is not None:
+            return self._trouble
+        if self._waits_for is None and self._images.nodes_with(self._image):
+            return None  # although another node may be preparing it for a create that gave its instance back
+        return self._images.image_progress(self._image, tenant=self._tenant)
 
     async def prepared(self, instance: Instance) -> ClaimImage | None:
         """Return the claim's image; None if the instance has it, or keeps its own.
@@ -112,7 +124,7 @@ class Preparation:
 
     async def wait(self) -> None:
         """Wait until it is worth while to ask for another instance. Raises StartFailed, or CancelledError."""
-        reason, self._waits_for = self._waits_for, None
+        reason = self._waits_for
         try:
             if isinstance(reason, StillPreparing):
                 self._preparations[self._node] += 1
@@ -122,7 +134,7 @@ class Preparation:
                         "that node was free before the image had to go; give nodes more room for images"
                     )
                 try:
-                    await self._run(reason.finished(self._show))
+                    await self._run(reason.finished())
                 except NodeFailed as error:
                     reason = error
             if isinstance(reason, NodeFailed):
@@ -130,7 +142,7 @@ class Preparation:
         except BackendError as error:
             raise start_failed(error) from error
         finally:
-            self.progress = None
+            self._waits_for = self._trouble = None
 
     async def _failed(self, error: NodeFailed) -> None:
         """Note a node's failure, and wait if it failed before. Raises the error after too many, or too long."""
@@ -150,7 +162,7 @@ class Preparation:
         again = error.node in self.avoid
         self.avoid |= {error.node}
         if again:
-            self._show(str(error))
+            self._trouble = str(error)
             pause = min(self._patience.first_pause * 2 ** max(0, failures - 2), self._patience.longest_pause)
             await self._run(asyncio.sleep(pause))
 
@@ -161,9 +173,6 @@ class Preparation:
             raise error
         if instance.node is not None:
             self.avoid |= {instance.node}
-
-    def _show(self, text: str) -> None:
-        self.progress = text
 
     async def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         self._running = asyncio.create_task(work)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from sandlot_kube.registry_credentials import RegistryCredentials
 
@@ -39,12 +39,6 @@ class _Running:
     task: asyncio.Task[Prepared]
     text: str
     since: float
-    listeners: set[Callable[[str], None]] = field(default_factory=set)
-
-    def show(self, text: str) -> None:
-        self.text = text
-        for listener in self.listeners:
-            listener(text)
 
 
 class KubernetesImages:
@@ -119,6 +113,13 @@ class KubernetesImages:
 
     # Preparations.
 
+    def progress(self, image: str, *, tenant: str) -> str | None:
+        """Return how far the preparation is, see `ClaimImages.image_progress`; of several, the one begun first."""
+        for (_, prepared, whose), running in self._running.items():
+            if (prepared, whose) == (image, tenant):
+                return running.text
+        return None
+
     async def _prepared(self, key: _Key) -> Prepared:
         running = self._running.get(key)
         if running is None:
@@ -130,13 +131,8 @@ class KubernetesImages:
         if running.task.done():
             return running.task.result()
 
-        async def finished(told: Callable[[str], None]) -> None:
-            told(running.text)
-            running.listeners.add(told)
-            try:
-                await asyncio.shield(running.task)
-            finally:
-                running.listeners.discard(told)
+        async def finished() -> None:
+            await asyncio.shield(running.task)
 
         raise StillPreparing(finished)
 
@@ -170,7 +166,7 @@ class KubernetesImages:
             if found != last or found.phase == "waiting":
                 moved = _now()
             last, silent, wait = found, 0, _POLL
-            self._running[key].show(_text(found, node))
+            self._running[key].text = _text(found, node)
             self._check(node, stalled=_now() - moved, took=_now() - began)
 
     def _check(self, node: str, *, stalled: float, took: float) -> None:

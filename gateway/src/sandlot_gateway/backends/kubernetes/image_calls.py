@@ -59,6 +59,9 @@ class ImageCalls:
             return None
         return await self._images.claim(image, tenant=tenant, instance=instance, with_config=with_config)
 
+    def image_progress(self, image: str, *, tenant: str) -> str | None:
+        return self._images.progress(image, tenant=tenant) if self._images is not None else None
+
     def image_laid(self, instance: Instance, *, before: Laid | None) -> None:
         if self._images is not None:
             self._images.laid(instance, before=before)

@@ -21,6 +21,7 @@ from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
 _log = logging.getLogger(__name__)
 
 _KEPT = 5.0  # seconds that resolved addresses are cached
+_RETRIED = 1.0  # seconds after a look-up without a result: each question would wait for one of its own
 _LEFT_OUT = 2.0  # seconds without questions to a dead or silent gateway: each create would wait for it
 
 
@@ -66,18 +67,15 @@ class Peers:
         self._pool = pool
         self._headers = [("authorization", f"Bearer {token}")]
         self._addresses: list[str] = []
-        self._looked_at = -_KEPT
+        self._all_known = False  # whether the last look-up succeeded; else there may be more of them
+        self._look_again_at = 0.0  # on the loop's clock
         self._looking = asyncio.Lock()  # one lookup for a burst of questions
         self._one_left = False  # an address vanished: that gateway may have died
         self._left_out: dict[str, tuple[float, Missing]] = {}  # address -> (until when, why)
 
     async def tell(self, body: bytes) -> None:
         """Send news to all other gateways, without retries."""
-        try:
-            addresses = await self._others()
-        except OSError as error:
-            _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
-            return
+        addresses, _ = await self._others()
         await asyncio.gather(*(self._tell(address, body) for address in addresses))
 
     async def _tell(self, address: str, body: bytes) -> None:
@@ -111,7 +109,9 @@ class Peers:
         missing = [Missing.DENIED]
         try:
             async with asyncio.timeout(self._settings.timeout):
-                addresses = await self._others()
+                addresses, all_known = await self._others()
+                if not all_known:
+                    missing.append(Missing.SILENT)
                 asked = [asyncio.create_task(self._ask(address, sandbox_id)) for address in addresses]
                 for answer in asyncio.as_completed(asked):
                     if suits(found := await answer):
@@ -120,9 +120,6 @@ class Peers:
                         missing.append(found)
         except TimeoutError:
             missing.append(Missing.SILENT)
-        except OSError as error:
-            _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
-            missing.append(Missing.SILENT)
         finally:
             for task in asked:
                 task.cancel()
@@ -130,18 +127,14 @@ class Peers:
 
     async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
         """Ask all gateways who holds the key. `look` polls sidecars for the last claims of a gateway that died."""
-        try:
-            addresses = await self._others()
-        except OSError as error:
-            _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
-            return KeyAnswer((), all_heard=False)
+        addresses, all_known = await self._others()
         if self._one_left:
             self._one_left = False
             await look()
         target = f"/internal/keys?{urlencode(asdict(question))}"
         told = await asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
         holders = tuple({one for one in told if isinstance(one, KeyHolder)})
-        return KeyAnswer(holders, all_heard=Missing.SILENT not in told)
+        return KeyAnswer(holders, all_heard=all_known and Missing.SILENT not in told)
 
     async def _holder_at(
         self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
@@ -195,18 +188,24 @@ class Peers:
             return Missing.SILENT
         return place.instance_id or place.end or (Missing.STARTING if place.pending else Missing.DENIED)
 
-    async def _others(self) -> list[str]:
+    async def _others(self) -> tuple[list[str], bool]:
+        """Return the known addresses of the other gateways, and whether these are all."""
         async with self._looking:
-            now = asyncio.get_running_loop().time()
-            if now - self._looked_at >= _KEPT:
-                self._looked_at = now
-                found = await addresses_of(self._host, self._port)
-                before, self._addresses = (
-                    self._addresses,
-                    [address for address in found if not self._is_own(address)],
-                )
-                self._one_left = self._one_left or not set(before) <= set(self._addresses)
-            return self._addresses
+            if asyncio.get_running_loop().time() >= self._look_again_at:
+                self._all_known = False  # until it succeeds: the timeout of a question may cut it off
+                try:
+                    found = await addresses_of(self._host, self._port)
+                    self._found([address for address in found if not self._is_own(address)])
+                except OSError as error:
+                    _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
+                finally:
+                    pause = _KEPT if self._all_known else _RETRIED
+                    self._look_again_at = asyncio.get_running_loop().time() + pause
+            return self._addresses, self._all_known
+
+    def _found(self, addresses: list[str]) -> None:
+        self._one_left = self._one_left or not set(self._addresses) <= set(addresses)
+        self._addresses, self._all_known = addresses, True
 
     def _is_own(self, address: str) -> bool:
         host, port = split_host_port(address)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,12 +201,12 @@ class LocalBackend:
             async with asyncio.timeout(self._settings.image_hold):
                 return claim_image(await self._images.prepare(image))
         except TimeoutError:
+            raise StillPreparing(partial(self._images.prepare, image)) from None
 
-            async def finished(told: Callable[[str], None]) -> None:
-                told("preparing the image: it is pulled and unpacked on this machine")
-                await self._images.prepare(image)
-
-            raise StillPreparing(finished) from None
+    def image_progress(self, image: str, *, tenant: str) -> str | None:
+        if not self._images.prepares(image):
+            return None
+        return "preparing the image: it is pulled and unpacked on this machine"
 
     def image_laid(self, instance: Instance, *, before: Laid | None) -> None:
         """Do nothing: the store keeps all images."""

@@ -86,6 +86,10 @@ class ImageStore:
         self._ready[name] = (stamp, image)
         return image
 
+    def prepares(self, name: str) -> bool:
+        """Return whether a preparation of this image runs."""
+        return name in self._tasks
+
     async def close(self) -> None:
         """Stop all work and remove what is half done."""
         self._stop.set()

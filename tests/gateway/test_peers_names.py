@@ -1,0 +1,58 @@
+"""The other gateways' name cannot be resolved, so that they cannot be asked: no answer counts as theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from sandlot_contract.ids import SandboxId
+from sandlot_gateway.backends.kubernetes.peers import Missing, Peers, PeerSettings
+from sandlot_gateway.core.owners import KeyQuestion
+from sandlot_gateway.data.pool import HttpPool
+
+from tests.ports import free_port
+from tests.waiting import until
+
+SANDBOX = SandboxId("sb-0")
+QUESTION = KeyQuestion("t", "key", SANDBOX, "gateway")
+UNKNOWN = "no-such-name.invalid.:8642"
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[HttpPool]:
+    pool = HttpPool()
+    yield pool
+    await pool.close()
+
+
+async def no_look() -> None:
+    raise AssertionError("no gateway has died")
+
+
+async def test_no_question_after_a_failed_look_up_counts_as_denied(pool: HttpPool) -> None:
+    peers = Peers(PeerSettings(UNKNOWN, own_port=1, timeout=20.0), pool=pool, token="spt_0")
+    assert [await peers.whereabouts(SANDBOX) for _ in range(3)] == [Missing.SILENT] * 3
+
+
+async def test_no_key_is_free_after_a_failed_look_up(pool: HttpPool) -> None:
+    peers = Peers(PeerSettings(UNKNOWN, own_port=1), pool=pool, token="spt_0")
+    answers = [await peers.holder_of_key(QUESTION, look=no_look) for _ in range(3)]
+    assert [(answer.holders, answer.all_heard) for answer in answers] == [((), False)] * 3
+
+
+async def test_a_look_up_that_was_cut_off_is_no_answer_and_is_repeated_soon(pool: HttpPool) -> None:
+    peers = Peers(
+        PeerSettings(f"localhost:{free_port()}", own_port=1, timeout=20.0), pool=pool, token="spt_0"
+    )
+    question = asyncio.create_task(peers.whereabouts(SANDBOX))
+    await asyncio.sleep(0)  # it waits for the resolver
+    question.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await question
+    assert await peers.whereabouts(SANDBOX) is Missing.SILENT
+
+    async def is_dead() -> bool:
+        return await peers.whereabouts(SANDBOX) is Missing.DEAD
+
+    await until(is_dead, seconds=20)
