@@ -16,10 +16,11 @@ from loadtests.file_rows import local, rows
 from loadtests.gateway_rows import gateway
 from loadtests.idle_rows import idle
 from loadtests.memory_rows import ROWS as MEMORY_ROWS
-from loadtests.memory_rows import left_out, memory
+from loadtests.memory_rows import memory
 from loadtests.placement_rows import ROWS as PLACEMENT_ROWS
 from loadtests.placement_rows import placement
 from loadtests.prime_rows import prime_create
+from loadtests.requirements import Requirement, missing
 from loadtests.running import Group, Readings, main
 from loadtests.sdk_rows import sdk_cpu
 
@@ -71,6 +72,8 @@ async def _sdk() -> Readings:
     return {"sdk_cpu": await asyncio.to_thread(sdk_cpu)}
 
 
+_IN_RUNC = (Requirement.ROOT, Requirement.RUNC)
+_IN_GVISOR = (Requirement.ROOT, Requirement.RUNSC)
 GROUPS = (
     Group(("exec_latency",), _exec_latency),
     Group(("exec_rate",), _exec_rate),
@@ -82,11 +85,11 @@ GROUPS = (
     Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
     Group(("sdk_cpu",), _sdk),
     Group(PLACEMENT_ROWS, _placement),
-    Group(MEMORY_ROWS, memory),
-    Group((reset_rows.LOCAL,), reset_rows.local),
-    Group((reset_rows.GVISOR,), reset_rows.gvisor),
-    Group((lay_rows.RUNC,), lay_rows.runc),
-    Group((lay_rows.GVISOR,), lay_rows.gvisor),
+    Group(MEMORY_ROWS, memory, requires=_IN_GVISOR),
+    Group((reset_rows.LOCAL,), reset_rows.local, requires=(Requirement.ROOT,)),
+    Group((reset_rows.GVISOR,), reset_rows.gvisor, requires=_IN_GVISOR),
+    Group((lay_rows.RUNC,), lay_rows.runc, requires=_IN_RUNC),
+    Group((lay_rows.GVISOR,), lay_rows.gvisor, requires=_IN_GVISOR),
 )
 
 
@@ -101,18 +104,12 @@ class _stack(PrivateStack):
 def run() -> int:
     groups = []
     for group in GROUPS:
-        why = _left_out(group.rows)
-        if why is None:
+        lacking = missing(group.requires)
+        if lacking is None:
             groups.append(group)
         else:
-            print(f"{' and '.join(group.rows)} left out: {why}", flush=True)
+            print(f"left out: {' and '.join(group.rows)} (needs {lacking.value})", flush=True)
     return main(groups, spec=SPEC, name="bench", description=__doc__ or "")
-
-
-def _left_out(rows: tuple[str, ...]) -> str | None:
-    if rows == MEMORY_ROWS:
-        return left_out()
-    return reset_rows.left_out(rows[0]) or lay_rows.left_out(rows[0])
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +16,6 @@ from sandlot_grade.report.stats import median, percentile
 from loadtests.reading import Reading
 from loadtests.reset_rows import gvisor_pod
 from tests.executor.container import Container
-from tests.executor.gvisor import find_runsc
 from tests.roots import make_root
 from tests.sidecar.pod_sidecar import PodSidecar
 from tests.sidecar.support import Sidecar
@@ -28,19 +25,6 @@ ROUNDS = 25
 IDLE = 0.6  # seconds after each reset, as a slot waits for its next owner
 IMAGES = ("one", "two")
 Images = dict[str, dict[str, Any]]
-
-
-def left_out(row: str) -> str | None:
-    """Return why this row cannot be measured on this machine, else None, also for other rows."""
-    if row not in (RUNC, GVISOR):
-        return None
-    if os.geteuid() != 0:
-        return "it needs root"
-    if row == RUNC and shutil.which("runc") is None:
-        return "it needs runc"
-    if row == GVISOR and find_runsc() is None:
-        return "it needs runsc, which `make cluster` builds"
-    return None
 
 
 async def runc(*, rounds: int = ROUNDS) -> dict[str, Reading]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 from collections import Counter
 from collections.abc import AsyncIterator
 
 import httpx
 
 from loadtests.reading import Reading
-from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.executor.gvisor import GvisorPod
 from tests.sidecar import hogs
 from tests.sidecar.gvisor_sidecar import GvisorSidecar
 
@@ -22,13 +21,6 @@ USED = 1 << 30  # bytes of the sandbox that is filled step by step: Python's own
 LIMIT = 256 << 20
 ABOVE = 512 << 20  # of the pod above the sandbox: memoryHeadroom and sidecarMemoryLimit of the chart
 MIB = 1 << 20
-
-
-def left_out() -> str | None:
-    """Return why these rows cannot be measured on this machine, or None."""
-    if os.geteuid() != 0:
-        return "they need root"
-    return None if find_runsc() is not None else "they need runsc, which `make cluster` builds"
 
 
 async def memory(*, count: int = HOGS) -> dict[str, Reading]:

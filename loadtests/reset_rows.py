@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections.abc import AsyncIterator
 
@@ -14,7 +13,7 @@ from sandlot_grade.report.stats import median, percentile
 
 from loadtests.floors import COMMAND, IN_SANDBOX
 from loadtests.reading import Reading
-from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.executor.gvisor import GvisorPod
 from tests.sidecar.gvisor_sidecar import GvisorSidecar
 from tests.sidecar.support import Sidecar
 
@@ -26,17 +25,6 @@ SPAWNS = 8  # spawns in the sandbox, in each round
 DISK = 64 << 20
 # What an owner leaves behind: some files and a waiting process.
 DIRT = "mkdir /dirt && cd /dirt && touch $(seq 200) && echo x >> /etc/passwd && (sleep 5555 &)"
-
-
-def left_out(row: str) -> str | None:
-    """Return why this row cannot be measured on this machine, else None, also for other rows."""
-    if row not in (LOCAL, GVISOR):
-        return None
-    if os.geteuid() != 0:
-        return "it needs root"
-    if row == GVISOR and find_runsc() is None:
-        return "it needs runsc, which `make cluster` builds"
-    return None
 
 
 async def local(*, rounds: int = ROUNDS) -> dict[str, Reading]:

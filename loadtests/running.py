@@ -24,6 +24,7 @@ from loadtests.bounds import Bound, missed, read_bounds
 from loadtests.interrupts import end_in_order
 from loadtests.reading import Reading
 from loadtests.report import write_report
+from loadtests.requirements import Requirement
 
 Readings = dict[str, Reading]
 
@@ -37,6 +38,7 @@ class Group:
 
     rows: tuple[str, ...]
     measure: Callable[[], Awaitable[Readings]]
+    requires: tuple[Requirement, ...] = ()
 
 
 async def run(

@@ -1,0 +1,28 @@
+"""What the machine must have for a row: root, runc or runsc."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from enum import Enum
+
+from tests.executor.gvisor import find_runsc
+
+
+class Requirement(Enum):
+    ROOT = "root"
+    RUNC = "runc"
+    RUNSC = "runsc, which `make cluster` builds"
+
+    @property
+    def is_met(self) -> bool:
+        """Whether this machine has it."""
+        if self is Requirement.ROOT:
+            return os.geteuid() == 0
+        return (shutil.which("runc") if self is Requirement.RUNC else find_runsc()) is not None
+
+
+def missing(requirements: Iterable[Requirement]) -> Requirement | None:
+    """Return the first of them that this machine lacks, or None."""
+    return next((one for one in requirements if not one.is_met), None)
