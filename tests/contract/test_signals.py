@@ -7,7 +7,7 @@ import signal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_contract.signals import MAX_STOP_GRACE, STOP_GRACE, signal_number
+from sandlot_contract.signals import signal_number
 
 RTMIN, RTMAX = 34, 64
 PLAIN = [one for one in signal.Signals if one.name not in ("SIGRTMIN", "SIGRTMAX")]
@@ -70,7 +70,3 @@ def test_any_other_value_is_a_number_in_range_or_an_error(value: str | int) -> N
     except ValueError:
         return
     assert 1 <= number <= RTMAX
-
-
-def test_the_usual_grace_is_in_bounds() -> None:
-    assert 0 < STOP_GRACE <= MAX_STOP_GRACE

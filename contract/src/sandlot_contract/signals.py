@@ -1,12 +1,8 @@
-"""Parses signals as images and requests name them (SIGTERM, term, 15, SIGRTMIN+3), and bounds the grace of a stop."""
+"""Parses signals as images and requests name them (SIGTERM, term, 15, SIGRTMIN+3)."""
 
 from __future__ import annotations
 
 import signal
-
-# Seconds between the stop signal and SIGKILL. A reset waits for it, and its callers wait 10 s for that.
-MAX_STOP_GRACE = 5.0
-STOP_GRACE = 1.0
 
 _HIGHEST = 64
 # As Docker and systemd count: glibc keeps 32 and 33 for itself, and musl's Python would say 35.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 from sandlot_contract.ids import SandboxId
-from sandlot_contract.signals import MAX_STOP_GRACE
+from sandlot_contract.stop_grace import MAX_STOP_GRACE
 
 from sandlot_gateway.control.field_types import (
     MINUTES_MAX,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandlot_contract.signals import MAX_STOP_GRACE
+from sandlot_contract.stop_grace import MAX_STOP_GRACE
 
 from ..core.errors import bad_input
 from . import fields, image

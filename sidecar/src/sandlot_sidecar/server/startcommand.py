@@ -7,7 +7,7 @@ import signal
 from collections import deque
 
 from sandlot_contract.frames import STDERR, STDOUT
-from sandlot_contract.signals import STOP_GRACE
+from sandlot_contract.stop_grace import STOP_GRACE
 
 from ..core.errors import ApiError
 from ..core.op import Op, State

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandlot_contract.ids import InstanceId
-from sandlot_contract.signals import MAX_STOP_GRACE
+from sandlot_contract.stop_grace import MAX_STOP_GRACE
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.backend import Events
