@@ -250,7 +250,8 @@ async def test_whether_its_pod_is_reused_is_asked_when_nobody_knows(reused: bool
 
 async def test_a_claim_by_whom_it_was_made_for_is_not_written() -> None:
     async with writing(CHANGED) as (records, sent, _):
-        records.made(POD, wanted="sb-0")
+        with records.making(POD, wanted="sb-0"):
+            pass  # the API server has answered
         records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
         assert records.unwritten == 0
         assert await records.resource_of("sb-0") == POD

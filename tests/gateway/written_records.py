@@ -58,9 +58,10 @@ async def writing(
         assert not script.lists, "not all answers were asked for"
 
 
-def resource(name: str, *, pod: str | None, **spec: Any) -> Sandbox:
+def resource(name: str, *, pod: str | None, uid: str = "", **spec: Any) -> Sandbox:
     return Sandbox(
-        metadata=Metadata(name=name), spec=SandboxSpec(template=KubeTemplate("a"), pod_name=pod, **spec)
+        metadata=Metadata(name=name, uid=uid),
+        spec=SandboxSpec(template=KubeTemplate("a"), pod_name=pod, **spec),
     )
 
 

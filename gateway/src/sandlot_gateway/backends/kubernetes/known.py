@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_kube import ends
 from sandlot_kube.ends import Ended
+from sandlot_kube.objects import Sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +24,41 @@ class Known:
     made_for: SandboxId | None = None  # the sandbox that the pod was started for
     told: bool = False  # whether the resource itself names the owner
     generation: int | None = None  # of a pod that runs one sandbox after the other
+    uid: str = ""  # as far as it was told
+
+    @classmethod
+    def shown(cls, sandbox: Sandbox, *, before: Known | None) -> Known:
+        """Return what the watch shows; `before`: what was known of it."""
+        spec = sandbox.spec
+        owner = spec.sandbox_id or sandbox.status.sandbox_id
+        told = owner is not None
+        if owner is None and before is not None and before.owner == spec.made_for:
+            owner = before.owner  # by its sidecar's word
+        return cls(
+            sandbox.metadata.name,
+            sandbox.instance_id,
+            owner,
+            ends.of(sandbox),
+            made_for=spec.made_for,
+            told=told,
+            generation=spec.generation,
+            uid=sandbox.metadata.uid,
+        )
 
     @property
     def claimed(self) -> bool:
         return self.owner is not None
+
+
+class Write:
+    """A write to one resource that is on its way, and the uids of those of its name that were deleted meanwhile."""
+
+    def __init__(self) -> None:
+        self.deleted: set[str] = set()
+
+    def is_outdated(self, uid: str) -> bool:
+        """Return whether the resource in the answer is deleted; `uid`: its own, "" if the answer has none."""
+        return uid in self.deleted if uid else bool(self.deleted)
 
 
 class KnownSandboxes:
@@ -33,6 +68,7 @@ class KnownSandboxes:
         self._known: dict[str, Known] = {}
         self._by_pod: dict[InstanceId, dict[int, str]] = {}  # by generation, 0 without one
         self._by_owner: dict[SandboxId, str] = {}
+        self._writes: dict[str, list[Write]] = {}  # those that are on their way, by name
         self._wanted: dict[
             SandboxId, list[asyncio.Event]
         ] = {}  # owner -> one event for each that waits for it
@@ -77,6 +113,19 @@ class KnownSandboxes:
             if not waiting and self._wanted.get(sandbox_id) is waiting:
                 del self._wanted[sandbox_id]
 
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Write]:
+        """Follow deletions while a write is on its way: its answer may come after the watch has shown one."""
+        write = Write()
+        writes = self._writes.setdefault(name, [])
+        writes.append(write)
+        try:
+            yield write
+        finally:
+            writes.remove(write)
+            if not writes:
+                del self._writes[name]
+
     def keep(self, known: Known) -> None:
         before = self._known.get(known.name)
         if before is not None and (before.pod, before.generation) != (known.pod, known.generation):
@@ -88,8 +137,11 @@ class KnownSandboxes:
             for event in self._wanted.get(known.owner, ()):
                 event.set()
 
-    def remove(self, name: str) -> Known | None:
+    def remove(self, name: str, *, uid: str = "") -> Known | None:
+        """Note that the resource is gone, and return what was known of it; `uid`: its own, where the watch tells it."""
         known = self._known.pop(name, None)
+        for write in self._writes.get(name, ()):
+            write.deleted.add(uid or (known.uid if known is not None else ""))
         if known is None:
             return None
         self._leave_pod(known)

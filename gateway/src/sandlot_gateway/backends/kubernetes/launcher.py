@@ -46,10 +46,11 @@ class Launcher:
                 "labels": list(wanted.labels),
             }
         body = sandbox_body(instance_id, spec, request=wanted.request if wanted else None)
+        path, timeout = paths.sandboxes(self._namespace), self._settings.launch_timeout
+        making = self._view.records.making(instance_id, wanted=wanted.sandbox_id if wanted else None)
         try:
-            await self._client.request(
-                "POST", paths.sandboxes(self._namespace), body=body, timeout=self._settings.launch_timeout
-            )
+            with making:
+                await self._client.request("POST", path, body=body, timeout=timeout)
         except KubeError as error:
             unanswered = isinstance(error, KubeUnreachable)
             # If its sidecar has reported, the start succeeded, and a create may own it by now.
@@ -62,7 +63,6 @@ class Launcher:
             self._view.instances.remove(instance_id)
             self._view.records.drop(instance_id, template=template)
             raise
-        self._view.records.made(instance_id, wanted=wanted.sandbox_id if wanted else None)
         self._expect(instance)
         return instance
 

@@ -270,11 +270,13 @@ class PendingCreates:
                 await unless_missing(
                     self._client, "PATCH", path, body={"spec": {"waitingUntil": self._until()}}
                 )
-            if there.spec.waits:
+            # Once it is done, the watch has shown more than this answer, such as the deletion.
+            if there.spec.waits and not work.done:
                 self.changed(there)
         else:
             work.there = True
-            self._there.setdefault(name, pending_create.sandbox_id)
+            if not work.done:  # likewise
+                self._there.setdefault(name, pending_create.sandbox_id)
         work.tried.set()
 
     def _until(self) -> str:

@@ -7,14 +7,16 @@ from typing import Any
 import msgspec
 from sandlot_kube import ends, paths, reuse
 from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox
 
+from ...core.owners import Claim
 from .known import Known, KnownSandboxes
 from .pending_creates import PendingCreates
 from .record import Record
 from .translate import asked, safe_name, sandbox_body, to_kube
-from .writes import unless_ended, unless_missing
+from .writes import uid_in, unless_ended, unless_missing
 
 
 class RecordWriter:
@@ -33,58 +35,58 @@ class RecordWriter:
             record.cold = (known or await self._get(record.instance_id)) is not None
             if not record.cold and record.claim is not None and await self._is_reused(record):
                 record.generation = record.claim.generation
-        path = paths.sandboxes(self._namespace, known.name if known is not None else record.name)
-        claim, ended = record.claim, record.ended
+        name = known.name if known is not None else record.name
+        path = paths.sandboxes(self._namespace, name)
         if record.drop:
             await unless_missing(self._client, "DELETE", path)
             record.drop = False
             return
-        if not record.created and not record.cold:
-            if claim is None or record.name not in self._pending_creates:
-                made = await self._create(record)
-            else:
-                made = await self._fulfil(path, record)
-            if not made:
+        claim, ended = record.claim, record.ended  # while it is written, more may be asked for
+        with self._known.writing(name) as write:
+            try:
+                uid = await self._send(record, known, path)
+            except _NotWritten:
                 return
-            record.created = record.claim_there = True
-        elif claim is not None and not record.claim_there:
-            body: dict[str, Any] = {"spec": {**record.owner, "madeFor": None}}
-            if claim.request:
-                body["metadata"] = {"annotations": asked(claim.request)}
-            await unless_missing(self._client, "PATCH", path, body=body)
-            record.claim_there = True
-        elif ended is not None:
-            status = ends.status(ended)
-            if known is not None and known.owner is not None and known.made_for == known.owner:
-                status["sandboxId"] = known.owner
-            await unless_ended(self._client, path, status)
-            record.end_there = True
-        # The watch may be late, and the next reader must see what was written.
-        name = known.name if known is not None else record.name
-        there = ended if record.end_there else None
-        before = known.owner if known is not None else None
-        owner = claim.sandbox_id if claim is not None else before
-        made_for = known.made_for if known is not None else None
-        self._known.keep(
-            Known(
-                name,
-                record.instance_id,
-                owner=owner,
-                ended=there,
-                made_for=made_for,
-                told=owner is not None,
-                generation=record.generation,
-            )
-        )
+        is_gone = write.is_outdated(uid) if uid is not None else name not in self._known
+        if not is_gone:
+            # The watch may be late, and the next reader must see what was written.
+            there = ended if record.end_there else None
+            self._known.keep(_written(name, record, known, claim=claim, ended=there, uid=uid))
         if claim is not None and record.claim_there:
             self._pending_creates.settled(claim.sandbox_id, elsewhere=name != safe_name(claim.sandbox_id))
 
-    async def _create(self, record: Record) -> bool:
-        """Create the Sandbox; return False if it is not written yet."""
+    async def _send(self, record: Record, known: Known | None, path: str) -> str | None:
+        """Write the next part; return the resource's uid, "" if unknown, None if it is missing."""
+        claim, ended = record.claim, record.ended
+        if not record.created and not record.cold:
+            if claim is None or record.name not in self._pending_creates:
+                uid = await self._create(record)
+            else:
+                uid = await self._fulfil(path, record)
+            record.created = record.claim_there = True
+            return uid
+        if claim is not None and not record.claim_there:
+            body: dict[str, Any] = {"spec": {**record.owner, "madeFor": None}}
+            if claim.request:
+                body["metadata"] = {"annotations": asked(claim.request)}
+            uid = await unless_missing(self._client, "PATCH", path, body=body)
+            record.claim_there = True
+            return uid
+        if ended is None:
+            return ""
+        status = ends.status(ended)
+        if known is not None and known.owner is not None and known.made_for == known.owner:
+            status["sandboxId"] = known.owner
+        uid = await unless_ended(self._client, path, status)
+        record.end_there = True
+        return uid
+
+    async def _create(self, record: Record) -> str:
+        """Create the Sandbox; return its uid. Raises _NotWritten."""
         spec = {"template": to_kube(record.template), **record.slot, **record.owner}
         body = sandbox_body(record.name, spec, request=record.claim.request if record.claim else None)
         try:
-            await self._client.request("POST", paths.sandboxes(self._namespace), body=body)
+            return uid_in(await self._client.request("POST", paths.sandboxes(self._namespace), body=body))
         except KubeError as error:
             if error.status != 409:
                 raise
@@ -96,21 +98,25 @@ class RecordWriter:
             if there is None or _slot(there) != (record.instance_id, record.generation):
                 # The claim was given up here and made elsewhere: that Sandbox is about another pod.
                 record.claim = None
-                return False
-        return True
+                raise _NotWritten from error
+            return there.metadata.uid
 
-    async def _fulfil(self, path: str, record: Record) -> bool:
-        """Turn a pending create's or an earlier claim's Sandbox into the claim record; False: not written yet."""
+    async def _fulfil(self, path: str, record: Record) -> str:
+        """Turn a pending create's or an earlier claim's Sandbox into the claim record; return its uid.
+
+        Raises _NotWritten.
+        """
         spec = {**record.slot, "waitingUntil": None, **record.owner}
         try:
-            await self._client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
+            return uid_in(
+                await self._client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
+            )
         except KubeError as error:
             if error.status not in (404, 422):
                 raise
             # Deleted, or about another pod by now: a create will tell.
             self._pending_creates.left(record.name)
-            return False
-        return True
+            raise _NotWritten from error
 
     async def _is_reused(self, record: Record) -> bool:
         """Return whether the pod, which the watch has not shown, runs one sandbox after the other."""
@@ -130,6 +136,34 @@ class RecordWriter:
                 return None
             raise
         return msgspec.json.decode(body, type=Sandbox)
+
+
+class _NotWritten(Exception):
+    """The record is not written yet: the next step goes another way."""
+
+
+def _written(
+    name: str,
+    record: Record,
+    known: Known | None,
+    *,
+    claim: Claim | None,
+    ended: Ended | None,
+    uid: str | None,
+) -> Known:
+    """Return what was known, with what has been written; `uid`: of the answer, if it has one."""
+    before, made_for = (None, None) if known is None else (known.owner, known.made_for)
+    owner = claim.sandbox_id if claim is not None else before
+    return Known(
+        name,
+        record.instance_id,
+        owner=owner,
+        ended=ended,
+        made_for=made_for,
+        told=owner is not None,
+        generation=record.generation,
+        uid=uid or (known.uid if known is not None else ""),
+    )
 
 
 def _slot(sandbox: Sandbox) -> tuple[str | None, int | None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
-from sandlot_kube import clock, ends
+from sandlot_kube import clock
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
@@ -102,7 +103,7 @@ class Records:
     def replaced(self, sandboxes: list[Sandbox]) -> None:
         names = {sandbox.metadata.name for sandbox in sandboxes}
         for name in [name for name in self._known.names() if name not in names]:
-            self._forget(name)
+            self._forgotten(self._known.remove(name))
         for sandbox in sandboxes:
             self.changed(sandbox)
         # Last: a pending create that was replaced by its instance's record has not ended.
@@ -110,42 +111,31 @@ class Records:
             self.pending_creates.gone(name)
 
     def changed(self, sandbox: Sandbox) -> None:
-        spec = sandbox.spec
         name = sandbox.metadata.name
-        if spec.waits:
+        if sandbox.spec.waits:
             self.pending_creates.changed(sandbox)
             return
         self.pending_creates.left(name)
         before = self._known.get(name)
-        owner = spec.sandbox_id or sandbox.status.sandbox_id
-        told = owner is not None
-        if owner is None and before is not None and before.owner == spec.made_for:
-            owner = before.owner  # by its sidecar's word
-        known = Known(
-            name,
-            sandbox.instance_id,
-            owner,
-            ends.of(sandbox),
-            made_for=spec.made_for,
-            told=told,
-            generation=spec.generation,
-        )
+        known = Known.shown(sandbox, before=before)
         self._known.keep(known)
         news = (known.claimed, known.ended is None, known.generation)
         if before is None or (before.claimed, before.ended is None, before.generation) != news:
             request = None if known.ended is None else asked_for(sandbox)
-            self._seen(SandboxChange(known.pod, owner, known.ended, request, generation=known.generation))
+            self._seen(
+                SandboxChange(known.pod, known.owner, known.ended, request, generation=known.generation)
+            )
         if self._notes is not None:
             self._notes.changed(sandbox)
 
     def deleted(self, sandbox: Sandbox) -> None:
-        self._forget(sandbox.metadata.name)
-        self.pending_creates.gone(sandbox.metadata.name)
+        name = sandbox.metadata.name
+        self._forgotten(self._known.remove(name, uid=sandbox.metadata.uid))
+        self.pending_creates.gone(name)
         if self._notes is not None:
             self._notes.deleted(sandbox)
 
-    def _forget(self, name: str) -> None:
-        known = self._known.remove(name)
+    def _forgotten(self, known: Known | None) -> None:
         if known is not None and known.ended is None:
             ended = self.ending(Loss(SandboxVerdict.DELETED, "its Sandbox was deleted"))
             deleted = known.generation is not None or self._known.of_pod(known.pod) is None
@@ -155,9 +145,15 @@ class Records:
 
     # Writes.
 
-    def made(self, instance_id: InstanceId, *, wanted: SandboxId | None) -> None:
-        """Note a cold start's Sandbox before the watch shows it; `wanted`: the sandbox it was made for."""
-        if instance_id not in self._known:
+    @contextmanager
+    def making(self, instance_id: InstanceId, *, wanted: SandboxId | None) -> Iterator[None]:
+        """Note a cold start's Sandbox that is made meanwhile, which the watch may show later or have shown as deleted.
+
+        `wanted`: the sandbox it is made for.
+        """
+        with self._known.writing(instance_id) as write:
+            yield
+        if instance_id not in self._known and not write.deleted:
             self._known.keep(Known(instance_id, instance_id, owner=None, ended=None, made_for=wanted))
 
     def confirmed(self, instance_id: InstanceId, sandbox_id: SandboxId) -> bool:

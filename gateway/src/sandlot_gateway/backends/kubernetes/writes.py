@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import msgspec
 from sandlot_kube import backoff, ends
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Metadata
 
 _log = logging.getLogger(__name__)
 _FOR_EVER = (400, 413, 422)  # statuses that no retry can change
@@ -64,19 +66,33 @@ class Writes:
                 self._turns[turn] = lock, users - 1
 
 
-async def unless_ended(client: KubeClient, path: str, status: dict[str, Any]) -> None:
-    """Write an end into the Sandbox at `path` unless it has one. Raises KubeError."""
+async def unless_ended(client: KubeClient, path: str, status: dict[str, Any]) -> str | None:
+    """Write an end into the Sandbox at `path` unless it has one; return as `unless_missing`. Raises KubeError."""
     try:
-        await unless_missing(client, "PATCH", f"{path}/status", body={"status": status})
+        return await unless_missing(client, "PATCH", f"{path}/status", body={"status": status})
     except KubeError as error:
         if not ends.was_first(error):
             raise
+        return ""
 
 
-async def unless_missing(client: KubeClient, method: str, path: str, *, body: object = None) -> None:
-    """Send a write and ignore a 404: a deleted Sandbox takes its pod along. Raises KubeError."""
+async def unless_missing(client: KubeClient, method: str, path: str, *, body: object = None) -> str | None:
+    """Send a write; return the uid in the answer, "" without one, or None for a 404, which is no error.
+
+    A deleted Sandbox takes its pod along. Raises KubeError.
+    """
     try:
-        await client.request(method, path, body=body, content_type=MERGE_PATCH)
+        return uid_in(await client.request(method, path, body=body, content_type=MERGE_PATCH))
     except KubeError as error:
         if error.status != 404:
             raise
+        return None
+
+
+class _Answer(msgspec.Struct):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+def uid_in(answer: bytes) -> str:
+    """Return the uid of the resource in an answer, "" if it has none."""
+    return msgspec.json.decode(answer or b"{}", type=_Answer).metadata.uid

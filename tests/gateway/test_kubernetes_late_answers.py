@@ -1,0 +1,118 @@
+"""Answers to writes that come after the watch has shown that the resource was deleted: they do not bring it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from aiohttp import web
+from sandlot_gateway.backends.kubernetes.records import Records
+from sandlot_kube.objects import Sandbox
+
+from tests.gateway.written_records import (
+    CLAIM,
+    CREATED,
+    END,
+    MISSING,
+    PENDING,
+    POD,
+    TEMPLATE,
+    found,
+    resource,
+    writing,
+)
+from tests.kube.scripted import Answer
+
+RECORD = resource("sb-0", pod=POD, uid="uid-1", sandbox_id="sb-0", tenant="alpha", state="Running")
+PROMISE = resource(
+    "sb-0", pod=None, uid="uid-1", sandbox_id="sb-0", waiting_until="2026-01-01T00:00:00Z", state="Pending"
+)
+
+
+class Held:
+    """An answer that waits until the watch has shown what happens meanwhile."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._asked = asyncio.Event()
+        self._go = asyncio.Event()
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self._asked.set()
+        await self._go.wait()
+        return await self._answer(request)
+
+    async def after(self, happens: Callable[[], None]) -> None:
+        """Let it happen while the request is on its way."""
+        await asyncio.wait_for(self._asked.wait(), 10)
+        happens()
+        self._go.set()
+
+
+def come_and_gone(records: Records, sandbox: Sandbox) -> None:
+    records.changed(sandbox)
+    records.deleted(sandbox)
+
+
+async def test_a_claim_record_that_was_deleted_before_its_create_was_answered_is_gone() -> None:
+    held = Held(found(RECORD))
+    async with writing(held) as (records, _, seen):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        flushed = asyncio.create_task(records.flush(timeout=10))
+        await held.after(lambda: come_and_gone(records, RECORD))
+        await flushed
+        assert not records.recorded.exists(POD)
+        assert [(change.owner, change.deleted) for change in seen] == [("sb-0", False), ("sb-0", True)]
+
+
+@pytest.mark.parametrize("by", ["watch", "list"])
+@pytest.mark.parametrize("answer", [found(RECORD), MISSING], ids=["written", "missing"])
+async def test_a_record_that_was_deleted_before_its_end_was_answered_is_gone(answer: Answer, by: str) -> None:
+    held = Held(answer)
+    async with writing(held) as (records, _, _):
+        records.changed(RECORD)
+        records.end(POD, END, template=TEMPLATE, cold=False)
+        flushed = asyncio.create_task(records.flush(timeout=10))
+        await held.after(lambda: records.deleted(RECORD) if by == "watch" else records.replaced([]))
+        await flushed
+        assert not records.recorded.exists(POD)
+
+
+async def test_the_end_of_a_record_that_was_deleted_before_does_not_bring_it_back() -> None:
+    held = Held(found(RECORD))
+    async with writing(held, MISSING) as (records, _, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        records.end(POD, END, template=TEMPLATE, cold=False)
+        flushed = asyncio.create_task(records.flush(timeout=10))
+        await held.after(lambda: come_and_gone(records, RECORD))
+        await flushed
+        assert not records.recorded.exists(POD)
+
+
+async def test_a_cold_starts_sandbox_that_was_deleted_before_its_create_was_answered_is_gone() -> None:
+    made = resource(POD, pod=None, made_for="sb-0", uid="uid-1", state="Started")
+    async with writing() as (records, _, _):
+        with records.making(POD, wanted="sb-0"):
+            come_and_gone(records, made)
+        assert not records.recorded.exists(POD)
+
+
+async def test_a_pending_create_that_was_deleted_before_its_create_was_answered_is_gone() -> None:
+    held = Held(CREATED)
+    async with writing(held) as (records, _, _):
+        making = asyncio.create_task(records.pending_creates.make(PENDING, timeout=10))
+        await held.after(lambda: come_and_gone(records, PROMISE))
+        await making
+        assert "sb-0" not in records.pending_creates
+
+
+async def test_the_deletion_of_an_earlier_resource_of_the_name_leaves_the_created_one() -> None:
+    held = Held(found(RECORD))
+    earlier = resource("sb-0", pod="i-another", uid="uid-0", sandbox_id="sb-0", state="Running")
+    async with writing(held) as (records, _, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        flushed = asyncio.create_task(records.flush(timeout=10))
+        await held.after(lambda: come_and_gone(records, earlier))
+        await flushed
+        assert records.recorded.is_claimed(POD, 0)
