@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-PROGRAMS = ("sh", "cat", "ls", "id", "touch", "sleep", "readlink")
+PROGRAMS = ("sh", "cat", "ls", "id", "touch", "sleep", "readlink", "stat")
 
 
 def install(root: Path, *programs: str) -> None:

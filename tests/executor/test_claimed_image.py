@@ -95,6 +95,7 @@ def test_without_any_root_it_says_that_it_does_not_run(any_box: Driver, images: 
 
 def test_many_images_leave_nothing(box: Driver, images: Path) -> None:
     box.ask("apply", image=image_of(images, "one"))
+    assert box.ask("reset")["equal"]  # the first one opens what is kept open
     before = descriptors(box)
     for number in range(10):
         box.ask("apply", image=image_of(images, ("one", "two")[number % 2]))

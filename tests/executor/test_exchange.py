@@ -12,6 +12,7 @@ from sandlot_sidecar.executor import wire
 
 from tests.executor.conftest import Box, Enter, Make, Start
 from tests.executor.container import HOLDER_DIR, NEEDS_RUNC, NOT_ROOT
+from tests.executor.disk import space
 from tests.executor.driver import Driver, Refused, RunnerChannel, processes_below
 from tests.executor.images import image_of, two_images
 from tests.executor.plants import IPC_PLANTS, PLANTS
@@ -183,12 +184,9 @@ def test_limits_and_network_of_the_claim_hold(make: Make, images: Path) -> None:
     for memory in (64 << 20, 128 << 20):
         limits = {"memory": memory, "pids": 50}
         assert lay(box, image_of(images, "one"), limits=limits)
-        exchanged = (
-            [mount for mount in mounts_of(box) if mount[1] == "/dev/shm"],
-            box.ask("usage")["disk_size"],
-        )
+        exchanged = [mount for mount in mounts_of(box) if mount[1] == "/dev/shm"], space(box)[0]
         box.ask("apply", image=image_of(images, "one"), limits=limits)
-        anew = [mount for mount in mounts_of(box) if mount[1] == "/dev/shm"], box.ask("usage")["disk_size"]
+        anew = [mount for mount in mounts_of(box) if mount[1] == "/dev/shm"], space(box)[0]
         assert exchanged == anew
     assert not lay(box, image_of(images, "two"), network="none")
     assert box.run("cat /proc/net/dev").stdout.count(b":") == 1
@@ -221,6 +219,7 @@ def test_what_was_prepared_for_the_earlier_image_goes(start: Box, images: Path) 
 def test_many_exchanges_leave_nothing(start: Box, images: Path) -> None:
     box = start()
     assert lay(box, image_of(images, "one"))
+    assert box.ask("reset")["equal"]  # the first one opens what is kept open
     assert lay(box, image_of(images, "two"))
     before, mounts = descriptors(box), len(mounts_of(box))
     for number in range(10):

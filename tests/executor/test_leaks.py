@@ -26,7 +26,7 @@ def open_descriptors(pid: int) -> int:
 def test_a_thousand_ops(box: Driver) -> None:
     runner = box.runner()
     assert runner.run("true")["exit_code"] == 0
-    box.ask("usage")
+    box.ask("alive")
     before = of_all(box, runner)
     mounts = Path(f"/proc/{box.process.pid}/mountinfo").read_text()
     for number in range(1000):
@@ -38,7 +38,7 @@ def test_a_thousand_ops(box: Driver) -> None:
 
 def of_all(box: Driver, runner: RunnerChannel) -> dict[int, int]:
     """By process, how many descriptors. An answer to a question of later: both may close something after theirs."""
-    box.ask("usage")
+    box.ask("alive")
     runner.ask({"check": True})
     return {pid: open_descriptors(pid) for pid in [box.process.pid, *processes_below(box.process.pid)]}
 
@@ -54,7 +54,7 @@ def test_runners_come_and_go(box: Driver) -> None:
 def when_none_is_left(box: Driver) -> int:
     """The executor's descriptors once it has removed the groups of all runners."""
     wait_until_empty(lambda: [path for top in groups_of(box) for path in top.glob("r*")])
-    box.ask("usage")
+    box.ask("alive")
     return open_descriptors(box.process.pid)
 
 

@@ -91,17 +91,18 @@ def test_a_first_runner_is_there_with_the_proof(any_box: Driver) -> None:
 
 
 def test_many_resets_leave_nothing(box: Driver) -> None:
+    assert box.ask("reset")["equal"]  # the first one opens what is kept open
     before = descriptors(box)
     for number in range(30):
         assert box.run(f"echo {number} > /x; (sleep 777 &)")["exit_code"] == 0
         answer = box.ask("reset")
         assert answer["equal"]
-    assert descriptors(box) == before
+    assert descriptors(box) <= before
 
 
 def descriptors(box: Driver) -> int:
     """Once an answer is there: a request closes its own only after it has answered."""
-    box.ask("usage")
+    box.ask("alive")
     return len(os.listdir(f"/proc/{box.process.pid}/fd"))
 
 

@@ -122,7 +122,7 @@ def test_setup_is_once(box: Driver) -> None:
 def test_nothing_before_setup(make: Make) -> None:
     driver = Driver()
     try:
-        for do in ("runner", "usage", "reset", "apply"):
+        for do in ("runner", "alive", "reset", "apply"):
             with pytest.raises(Refused) as error:
                 driver.ask(do)
             assert error.value.code == "conflict"

@@ -193,11 +193,6 @@ class Ahead:
 
     # Use.
 
-    @property
-    def runners(self) -> int:
-        """How many runners are in the sandbox's control group."""
-        return sum(made is not None and made.runner is not None for made in (self._prepared, self._discarded))
-
     def take(self, conditions: Conditions) -> Prepared | None:
         """Return what is prepared for these conditions, which the caller then owns; drop anything else."""
         made = self._prepared

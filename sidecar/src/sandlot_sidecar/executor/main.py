@@ -150,8 +150,6 @@ class Executor:
             return self.sandbox.apply(message), []
         if do == "egress":
             return self.sandbox.egress(message), []
-        if do == "usage":
-            return self.sandbox.usage(), []
         if do == "full":
             return {"full": self.sandbox.disk().full()}, []
         if do == "alive":

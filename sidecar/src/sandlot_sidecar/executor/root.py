@@ -24,11 +24,6 @@ class Root:
         """Set the size of the writable layer in bytes; raises OSError."""
         syscalls.resize_tmpfs(self.tmpfs, size)
 
-    def space(self) -> tuple[int, int]:
-        """Return the used bytes and the size of the writable layer."""
-        info = os.fstatvfs(self.upper) if self.upper >= 0 else os.statvfs("/")
-        return (info.f_blocks - info.f_bfree) * info.f_frsize, info.f_blocks * info.f_frsize
-
     def close(self) -> None:
         """Close the layers' descriptors; idempotent. The mounts end with their mount namespace."""
         for fd in (self.upper, self.tmpfs, self.devpts):

@@ -1,4 +1,4 @@
-"""The executor's sandbox: setup, claim, reset, usage and teardown."""
+"""The executor's sandbox: setup, claim, reset and teardown."""
 
 from __future__ import annotations
 
@@ -251,23 +251,6 @@ class Sandbox:
             exit_code=int(message["exit_code"]),
             keep=bool(message.get("keep")),
         )
-
-    def usage(self) -> dict[str, Any]:
-        """Return the sandbox's resource usage; None where it is not counted."""
-        self.check_running()
-        group = self._limits.cgroup.group if self._limits.cgroup is not None else None
-        used, size = self._boot.root.space()
-        pids = group.number("pids") if group else None
-        return {
-            "memory": group.number("memory") if group else None,
-            "memory_peak": group.number("memory_peak") if group else None,
-            "cpu": group.cpu_seconds() if group else None,
-            "pids": max(0, pids - len(self.runners.children) - self.ahead.runners)
-            if pids is not None
-            else None,
-            "disk_used": used,
-            "disk_size": size,
-        }
 
     def disk(self) -> DiskUsage:
         """Return the disk usage; raises ExecutorError unless the sandbox runs."""

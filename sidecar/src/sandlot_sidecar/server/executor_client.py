@@ -22,7 +22,7 @@ STATUS = {
 # Limit on pending requests. Beyond it those of callers are rejected, as code can keep the executor busy; the
 # sidecar's own are few, and an upload must still be able to end.
 MOST_WAITING = 1024
-CALLERS = frozenset(("file", "connect", "usage"))
+CALLERS = frozenset(("file", "connect"))
 ENDS_UPLOAD = frozenset(("commit", "abort"))
 
 
