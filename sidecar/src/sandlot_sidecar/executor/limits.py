@@ -8,7 +8,6 @@ from .memory_watch import MemoryWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from .group import Group
@@ -31,7 +30,7 @@ class Limits:
         self.cgroup = cgroup
         self.watch: MemoryWatch | None = None  # only where the kernel does not enforce memory limits (gVisor)
         self._plan = plan
-        self._notes: list[str] = []  # of the last `apply`
+        self.notes: list[str] = []  # of the last `apply`
         self._built_for: int | None = plan.disk  # bytes of disk unless a claim sets another limit
 
     def replace(self, values: dict[str, Any]) -> list[str]:
@@ -40,17 +39,13 @@ class Limits:
         self._plan.disk = self.values.get("disk") or self._built_for
         return self.apply()
 
-    def change(self, values: dict[str, Any], root: Root, limit_runners: Callable[[], None]) -> list[str]:
-        """Set the limits of a claim also for the current root and runners, unless they are set; return notes."""
+    def are_set(self, values: dict[str, Any]) -> bool:
+        """Return whether these are the current limits, and all of them are enforced."""
         disk = values.get("disk") or self._built_for
         are_same = disk == self._plan.disk and all(
             values.get(each) == self.values.get(each) for each in _GROUPS
         )
-        if are_same and not any(note.startswith("limits:") for note in self._notes):
-            return list(self._notes)
-        notes = [*self.replace(values), *self.resize(root)]
-        limit_runners()
-        return notes
+        return are_same and not any(note.startswith("limits:") for note in self.notes)
 
     def apply(self) -> list[str]:
         """Apply the limits to the sandbox's group; return notes on those that cannot be enforced."""
@@ -78,8 +73,8 @@ class Limits:
             notes.append(
                 f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
             )
-        self._notes = list(notes)
-        return notes
+        self.notes = notes
+        return list(notes)
 
     def _watch_memory(self, cgroup: cgroups.Sandbox) -> None:
         if not cgroup.unenforced:

@@ -174,7 +174,7 @@ class Sandbox:
         notes: list[str] = []
         laid: dict[str, Any] = {}
         if message.get("limits") is not None:
-            notes = self._limits.change(validate(message["limits"]), self._boot.root, self.runners.limit)
+            notes = self._limit(validate(message["limits"]))
         hostname = message.get("hostname")
         if image is not None:
             kept = self._lay(
@@ -191,6 +191,15 @@ class Sandbox:
             self._boot.hostname = str(hostname)
             socket.sethostname(self._boot.hostname)
         return {"notes": notes, **laid}
+
+    def _limit(self, values: dict[str, Any]) -> list[str]:
+        """Enforce a claim's limits on the current root and runners, unless they are; return notes."""
+        limits = self._limits
+        if limits.are_set(values):
+            return list(limits.notes)
+        notes = [*limits.replace(values), *limits.resize(self._boot.root)]
+        self.runners.limit()  # by the limits that are set now
+        return notes
 
     def _lay(self, image: Image, network: str, *, unused: bool) -> bool:
         """Lay an image; return whether the runners have stayed, which then have to hear of it."""
