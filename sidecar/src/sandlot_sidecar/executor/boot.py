@@ -58,6 +58,7 @@ class Boot:
         # For the next init.
         self.network = "full"
         self.hostname = hostname
+        self._network_files: tuple[bytes, bytes] | None = None  # of a pod's container
         self._program = init_program.Program()
         self._pod = pod
         self._limits = limits
@@ -83,15 +84,21 @@ class Boot:
         try:
             self.home.prepare_empty_mounts()
             syscalls.setns(self.home.mnt, syscalls.CLONE_NEWNS)
-            self.read_network_files()
+            self.network_files()
         except OSError as error:
             os.write(2, f"sandlot: the first claim with an image will take longer: {error}\n".encode())
             syscalls.setns(self.home.mnt, syscalls.CLONE_NEWNS)
 
-    def read_network_files(self) -> None:
-        """Read a container's files for the roots of claimed images, once. Call it in the home's mounts."""
-        if self.plan.target and self.plan.network_files is None:
-            self.plan.network_files = layers.read_resolv(), layers.read_hosts(None)
+    def network_files(self) -> tuple[bytes, bytes | None]:
+        """Return /etc/resolv.conf and /etc/hosts for the root of a claimed image; None: its own.
+
+        A container's are read once. Call it in the home's mounts.
+        """
+        if not self.plan.target:
+            return layers.read_resolv(), None
+        if self._network_files is None:
+            self._network_files = layers.read_resolv(), layers.read_hosts(None)
+        return self._network_files
 
     def build(self) -> None:
         """Build a root and start an init in it. Raises OSError and ExecutorError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from . import disk_space, layers, rootfs, syscalls
+from . import disk_space, rootfs, syscalls
 from .errors import ExecutorError
 from .generation import Generation
 from .proof import FreshState, processes
@@ -92,8 +92,7 @@ def _change_root(boot: Boot, image: Image, limits: Limits) -> None:
         try:
             trees = image.clone(boot.home)
             syscalls.setns(boot.home.mnt, syscalls.CLONE_NEWNS)
-            boot.read_network_files()
-            image.resolv, image.hosts = plan.network_files or (layers.read_resolv(), None)
+            image.resolv, image.hosts = boot.network_files()
             if plan.store is not None:
                 part = plan.store.clone_part()
         finally:

@@ -20,9 +20,6 @@ class Plan:
         self.disk = spec.get("disk")
         self.target = target
         self.lays_images = spec.get("images") is not None
-        self.network_files: tuple[bytes, bytes] | None = (
-            None  # of a pod's container, for all images of claims
-        )
         self.store: Store | None = None  # holds the writable layer; None: in memory
 
     def fall_back(self, reason: str) -> list[str]:
