@@ -39,6 +39,7 @@ class Cluster(Watched):
         self.nodes: list[str] = []
         self.starts = True  # the kubelets bring pods up
         self.start_seconds = 0.0  # from the node to the running container
+        self.passed = 0.0  # seconds more than really, to controllers
         self.confirms = True  # they say that a pod has ended
         self.image_error: str | None = None  # what they say of every image
         self.pods_per_node = 110  # of nodes that are made from now on
@@ -85,7 +86,14 @@ class Cluster(Watched):
 
     def controller(self, **values: Any) -> Controller:
         sidecars = Sidecars(port=self.sidecars.port)
-        return Controller(self.client, self.settings(**values), sidecars=sidecars, agents=self.agents)
+        return Controller(
+            self.client,
+            self.settings(**values),
+            sidecars=sidecars,
+            agents=self.agents,
+            clock=lambda: time.monotonic() + self.passed,
+            now=lambda: self.client.now() + self.passed,
+        )
 
     @asynccontextmanager
     async def controlled(self, **values: Any) -> AsyncIterator[Controller]:

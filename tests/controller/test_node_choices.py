@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from sandlot_controller.act.api import Api
 from sandlot_controller.controller import Controller
 from sandlot_controller.plan import status
+from sandlot_controller.plan.sandboxes import MISSING_GRACE, QUEUED_TELL
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH
 from sandlot_kube.objects import Pod
@@ -19,6 +21,7 @@ from tests.controller.objects import is_ready
 from tests.controller.sandboxes import ID
 
 pytestmark = pytest.mark.programs
+LATE = 61.0  # seconds, after which a pod may have come and gone before a controller sees its Sandbox
 
 
 def per_node(cluster: Cluster) -> Counter[str]:
@@ -38,6 +41,21 @@ def reason(cluster: Cluster) -> str | None:
     """Return the reason of the condition Ready."""
     conditions = cluster.sandboxes[ID].status.conditions if ID in cluster.sandboxes else []
     return next((one.reason for one in conditions if one.type == "Ready"), None)
+
+
+def phase(cluster: Cluster, name: str) -> str | None:
+    return cluster.sandboxes[name].status.phase if name in cluster.sandboxes else None
+
+
+async def gets_phase(cluster: Cluster, name: str, wanted: str) -> None:
+    await cluster.until(lambda: phase(cluster, name) == wanted, f"{name} is {wanted}")
+
+
+async def touch(cluster: Cluster, sandbox: str) -> None:
+    """Change nothing of it that counts, so that the controller looks at it."""
+    body = {"metadata": {"labels": {"touched": secrets.token_hex(4)}}}
+    path = paths.sandboxes(cluster.namespace, sandbox)
+    await cluster.client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
 
 async def test_pods_fill_the_fullest_node_and_run_nowhere_else(cluster: Cluster) -> None:
@@ -116,15 +134,14 @@ async def test_a_cold_start_that_is_rejected_gets_another_node(cluster: Cluster)
 
 
 async def test_a_cold_start_that_waited_for_a_node_gets_it_also_from_the_next_leader(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
 ) -> None:
-    monkeypatch.setattr("sandlot_controller.act.sandbox_facts._LATE", 3.0)
     cluster.taken[cluster.nodes[0]] = 110
     async with cluster.controlled():
         await cluster.sandbox(ID, madeFor="sb-1", state="Started")
         await cluster.until(lambda: waits_for_any_node(cluster, ID), "it waits")
     before = cluster.pods[ID].metadata.uid
-    await asyncio.sleep(4.5)  # now it counts as one whose pod may have come and gone
+    cluster.passed += LATE
     async with cluster.controlled():
         added = await cluster.node()
         await cluster.until(lambda: ID in cluster.pods and is_ready(cluster.pods[ID]), "it runs")
@@ -133,11 +150,9 @@ async def test_a_cold_start_that_waited_for_a_node_gets_it_also_from_the_next_le
 
 
 async def test_a_cold_start_that_waited_for_its_turn_gets_it_from_the_next_leader(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
 ) -> None:
-    monkeypatch.setattr("sandlot_controller.act.sandbox_facts._LATE", 3.0)
-    monkeypatch.setattr("sandlot_controller.plan.sandboxes.QUEUED_TELL", 0.5)
-    cluster.start_seconds = 600.0
+    cluster.passed, cluster.start_seconds = QUEUED_TELL, 600.0
     async with cluster.controlled(cold_starts_per_node=1):
         await cluster.sandbox("i-00000000000000ff", madeFor="sb-0", state="Started")
         await cluster.until(lambda: cluster.pods, "the first one starts")
@@ -146,7 +161,7 @@ async def test_a_cold_start_that_waited_for_its_turn_gets_it_from_the_next_leade
             lambda: ID in cluster.sandboxes and cluster.sandboxes[ID].status.message, "it says that it waits"
         )
         assert "start another pod" in (cluster.sandboxes[ID].status.message or "")
-    await asyncio.sleep(4.5)  # now it counts as one whose pod may have come and gone
+    cluster.passed += LATE
     assert ID not in cluster.pods
     cluster.start_seconds = 0.0
     async with cluster.controlled():
@@ -158,9 +173,6 @@ async def test_a_cold_start_that_waited_for_its_turn_gets_it_from_the_next_leade
 async def test_a_cold_start_whose_turn_comes_late_at_the_next_leader_is_no_lost_one(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandlot_controller.act.sandbox_facts._LATE", 3.0)
-    monkeypatch.setattr("sandlot_controller.plan.sandboxes.QUEUED_TELL", 0.5)
-    monkeypatch.setattr("sandlot_controller.plan.sandboxes.MISSING_GRACE", 0.5)
     create = Api.create_pod
     begun, held = asyncio.Event(), asyncio.Event()
 
@@ -172,21 +184,31 @@ async def test_a_cold_start_whose_turn_comes_late_at_the_next_leader_is_no_lost_
 
     monkeypatch.setattr(Api, "create_pod", slow)
     first = "i-00000000000000ff"
-    cluster.start_seconds = 600.0
+    cluster.passed, cluster.start_seconds = QUEUED_TELL, 600.0
     async with cluster.controlled(cold_starts_per_node=1):
         await cluster.sandbox(first, madeFor="sb-0", state="Started")
         await cluster.until(lambda: cluster.pods, "the first one starts")
         await cluster.sandbox(ID, madeFor="sb-1", state="Started")
         await cluster.until(lambda: reason(cluster) == "Queued", "it says that it waits")
-    await asyncio.sleep(4.5)  # now it counts as one whose pod may have come and gone
+    cluster.passed += LATE
     for leader in ("one that ends before the pod exists", "the next one"):
+        lost = f"sbx-{len(leader)}"
+        await cluster.sandbox(lost, podName="i-none", sandboxId=lost, state="Running")
         async with cluster.controlled(cold_starts_per_node=1):
-            await asyncio.sleep(1.0)  # it waits on, longer than a missing pod may
+            cluster.passed += MISSING_GRACE
+            await touch(cluster, ID)  # it waits on, longer than a missing pod may
+            await touch(cluster, lost)
+            await gets_phase(cluster, lost, "Ended")  # so it has looked at both
+            assert (reason(cluster), phase(cluster, ID)) == ("Queued", "Pending"), leader
             await cluster.up(first)
             await asyncio.wait_for(begun.wait(), 60)
             begun.clear()
-            await asyncio.sleep(1.0)
-            assert (reason(cluster), cluster.sandboxes[ID].status.phase) == ("Queued", "Pending"), leader
+            cluster.passed += MISSING_GRACE
+            await touch(cluster, ID)
+            again = f"sbx-again-{len(leader)}"
+            await cluster.sandbox(again, podName=first, sandboxId=again, state="Started")
+            await gets_phase(cluster, again, "Running")  # so it has looked at both again
+            assert (reason(cluster), phase(cluster, ID)) == ("Queued", "Pending"), leader
             if leader == "the next one":
                 cluster.start_seconds = 0.0
                 held.set()
@@ -194,10 +216,7 @@ async def test_a_cold_start_whose_turn_comes_late_at_the_next_leader_is_no_lost_
                 await cluster.until(lambda: reason(cluster) == "Running", "and says so")
 
 
-async def test_the_next_leader_corrects_the_status_of_one_whose_pod_exists(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sandlot_controller.plan.sandboxes.QUEUED_TELL", 0.5)
+async def test_the_next_leader_corrects_the_status_of_one_whose_pod_exists(cluster: Cluster) -> None:
     cluster.start_seconds = 600.0
     async with cluster.controlled():
         await cluster.sandbox(ID, madeFor="sb-1", state="Started")

@@ -38,7 +38,7 @@ class Nodes:
         self.released = asyncio.Event()  # set: nothing is held any more
         self.tried: list[tuple[str, str]] = []
         self.statuses: dict[str, dict[str, Any]] = {}
-        self.client = SimpleNamespace(now=time.time)
+        self.now = time.time
         self.looks = 0
         self.loop: WarmupLoop | None = None  # set: it sees its own writes
         self.images_of: dict[str, dict[str, int]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from sandlot_kube.client import KubeClient
 
@@ -39,12 +40,17 @@ class Controller:
         *,
         sidecars: Sidecars | None = None,
         agents: NodeAgents | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] | None = None,
     ) -> None:
+        """`clock`: monotonic. `now`: Unix seconds by the API server's clock; None: as the client knows it."""
         self.settings = settings
         self.metrics = Metrics()
         self.working = asyncio.Event()  # we hold the Lease and all resources have been listed
         self.port: int | None = None  # of the health server
         self._client = client
+        self._clock = clock
+        self._now = now
         self._tokens = InstanceTokens.from_file(settings.key_file)
         self._sidecars = sidecars or Sidecars()
         self._agents = agents or NodeAgents(settings.node_agent_token_file)
@@ -84,8 +90,8 @@ class Controller:
                 await self._agents.close()
 
     async def _work(self) -> None:
-        world = World(clock=time.monotonic)
-        api = Api(self._client, namespace=self.settings.namespace, metrics=self.metrics)
+        world = World(clock=self._clock)
+        api = Api(self._client, namespace=self.settings.namespace, metrics=self.metrics, now=self._now)
         # First, so that all others see the nodes and pods as they are by then.
         choices = NodeChoices(world, settings=self.settings, metrics=self.metrics)
         deletion = PodDeletion(world, api)
@@ -156,7 +162,7 @@ class Controller:
 
     def _stuck(self) -> str | None:
         if self._pools is not None and self.working.is_set():
-            silent = time.monotonic() - self._pools.beat
+            silent = self._clock() - self._pools.beat
             if silent > _STUCK:
                 return f"no plan was computed for {silent:.0f} s"
         return None

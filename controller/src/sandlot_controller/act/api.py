@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,10 +21,19 @@ class _Pods(msgspec.Struct):
 
 
 class Api:
-    """Sends writes; every method may raise KubeError."""
+    """Sends writes; every method but `now` may raise KubeError."""
 
-    def __init__(self, client: KubeClient, *, namespace: str, metrics: Metrics) -> None:
-        self.client = client
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        metrics: Metrics,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        """`now`: Unix seconds by the API server's clock; None: as the client knows it."""
+        self.now = now or client.now
+        self._client = client
         self.namespace = namespace
         self._metrics = metrics
 
@@ -78,7 +88,7 @@ class Api:
 
     async def node_agents(self) -> dict[str, str]:
         """Return the addresses of the ready node agents, by node."""
-        found = await self.client.request(
+        found = await self._client.request(
             "GET",
             paths.pods(self.namespace),
             params={"labelSelector": names.NODE_AGENT_PODS},
@@ -144,7 +154,7 @@ class Api:
         content_type: str = "application/json",
     ) -> None:
         try:
-            await self.client.request(method, path, params=params, body=body, content_type=content_type)
+            await self._client.request(method, path, params=params, body=body, content_type=content_type)
         except KubeError as error:
             self._metrics.api_errors.labels(method, error.reason or "Unreachable").inc()
             raise

@@ -24,7 +24,7 @@ class EndedSandboxes:
         self._deletion = deletion
         self._metrics = metrics
         self._retention = Retention(api, seconds=settings.retention)
-        self._since = api.client.now() - 1.0  # times of ends have whole seconds
+        self._since = api.now() - 1.0  # times of ends have whole seconds
         self._counted: set[str] = set()
         world.pod_listeners.append(self._on_pod)
         world.sandbox_listeners.append(self._on_sandbox)

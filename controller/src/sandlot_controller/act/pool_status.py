@@ -44,7 +44,7 @@ class PoolStatuses:
         for state in _STATES:
             self._metrics.pool.labels(name, state).set(getattr(counts, state))
         self._metrics.pool_failures.labels(name).set(counts.failures)
-        patch = status.pool(pool, counts, now=self._api.client.now())
+        patch = status.pool(pool, counts, now=self._api.now())
         if patch is None:
             self._differs_since.pop(name, None)  # a claim and its replacement cancel out
             return None

@@ -34,12 +34,12 @@ class Retention:
         try:
             while True:
                 self._wake.clear()
-                for group in self._due.pop_due(self._api.client.now()):
+                for group in self._due.pop_due(self._api.now()):
                     if not self._tasks.spawn(f"remove {group}", self._remove(group)):
-                        self._due.set(group, self._api.client.now() + 1.0)
+                        self._due.set(group, self._api.now() + 1.0)
                 due = self._due.next_at()
                 # The wall clock may jump, so it is checked every minute.
-                wait = 60.0 if due is None else min(60.0, max(0.0, due - self._api.client.now()))
+                wait = 60.0 if due is None else min(60.0, max(0.0, due - self._api.now()))
                 await wait_set(self._wake, seconds=wait)
         finally:
             await self._tasks.close()
@@ -65,7 +65,7 @@ class Retention:
         try:
             return status.ended_in or "", ends.period_end(status.ended_in or "") + self._seconds
         except ValueError:
-            ended_at = clock.seconds(status.ended_at) or self._api.client.now()
+            ended_at = clock.seconds(status.ended_at) or self._api.now()
             return sandbox.metadata.name, ended_at + self._seconds
 
     async def _remove(self, group: str) -> None:

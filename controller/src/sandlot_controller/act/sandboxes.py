@@ -144,7 +144,7 @@ class SandboxLoop:
             made_at=self._starts.made_at(name),
             replaced=self._starts.is_replaced(name),
             now=now,
-            wall=self._api.client.now(),
+            wall=self._api.now(),
         )
         if facts.pod is not None and (facts.pod.ready_since is not None or verdicts.of_pod(facts.pod.pod)):
             self._settled(name, facts.pod)
@@ -160,14 +160,14 @@ class SandboxLoop:
             case Create(tell):
                 self._starts.begin(name)
                 if tell and self._starts.is_queued(name):
-                    self._write(sandbox, status.queued(sandbox, now=self._api.client.now()))
+                    self._write(sandbox, status.queued(sandbox, now=self._api.now()))
             case Run():
                 assert facts.pod is not None
-                self._write(sandbox, status.running(sandbox, facts.pod.pod, now=self._api.client.now()))
+                self._write(sandbox, status.running(sandbox, facts.pod.pod, now=self._api.now()))
             case ReportWaiting(message):
-                self._write(sandbox, status.pending(sandbox, message=message, now=self._api.client.now()))
+                self._write(sandbox, status.pending(sandbox, message=message, now=self._api.now()))
             case ReportStarting():
-                self._write(sandbox, status.starting(sandbox, now=self._api.client.now()))
+                self._write(sandbox, status.starting(sandbox, now=self._api.now()))
             case DeleteDuplicate():
                 self._tasks.spawn(name, until_done(lambda: self._api.delete_sandbox(sandbox)))
             case End(verdict):
@@ -190,7 +190,7 @@ class SandboxLoop:
 
     def _end(self, sandbox: Sandbox, verdict: Verdict) -> None:
         pod = self._world.pods.get(sandbox.instance_id)
-        patch = status.ended(sandbox, verdict, pod=pod, now=self._api.client.now())
+        patch = status.ended(sandbox, verdict, pod=pod, now=self._api.now())
         if self._write(sandbox, patch):
             _log.info("%s ended: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)
 

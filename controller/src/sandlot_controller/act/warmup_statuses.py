@@ -79,7 +79,7 @@ class WarmupStatuses:
 
     def delete_old(self) -> None:
         """Begin to delete the resources whose retention is over."""
-        since = self._api.client.now() - self._retention
+        since = self._api.now() - self._retention
         for name, warmup in self._finished.items():
             if (clock.seconds(warmup.status.finished_at) or 0.0) < since:
                 self._writes.spawn(name, until_done(lambda one=warmup: self._api.delete_warmup(one)))
@@ -90,7 +90,7 @@ class WarmupStatuses:
     def _status(self, warmup: ImageWarmup, report: Report) -> dict[str, Any]:
         counts = report.counts
         told = self._told.get(warmup.metadata.name)
-        here = clock.text(self._api.client.now())
+        here = clock.text(self._api.now())
         return {
             "phase": WarmupPhase.DONE if counts.done or report.standing else WarmupPhase.RUNNING,
             "startedAt": told.status["startedAt"] if told else warmup.status.started_at or here,
