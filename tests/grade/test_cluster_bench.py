@@ -87,6 +87,7 @@ def test_what_agents_and_controllers_made_is_read_from_their_metrics() -> None:
     for number, agent in enumerate(agents):
         agent.preparations.labels("ok").inc(2 + number)
         agent.preparations.labels("no_space").inc(9)
+        agent.pulled_bytes.inc(3 << 30)
         ledger = Ledger(budget=1 << 40, hold=0.0)
         ledger.add(ImageId(f"sha256:{number}"), {"layer": 1000 + number}, name="an-image", now=0.0)
         agent.show(ledger)
@@ -95,7 +96,7 @@ def test_what_agents_and_controllers_made_is_read_from_their_metrics() -> None:
     other = controller.Metrics()
     texts = [agent.text().decode() for agent in agents]
     found = made(agents=texts, controllers=[leader.text().decode(), other.text().decode()])
-    assert found == {"images_prepared": 5, "image_bytes": 2001, "pods": 15}
+    assert found == {"images_prepared": 5, "bytes_pulled": 6 << 30, "image_bytes": 2001, "pods": 15}
 
 
 def test_only_our_own_writes_are_counted() -> None:
