@@ -81,7 +81,8 @@ async def test_an_image_that_was_released_counts_again(node: Node, registry: Reg
 async def test_a_layer_that_pulls_share_while_they_run_counts_once(node: Node, registry: Registries) -> None:
     shared = large("shared")
     for name in SHARING:
-        registry.push(name, TestImage(layers=[shared, Layer(files={name: name.encode()})]))
+        # Over another base each, so that every pull needs the layer itself and not only what was unpacked of it.
+        registry.push(name, TestImage(layers=[Layer(files={name: name.encode()}), shared]))
     agent = await agent_of(node, registry)
     await asyncio.gather(*(ready(agent.preparer, f"{OPEN}/{name}:1") for name in SHARING))
     assert agent.pulled() == agent.sent(*SHARING) > 3 << 20
