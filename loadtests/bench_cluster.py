@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from loadtests.cluster import simulated, slot_rows
+from loadtests.cluster import simulated, slot_file_rows, slot_rows
 from loadtests.cluster.churn_rows import churn
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
@@ -35,11 +35,13 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
 
         return Group(tuple(f"{row}_{runtime}" for row in rows), measured)
 
-    def in_slots(runtime: str) -> Group:
+    def in_slots(
+        rows: tuple[str, ...], measure: Callable[[Site, str], Awaitable[Readings]], runtime: str
+    ) -> Group:
         async def measured() -> Readings:
-            return await slot_rows.slots(await installation.with_slots(), runtime)
+            return await measure(await installation.with_slots(), runtime)
 
-        return Group(tuple(f"{row}_{runtime}" for row in slot_rows.ROWS), measured)
+        return Group(tuple(f"{row}_{runtime}" for row in rows), measured)
 
     async def counted() -> Readings:
         return await writes(await installation.site())
@@ -63,7 +65,11 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
     made.append(Group(simulated.ROWS, simulated.simulated))
     if not own_cluster:
         # The last: slots stay enabled.
-        made += [in_slots(runtime) for runtime in RUNTIMES]
+        for runtime in RUNTIMES:
+            made += [
+                in_slots(slot_rows.ROWS, slot_rows.slots, runtime),
+                in_slots(slot_file_rows.ROWS, slot_file_rows.slot_files, runtime),
+            ]
     return made
 
 

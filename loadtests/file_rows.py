@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from sandlot import AsyncClient, AsyncSandbox
@@ -45,23 +45,31 @@ Measure = Callable[[], Awaitable[Seconds]]
 
 def rows(runtime: str = "") -> tuple[str, ...]:
     """Return the names of the rows; each ends with `runtime`."""
-    return tuple(f"files_{part}{runtime and f'_{runtime}'}" for part in PARTS)
+    return tuple(by_part(runtime).values())
+
+
+def by_part(runtime: str = "") -> dict[str, str]:
+    """Return the name of each part's row."""
+    return {part: f"files_{part}{runtime and f'_{runtime}'}" for part in PARTS}
 
 
 async def local(client: AsyncClient) -> dict[str, Reading]:
     """Measure on tmpfs: a sandbox keeps its writes in memory, and so does the floor."""
     async with await AsyncSandbox.create(memory=MEMORY, disk=DISK, client=client) as box:
-        return await compare(ours=lambda: in_sandbox(box, _PYTHON), floor=_on_the_machine)
+        return await compare(by_part(), ours=lambda: in_sandbox(box, _PYTHON), floor=_on_the_machine)
 
 
-async def compare(*, ours: Measure, floor: Measure, runtime: str = "") -> dict[str, Reading]:
-    """Return the median of each over some rounds, in turn, because single rounds may be three times too fast."""
+async def compare(rows: Mapping[str, str], *, ours: Measure, floor: Measure) -> dict[str, Reading]:
+    """Return the median of each over some rounds, in turn, because single rounds may be three times too fast.
+
+    `rows`: the name of each part's row.
+    """
     found: list[tuple[Seconds, Seconds]] = []
     for _ in range(ROUNDS):
         beside = await floor()
         found.append((await ours(), beside))
     readings: dict[str, Reading] = {}
-    for part, row in zip(PARTS, rows(runtime), strict=True):
+    for part, row in rows.items():
         mine = [seconds[part] for seconds, _ in found]
         theirs = [seconds[part] for _, seconds in found]
         ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
@@ -76,8 +84,8 @@ async def compare(*, ours: Measure, floor: Measure, runtime: str = "") -> dict[s
     return readings
 
 
-async def in_sandbox(box: AsyncSandbox, python: str) -> Seconds:
-    done = await box.exec([python, "-c", PROGRAM, FOLDER], timeout=_TIMEOUT)
+async def in_sandbox(box: AsyncSandbox, python: str, *root: str) -> Seconds:
+    done = await box.exec([python, "-c", PROGRAM, FOLDER, *root], timeout=_TIMEOUT)
     if not done.ok:
         raise RuntimeError(f"file work in a sandbox: exit code {done.exit_code}: {done.stderr[-500:]}")
     return json.loads(done.stdout)

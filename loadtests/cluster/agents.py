@@ -35,6 +35,7 @@ with concurrent.futures.ThreadPoolExecutor(4) as threads:
 """
 _SAMPLES = {
     "images_prepared": re.compile(r'^sandlot_node_preparations_total\{result="ok"\} (\S+)$', re.MULTILINE),
+    "bytes_pulled": re.compile(r"^sandlot_node_pulled_bytes_total (\S+)$", re.MULTILINE),
     "image_bytes": re.compile(r"^sandlot_node_image_bytes (\S+)$", re.MULTILINE),
 }
 _PODS = re.compile(r"^sandlot_controller_pods_created_total\{[^}]*\} (\S+)$", re.MULTILINE)
@@ -52,7 +53,7 @@ async def prepare(site: Site, images: Sequence[str]) -> None:
 
 
 async def supplied(site: Site) -> dict[str, int]:
-    """Return the preparations of all nodes' agents, the bytes of their images on disk, and the pods created so far."""
+    """Return the preparations of all nodes' agents, the bytes pulled for them and on disk, and the pods created so far."""
     agents, controllers = await _agents(site), await _controllers(site)
     texts = await _ask(site, [{"url": f"{one}/metrics", "body": None} for one in (*agents, *controllers)])
     return made(agents=texts[: len(agents)], controllers=texts[len(agents) :])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 from images.build import CACHE, build
 from images.contents import Image
@@ -24,11 +25,20 @@ _ARCHIVES = CACHE / "archives"
 async def on_every_node() -> str:
     """Load the image on all nodes and return its name; a foreign cluster must have it. Raises ClusterError."""
     if not os.environ.get("SANDLOT_TEST_CONTEXT"):
-        archive = _ARCHIVES / f"{IMAGE.name}.tar"
-        if not archive.exists():
-            raise ClusterError(f"{archive} is missing: run `python -m loadtests.cluster.file_image`")
-        await asyncio.to_thread(cluster.load_image, archive)
+        await asyncio.to_thread(cluster.load_image, _archive())
     return IMAGE.reference
+
+
+async def pushed() -> str:
+    """Push the image to the test cluster's registry, from which node agents pull; return its name. Raises ClusterError."""
+    return await asyncio.to_thread(cluster.push_image, _archive())
+
+
+def _archive() -> Path:
+    archive = _ARCHIVES / f"{IMAGE.name}.tar"
+    if not archive.exists():
+        raise ClusterError(f"{archive} is missing: run `python -m loadtests.cluster.file_image`")
+    return archive
 
 
 def main() -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sandlot import AsyncSandbox
+
 from loadtests.cluster.file_image import on_every_node
-from loadtests.cluster.site import Site
-from loadtests.file_rows import DISK, FOLDER, MEMORY, PROGRAM, Seconds, compare, in_sandbox
+from loadtests.cluster.site import Pool, Site
+from loadtests.file_rows import DISK, FOLDER, MEMORY, PROGRAM, Seconds, by_part, compare, in_sandbox
 from loadtests.reading import Reading
 
 _NAME = "bench-files"
@@ -23,23 +25,20 @@ async def files(site: Site, runtime: str) -> dict[str, Reading]:
     template = {"image": image, "memory": MEMORY, "disk": DISK}
     async with site.pool(runtime, size=1, cpu=CPU, template=template) as pool:
         box = await pool.create()
-        pod = json.loads(
-            await site.kubectl("get", "pod", await pool.pod_of(box), "-n", site.stack.sandboxes, "-o", "json")
-        )
+        pod = await pod_object(pool, box)
         await pool.full(1)
-        async with _plain(site, pod, image=image):
-
-            async def in_plain() -> Seconds:
-                command = shlex.join(["python3", "-c", PROGRAM, FOLDER])
-                told = await site.in_pod(_NAME, command, namespace=site.stack.namespace, container="main")
-                return json.loads(told)
-
-            return await compare(ours=lambda: in_sandbox(box, "python3"), floor=in_plain, runtime=runtime)
+        async with plain(site, pod, image=image) as in_plain:
+            return await compare(by_part(runtime), ours=lambda: in_sandbox(box, "python3"), floor=in_plain)
 
 
-@asynccontextmanager
-async def _plain(site: Site, pod: dict[str, Any], *, image: str) -> AsyncIterator[None]:
-    """Run a plain container on the node of a sandbox's pod, with the sandbox's runtime and resources."""
+async def pod_object(pool: Pool, box: AsyncSandbox) -> dict[str, Any]:
+    """Return the pod that runs this sandbox."""
+    name, namespace = await pool.pod_of(box), pool.site.stack.sandboxes
+    return json.loads(await pool.site.kubectl("get", "pod", name, "-n", namespace, "-o", "json"))
+
+
+def plain_pod(pod: dict[str, Any], *, image: str) -> dict[str, Any]:
+    """Return a pod of one plain container, on the node of a sandbox's pod, with the sandbox's runtime and resources."""
     (sandbox,) = [each for each in pod["spec"]["containers"] if each["name"] == "sandbox"]
     spec = {
         "nodeName": pod["spec"]["nodeName"],
@@ -49,6 +48,7 @@ async def _plain(site: Site, pod: dict[str, Any], *, image: str) -> AsyncIterato
             {
                 "name": "main",
                 "image": image,
+                # Otherwise it could be another image than the sandbox's, of the same name.
                 "imagePullPolicy": "Never",
                 "command": ["sleep", "infinity"],
                 "resources": sandbox["resources"],
@@ -57,11 +57,24 @@ async def _plain(site: Site, pod: dict[str, Any], *, image: str) -> AsyncIterato
     }
     if "runtimeClassName" in pod["spec"]:
         spec["runtimeClassName"] = pod["spec"]["runtimeClassName"]
-    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _NAME}, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _NAME}, "spec": spec}
+
+
+@asynccontextmanager
+async def plain(
+    site: Site, pod: dict[str, Any], *, image: str
+) -> AsyncIterator[Callable[..., Awaitable[Seconds]]]:
+    """Run such a container; the block gets a function that does the file work in it, with these further words."""
     where = ("-n", site.stack.namespace)
+
+    async def work(*root: str) -> Seconds:
+        command = shlex.join(["python3", "-c", PROGRAM, FOLDER, *root])
+        told = await site.in_pod(_NAME, command, namespace=site.stack.namespace, container="main")
+        return json.loads(told)
+
     try:
-        await site.kubectl("apply", *where, "-f", "-", stdin=json.dumps(made))
+        await site.kubectl("apply", *where, "-f", "-", stdin=json.dumps(plain_pod(pod, image=image)))
         await site.kubectl("wait", f"pod/{_NAME}", *where, "--for=condition=Ready", "--timeout=90s")
-        yield
+        yield work
     finally:
         await site.kubectl("delete", "pod", _NAME, *where, "--ignore-not-found", "--wait")

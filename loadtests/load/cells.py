@@ -32,8 +32,8 @@ def dataset_lines(found: dict[str, Any]) -> Iterator[str]:
     if told := found.get("dataset"):
         words = {"images_used": "different images", "images_prepared": "prepared", "pods": "pods created"}
         parts = [f"{told[name]} {text}" for name, text in words.items() if name in told]
-        if "image_bytes" in told:
-            parts.append(f"{told['image_bytes'] / (1 << 20):.1f} MiB on disk")
+        sizes = {"bytes_pulled": "pulled", "image_bytes": "on disk"}
+        parts += [f"{told[name] / (1 << 20):.1f} MiB {text}" for name, text in sizes.items() if name in told]
         yield ", ".join(parts)
 
 

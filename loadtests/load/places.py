@@ -79,7 +79,7 @@ class Place(Protocol):
         ...
 
     async def supplied(self) -> dict[str, int]:
-        """Return what the place has made for images so far: `images_prepared`, their `image_bytes` on disk, `pods`."""
+        """Return what the place has made for images so far: `images_prepared`, `bytes_pulled`, `image_bytes` on disk, `pods`."""
         ...
 
     def bare(self, count: int) -> AbstractAsyncContextManager[None]:

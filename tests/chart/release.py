@@ -101,7 +101,7 @@ class Release:
 
 @pytest.fixture
 def release(apiserver: ApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Release]:
-    for kind in ("ServiceMonitor", "PrometheusRule"):
+    for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
         apiserver.apply_crd(definition(kind))
     namespace = apiserver.namespace("chart")
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}

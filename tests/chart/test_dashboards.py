@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import sandlot_controller
 import sandlot_gateway
+import sandlot_node
 
 from tests import metrics_page
 from tests.chart.render import CHART, NAMESPACE, Resource, of_kind
@@ -27,9 +28,10 @@ SUFFIXES = {"live": ("",), **{kind.title(): suffixes for kind, suffixes in OF_TY
 
 @pytest.fixture(scope="module")
 def metrics() -> dict[str, set[str]]:
-    """The labels of every sample by its name, as the sources of gateway and controller make them."""
+    """The labels of every sample by its name, as the sources of gateway, controller and node agent make them."""
     found: dict[str, set[str]] = {}
-    files = (Path(package.__file__).parent.rglob("*.py") for package in (sandlot_gateway, sandlot_controller))
+    packages = (sandlot_gateway, sandlot_controller, sandlot_node)
+    files = (Path(package.__file__).parent.rglob("*.py") for package in packages)
     for file in chain.from_iterable(files):
         for call in ast.walk(ast.parse(file.read_text())):
             if isinstance(call, ast.Call) and (made := _metric(call)):
@@ -52,7 +54,7 @@ def test_the_page_s_queries_ask_for_what_there_is(metrics: dict[str, set[str]]) 
 def test_the_page_tells_the_labels_that_the_sources_give(metrics: dict[str, set[str]]) -> None:
     told = {
         name + suffix: set(labels)
-        for program in ("Gateway", "Controller")
+        for program in ("Gateway", "Controller", "Node agent")
         for name, (kind, labels) in metrics_page.documented(program).items()
         if not name.startswith("process_")  # the Prometheus client's own, which no source of ours names
         for suffix in OF_TYPE[kind]

@@ -125,3 +125,28 @@ def test_monitors_find_the_services_and_the_key(everything: list[Resource]) -> N
     (endpoint,) = one(public, "ServiceMonitor", GATEWAY)["spec"]["endpoints"]
     assert "authorization" not in endpoint
     assert environment(one(public, "Deployment", GATEWAY))["SANDLOT_METRICS_PUBLIC"] == "true"
+
+
+def test_a_monitor_finds_the_node_agents_in_the_sandboxes_namespace(everything: list[Resource]) -> None:
+    monitor = one(everything, "PodMonitor", "sandlot-node-agent")
+    assert (
+        monitor["metadata"]["namespace"]
+        == one(everything, "ServiceMonitor", GATEWAY)["metadata"]["namespace"]
+    )
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": [SANDBOXES]}
+    agent = one(everything, "DaemonSet", "sandlot-node-agent")["spec"]["template"]
+    others = [each["spec"]["template"] for each in of_kind(everything, "Deployment")]
+    labels = {"agent": agent["metadata"]["labels"]} | {
+        str(number): each["metadata"]["labels"] for number, each in enumerate(others)
+    }
+    assert selected(monitor["spec"]["selector"]["matchLabels"], labels) == {"agent"}
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s"}
+    (container,) = agent["spec"]["containers"]
+    assert endpoint["port"] in {each["name"] for each in container["ports"]}
+
+
+def test_without_node_agents_nothing_looks_for_them() -> None:
+    assert not of_kind(render({"serviceMonitor": {"enabled": True}}), "PodMonitor")
+    assert not of_kind(render({"nodeAgent": {"enabled": True}}), "PodMonitor")

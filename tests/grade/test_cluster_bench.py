@@ -13,7 +13,7 @@ from sandlot_node.ledger import Ledger
 
 from loadtests.bench_cluster import SPEC, groups
 from loadtests.bounds import read_bounds
-from loadtests.cluster import slot_rows
+from loadtests.cluster import slot_file_rows, slot_rows
 from loadtests.cluster.agents import made
 from loadtests.cluster.rate_rows import CALLERS
 from loadtests.cluster.site import RUNTIMES, Installation
@@ -36,6 +36,7 @@ AT_MOST = {
     "writes_cold": 4,
     **{f"create_other_image_{runtime}": 1.3 for runtime in RUNTIMES},
     **{f"images_pods_created_{runtime}": 0 for runtime in RUNTIMES},
+    **{f"{row}_{runtime}": 1.3 for row in slot_file_rows.ROWS for runtime in RUNTIMES},
     **{row: 1.5 for runtime in RUNTIMES for row in rows(runtime)},
 }
 AT_LEAST = {
@@ -62,7 +63,7 @@ def test_on_a_cluster_of_ones_own_no_audit_log_is_read_and_nothing_is_pushed() -
     rows = {row for group in groups(Installation(), own_cluster=True) for row in group.rows}
     assert set(read_bounds(SPEC)) - rows == {
         *("writes_warm", "writes_cold"),
-        *(f"{row}_{runtime}" for runtime in RUNTIMES for row in slot_rows.ROWS),
+        *(f"{row}_{runtime}" for runtime in RUNTIMES for row in (*slot_rows.ROWS, *slot_file_rows.ROWS)),
     }
 
 
@@ -87,6 +88,7 @@ def test_what_agents_and_controllers_made_is_read_from_their_metrics() -> None:
     for number, agent in enumerate(agents):
         agent.preparations.labels("ok").inc(2 + number)
         agent.preparations.labels("no_space").inc(9)
+        agent.pulled_bytes.inc(3 << 30)
         ledger = Ledger(budget=1 << 40, hold=0.0)
         ledger.add(ImageId(f"sha256:{number}"), {"layer": 1000 + number}, name="an-image", now=0.0)
         agent.show(ledger)
@@ -95,7 +97,7 @@ def test_what_agents_and_controllers_made_is_read_from_their_metrics() -> None:
     other = controller.Metrics()
     texts = [agent.text().decode() for agent in agents]
     found = made(agents=texts, controllers=[leader.text().decode(), other.text().decode()])
-    assert found == {"images_prepared": 5, "image_bytes": 2001, "pods": 15}
+    assert found == {"images_prepared": 5, "bytes_pulled": 6 << 30, "image_bytes": 2001, "pods": 15}
 
 
 def test_only_our_own_writes_are_counted() -> None:

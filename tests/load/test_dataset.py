@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from sandlot_gateway.backends.local.images import ImageStore
 
 from loadtests.load import dataset
+from loadtests.load.cells import dataset_lines
+from loadtests.load.events import Event
 from loadtests.load.schedule import Popularity
+from loadtests.load.summary import Span, of_phase
 
 
 @pytest.fixture
@@ -78,3 +81,17 @@ def test_popular_images_have_their_share() -> None:
         assert abs(share - 1 / rank / whole) < 0.015  # four standard deviations
     assert all(first > second for first, second in pairwise(shares))
     assert len(counts) == 50
+
+
+def test_a_phase_tells_what_its_nodes_pulled() -> None:
+    event = Event(phase="slots", process=0, number=0, kind="create", intended=0, began=0, ended=1, image="a")
+    made = {"images_prepared": 3, "bytes_pulled": 5 << 19, "image_bytes": 7 << 20, "pods": 0}
+    for supplied, pulled in ((made, ["2.5 MiB pulled"]), ({**made, "bytes_pulled": 0}, ["0.0 MiB pulled"])):
+        span = Span(name="slots", begun=0, ended=1, done=[], supplied=supplied)
+        (line,) = dataset_lines(of_phase(span, events=[event], samples=[]))
+        assert [part for part in line.split(", ") if "pulled" in part] == pulled
+    del made["bytes_pulled"]  # a local gateway reads the images from a directory
+    span = Span(name="slots", begun=0, ended=1, done=[], supplied=made)
+    (line,) = dataset_lines(of_phase(span, events=[event], samples=[]))
+    assert "pulled" not in line
+    assert "7.0 MiB on disk" in line

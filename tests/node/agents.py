@@ -12,7 +12,7 @@ import pytest
 from sandlot_node.access import Access
 from sandlot_node.containerd.client import Client
 from sandlot_node.containerd.engine import ContainerdEngine
-from sandlot_node.engine import Engine, Report
+from sandlot_node.engine import Count, Engine, Report
 from sandlot_node.failures import ImageError
 from sandlot_node.images import Auth, Image, ImageConfig, ImageId, Progress
 from sandlot_node.ledger import Ledger
@@ -128,7 +128,9 @@ class PlayedEngine:
         return self.ids.setdefault(reference, ImageId(f"sha256:{len(self.ids):064x}"))
 
     @asynccontextmanager
-    async def fetched(self, reference: str, auth: Auth | None, report: Report) -> AsyncIterator[ImageId]:
+    async def fetched(
+        self, reference: str, auth: Auth | None, report: Report, count: Count
+    ) -> AsyncIterator[ImageId]:
         self.pulls.append((reference, auth))
         report(Progress("pulling", 1, 10))
         if self.slow is None or reference in self.slow:
@@ -136,7 +138,9 @@ class PlayedEngine:
         error = self.refuse.get((reference, None if auth is None else auth.password))
         if error is not None:
             raise error
-        yield self.id_of(reference)
+        image_id = self.id_of(reference)
+        count(0 if image_id in self.attached else 10)
+        yield image_id
 
     async def attach(self, image_id: ImageId) -> Image:
         await asyncio.sleep(0)

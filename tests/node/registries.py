@@ -114,9 +114,10 @@ class Registries:
         return digest
 
     def served(self, name: str) -> int:
-        """Return the bytes of the image's layers and config that the open registry has sent."""
+        """Return the bytes of the image's layers, config and manifest that the open registry has sent."""
         log = (self.certs.parent / f"{OPEN}.log").read_text(errors="replace")
-        return sum(int(size) for size in re.findall(rf'"GET /v2/{name}/blobs/\S+ HTTP/1.1" 20\d (\d+)', log))
+        sent = rf'"GET /v2/{name}/(?:blobs|manifests)/\S+ HTTP/1.1" 20\d (\d+)'
+        return sum(int(size) for size in re.findall(sent, log))
 
     def push_index(self, name: str, images: Sequence[TestImage], *, tag: str = "1") -> None:
         entries = []

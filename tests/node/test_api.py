@@ -191,6 +191,7 @@ async def test_probes_and_metrics_need_no_token_and_name_no_image(client: httpx.
     assert 'sandlot_node_preparations_total{result="ok"} 1.0' in metrics
     assert "sandlot_node_images 1.0" in metrics
     assert "sandlot_node_image_bytes 10.0" in metrics
+    assert "sandlot_node_pulled_bytes_total 10.0" in metrics
     assert OPEN not in metrics
 
 

@@ -119,7 +119,7 @@ async def test_progress_ends_with_the_bytes_of_all_layers(node: Node, registry: 
     registry.push("large", TestImage(layers=layers))
     agent = await node.agent()
     seen = []
-    async with node.engine().fetched(f"{OPEN}/large:1", None, seen.append):
+    async with node.engine().fetched(f"{OPEN}/large:1", None, seen.append, lambda _: None):
         pass
     assert seen[0].phase == "resolving"
     known = [one for one in seen if one.total is not None]
@@ -164,7 +164,7 @@ async def test_a_release_leaves_an_image_that_the_node_had_before(node: Node, re
     registry.push("before", labelled("before"))
     reference = f"{OPEN}/before:1"
     client = node.engine()
-    async with client.fetched(reference, None, lambda _: None) as found:
+    async with client.fetched(reference, None, lambda _: None, lambda _: None) as found:
         pass
     agent = await node.agent()
     assert (await ready(agent, reference)).id == found

@@ -9,6 +9,7 @@ from typing import Protocol
 from .images import Auth, Image, ImageId, Progress
 
 Report = Callable[[Progress], None]
+Count = Callable[[int], None]
 
 
 class Engine(Protocol):
@@ -18,9 +19,12 @@ class Engine(Protocol):
     """
 
     def fetched(
-        self, reference: str, auth: Auth | None, report: Report
+        self, reference: str, auth: Auth | None, report: Report, count: Count
     ) -> AbstractAsyncContextManager[ImageId]:
-        """Pull with exactly these credentials, also when the node has the image; the block can attach it."""
+        """Pull with exactly these credentials, also when the node has the image; the block can attach it.
+
+        `count` gets the bytes that the pull fetched, also if it failed; 0 if the node had them all.
+        """
         ...
 
     async def attach(self, image_id: ImageId) -> Image:

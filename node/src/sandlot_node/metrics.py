@@ -27,6 +27,11 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.pulled_bytes = Counter(
+            "sandlot_node_pulled_bytes",
+            "Bytes that pulls fetched, as they are in the registry; layers that the node had are not among them.",
+            registry=self.registry,
+        )
         self.evictions = Counter(
             "sandlot_node_evictions",
             "Images released because of the budget or a full disk.",

@@ -178,7 +178,8 @@ class Preparer:
         known = self._prepared.has_name(reference)
         if not known:
             await self._prepared.make_space()
-        async with self._engine.fetched(reference, request.auth, report) as image_id:
+        count = self._metrics.pulled_bytes.inc
+        async with self._engine.fetched(reference, request.auth, report, count) as image_id:
             report(Progress("mounting", preparation.progress.done, preparation.progress.total))
             if known and image_id not in self._prepared:
                 await self._prepared.make_space()

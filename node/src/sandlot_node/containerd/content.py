@@ -29,6 +29,14 @@ class Blob:
     size: int
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A blob as the store has it. `created`: since when, in nanoseconds by the node's clock."""
+
+    size: int
+    created: int
+
+
 def layers_of(manifest: Document) -> list[Blob]:
     """Return the layers in a manifest; none for an index."""
     found = cast("Sequence[Document]", manifest.get("layers") or [])
@@ -56,10 +64,10 @@ class Content:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def size(self, digest: str) -> int | None:
-        """Return a blob's size; None: the store does not have it."""
+    async def stored(self, digest: str) -> Stored | None:
+        """Return what the store says of a blob; None: it does not have it."""
         info = await self._info(digest)
-        return None if info is None else info.size
+        return None if info is None else Stored(info.size, info.created_at.ToNanoseconds())
 
     async def _info(self, digest: str) -> content_pb2.Info | None:
         request = content_pb2.InfoRequest(digest=digest)
@@ -71,8 +79,8 @@ class Content:
 
     async def document(self, digest: str) -> Document | None:
         """Return a blob that is a JSON object; None for any other."""
-        size = await self.size(digest)
-        if size is None or size > _LARGEST:
+        stored = await self.stored(digest)
+        if stored is None or stored.size > _LARGEST:
             return None
         request = content_pb2.ReadContentRequest(digest=digest)
         data = bytearray()
@@ -86,8 +94,8 @@ class Content:
             return None
         return cast("Document", document) if isinstance(document, dict) else None
 
-    async def leased(self, lease: str) -> list[Document]:
-        """Return the JSON documents that a lease holds."""
+    async def leased(self, lease: str) -> list[str]:
+        """Return the digests of the blobs that a lease holds."""
         request = leases_pb2.ListResourcesRequest(id=lease)
         try:
             answer = await self._client.call(
@@ -95,8 +103,11 @@ class Content:
             )
         except Missing:
             return []
-        digests = [resource.id for resource in answer.resources if resource.type == "content"]
-        found = [await self.document(digest) for digest in digests]
+        return [resource.id for resource in answer.resources if resource.type == "content"]
+
+    async def leased_documents(self, lease: str) -> list[Document]:
+        """Return the JSON documents that a lease holds."""
+        found = [await self.document(digest) for digest in await self.leased(lease)]
         return [document for document in found if document is not None]
 
     async def kept_layers(self, digest: str, *, config: str) -> list[Blob]:
@@ -140,7 +151,7 @@ class Content:
         for layer in layers:
             there = coming.get(layer.digest)
             if there is None:
-                there = layer.size if await self.size(layer.digest) is not None else 0
+                there = layer.size if await self.stored(layer.digest) is not None else 0
             done += min(there, layer.size)
         total = sum(layer.size for layer in layers)
         return Progress("unpacking" if done == total else "pulling", done, total)

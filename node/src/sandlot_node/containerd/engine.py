@@ -16,20 +16,21 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-from sandlot_node.engine import Report
+from sandlot_node.engine import Count, Report
 from sandlot_node.failures import ImageError, Kind
-from sandlot_node.images import Auth, Image, ImageId, Progress, config_from, config_of
+from sandlot_node.images import Auth, Image, ImageId, config_from, config_of
 from sandlot_node.machine import own_platform
 from sandlot_node.protos import cri_pb2
 
 from . import pulls
 from .client import CallFailed, Client, Missing
-from .content import Blob, Content, layers_of, platforms_of
+from .content import Content, platforms_of
 from .layout import Layout
 from .leases import Leases
 from .mounts import MountError
 from .registry import Registry, Status
 from .snapshots import Snapshots
+from .transfers import Transfers
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +59,15 @@ class ContainerdEngine:
         self._leases = Leases(client)
         self._layout = Layout(images)
         self._pull_seconds = pull_seconds
-        self._progress_seconds = progress_seconds
+        self._transfers = Transfers(self._content, progress_seconds=progress_seconds)
         self._attached: dict[ImageId, Image] = {}
         self._ours: set[ImageId] = set()  # the node did not have them before
         self._unreleased: dict[str, ImageId] = {}  # unmounted, and containerd still keeps their layers
 
     @asynccontextmanager
-    async def fetched(self, reference: str, auth: Auth | None, report: Report) -> AsyncGenerator[ImageId]:
+    async def fetched(
+        self, reference: str, auth: Auth | None, report: Report, count: Count
+    ) -> AsyncGenerator[ImageId]:
         """Pull under a lease that ends with the block."""
         lease = f"sandlot-pull-{uuid.uuid4().hex}"
         lifetime = timedelta(seconds=self._pull_seconds + 600)
@@ -73,15 +76,12 @@ class ContainerdEngine:
         with _as_image_error():
             await self._leases.create(lease, {_PULL: "true"}, lifetime=lifetime)
         try:
-            watch = asyncio.create_task(self._watch(lease, report))
             try:
-                image_id = await self._registry.pull(reference, auth, lease=lease)
+                async with self._transfers.followed(lease, report, count):
+                    image_id = await self._registry.pull(reference, auth, lease=lease)
             except (Missing, CallFailed) as error:
                 details = error.details if isinstance(error, CallFailed) else str(error)
                 raise await self._failure(reference, details, lease=lease, auth=auth) from error
-            finally:
-                watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
             with _as_image_error():
                 if await self._registry.created(image_id) >= started:
                     self._ours.add(image_id)
@@ -105,20 +105,8 @@ class ContainerdEngine:
     async def _failure(self, reference: str, details: str, *, lease: str, auth: Auth | None) -> ImageError:
         if not pulls.is_platform_error(details):
             return pulls.failure(reference, details, with_auth=auth is not None)
-        found = platforms_of(await self._content.leased(lease))
+        found = platforms_of(await self._content.leased_documents(lease))
         return pulls.wrong_platform(reference, wanted=own_platform(), found=found)
-
-    async def _watch(self, lease: str, report: Report) -> None:
-        layers: list[Blob] = []
-        report(Progress("resolving"))
-        while True:
-            await asyncio.sleep(self._progress_seconds)
-            with suppress(ImageError, CallFailed, Missing):
-                if not layers:
-                    for document in await self._content.leased(lease):
-                        layers = layers_of(document) or layers
-                if layers:
-                    report(await self._content.progress(layers))
 
     async def attach(self, image_id: ImageId) -> Image:
         """Mount a view of the image's layers in the images' directory."""
