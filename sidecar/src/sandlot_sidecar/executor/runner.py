@@ -150,6 +150,7 @@ class Runner:
         peak = self.group.reset_peak() if self.group else None
         memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
         self._baseline.set(oom=before.oom, refused=before.refused, memory=memory or 0)
+        self._baseline.killed = False
         # The OOM killer must pick the op's processes before this one.
         self.score.set_for_op()
         try:
@@ -204,6 +205,7 @@ class Runner:
         return signal_each([self.op.pid], number) if self.op is not None else 0
 
     def _kill(self) -> int:
+        self._baseline.killed = True
         return self._descendants.kill(self.last)
 
     def _leftover(self) -> int:
