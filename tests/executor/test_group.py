@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +16,8 @@ from sandlot_sidecar.executor.group import Group
 from sandlot_sidecar.executor.group_directories import DIRECTORY
 from sandlot_sidecar.executor.retired_groups import RetiredGroups
 
-from tests.executor.conftest import CGROUP_TOP, needs_root
-from tests.executor.driver import Driver, Refused
+from tests.executor.conftest import CGROUP_TOP, cgroup_tops, needs_root
+from tests.executor.driver import WAIT, Command, Driver, Refused
 from tests.executor.test_reset import descriptors
 from tests.waiting import wait_until
 
@@ -68,6 +70,32 @@ def test_what_is_left_of_a_group_is_not_made_whole_again(tmp_path: Path) -> None
     retired.remove_empty()
     assert retired.names() == []
     parent.close()
+
+
+@pytest.mark.root
+@needs_root
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_escapes_the_kill_of_an_op_dies_with_its_runner(box: Driver, killed: bool) -> None:
+    """As under gVisor, where a fork during the kill escapes it; what an op leaves by itself may stay."""
+    with subprocess.Popen(["sleep", "600"]) as escaped:
+        try:
+            runner = box.runner()
+            command = runner.start("echo up; sleep 600" if killed else "echo up")
+            assert isinstance(command, Command)
+            if killed:
+                command.read_until(b"up")
+                runner.ask({"kill": True})
+            command.wait()
+            for group in [group for top in cgroup_tops() for group in top.glob("*/r*")]:
+                (group / "cgroup.procs").write_text(str(escaped.pid))
+            runner.close()
+            if killed:
+                assert escaped.wait(WAIT) == -signal.SIGKILL
+            else:
+                assert box.run("echo usable").stdout == b"usable\n"
+                assert escaped.poll() is None
+        finally:
+            escaped.kill()
 
 
 @pytest.mark.root

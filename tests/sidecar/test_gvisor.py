@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
-from sandlot_sidecar.executor.cgroups import RUNNERS_ALLOWANCE
 from sandlot_sidecar.executor.disk_space import MIN_FILES
 
 from tests.executor.gvisor import NEEDS_RUNSC
@@ -133,98 +131,6 @@ async def test_too_much_memory_is_oom_and_the_pod_lives(gvisor: MakeBox) -> None
     assert answer["verdict"] == "oom", answer
     assert answer["usage"]["peak_memory"] < 512 << 20
     assert (await box.exec("echo usable"))["stdout"] == "usable\n"
-
-
-SHELL_BOMB = "bomb() { bomb | bomb & }; bomb"
-PYTHON_BOMB = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "verdicts"),
-    [
-        (f"{SHELL_BOMB}; sleep 60", {"pids_limit"}),
-        (["python3", "-c", PYTHON_BOMB], {"pids_limit", "oom"}),
-        (SHELL_BOMB, {"exited", "pids_limit"}),  # it has ended before what it left is a crowd
-    ],
-)
-async def test_a_bomb_of_processes_is_ended(gvisor: MakeBox, command: Any, verdicts: set[str]) -> None:
-    """gVisor lets some be born over the limit, and all of them are memory of one process of the machine."""
-    pod = 1 << 30  # as the controller makes it for 512 MiB: the node would kill all of it there
-    box = await gvisor(memory=pod, claim={"limits": {"memory": 512 << 20, "pids": 256}})
-    answer = await box.exec(command, timeout=60)
-    assert answer["verdict"] in verdicts, answer
-    await until(lambda: few(box), seconds=60)
-    assert box.pod.peak_memory < pod
-
-
-async def few(box: Sidecar) -> bool:
-    answer = await box.exec("ls -d /proc/[0-9]* | wc -l", timeout=30)
-    return answer["verdict"] == "exited" and int(answer["stdout"] or "99") < 10
-
-
-# Holds as many processes as it can get of 35, and says how many.
-HOLDS = """
-import os, sys, time
-held = 0
-for _ in range(35):
-    try:
-        if os.fork() == 0:
-            time.sleep(600)
-    except BlockingIOError:
-        continue
-    held += 1
-os.write(1, b"%d\\n" % held)
-time.sleep(600)
-"""
-
-
-async def test_commands_together_have_no_more_processes_than_the_limit_and_the_runners(
-    gvisor: MakeBox,
-) -> None:
-    """No group of gVisor's limits them: each holds less than its own may, and it knows no limit of several."""
-    box = await gvisor(claim={"limits": {"pids": 40}})
-    held = [await holds(box, name) for name in ("a", "b", "c", "d")]
-    most = 40 + RUNNERS_ALLOWANCE
-    assert most - 30 < sum(held) < most
-    assert (held[0], held[-1] < 35) == (35, True)
-    raised = f"import resource; resource.setrlimit(resource.RLIMIT_NPROC, ({most + 1}, {most + 1}))"
-    answer = await box.exec(["python3", "-c", raised])
-    assert (answer["exit_code"], "not allowed" in answer["stderr"]) == (1, True), answer
-
-
-async def holds(box: Sidecar, op: str) -> int:
-    """Start an op that holds processes; how many it has."""
-    await box.op(["python3", "-c", HOLDS], id=op, detach=True)
-    return int(await until(lambda: printed(box, op), seconds=60))
-
-
-async def printed(box: Sidecar, op: str) -> bytes:
-    return (await box.call("GET", f"/v1/ops/{op}/output?stream=stdout")).content
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("background", [False, True])
-async def test_a_bomb_that_others_leave_no_room_to_grow_is_ended(gvisor: MakeBox, background: bool) -> None:
-    """The limit of all processes stops it before that of its group, and the others, which only hold theirs, stay."""
-    box = await gvisor(claim={"limits": {"pids": 100}})
-    crowd = "for i in $(seq 90); do sleep 600 & done; echo there; wait"
-    await box.op(crowd, id="crowd", detach=True)
-    await until(lambda: printed(box, "crowd"), seconds=60)
-    await box.call("PUT", "/v1/files?path=/bomb.py", content=PYTHON_BOMB.encode())
-    if background:
-        assert (await box.exec("setsid python3 /bomb.py > /dev/null 2>&1 &"))["verdict"] == "exited"
-        await until(lambda: defused(box), seconds=60)
-    else:
-        answer = await box.exec("python3 /bomb.py", timeout=30)
-        assert answer["verdict"] == "pids_limit", answer
-    assert (await box.exec("ls -d /proc/[0-9]* | wc -l"))["stdout"].strip() in ("94", "95", "96")
-    assert (await box.call("GET", "/v1/ops/crowd")).json()["state"] == "running"
-
-
-async def defused(box: Sidecar) -> bool:
-    answer = await box.exec("cat /proc/[0-9]*/cmdline", timeout=30)
-    return answer["verdict"] == "exited" and "bomb.py" not in answer["stdout"]
 
 
 async def test_memory_held_in_the_background_is_bounded_too(gvisor: MakeBox) -> None:

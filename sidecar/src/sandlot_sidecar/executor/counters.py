@@ -41,6 +41,15 @@ class Baseline:
         numbers = self._numbers
         numbers[0], numbers[1], numbers[2] = oom, refused, memory
 
+    @property
+    def killed(self) -> bool:
+        """Whether the op was killed with all its processes: one that is left is to be killed, too."""
+        return bool(self._numbers[3])
+
+    @killed.setter
+    def killed(self, value: bool) -> None:
+        self._numbers[3] = int(value)
+
     def memory_facts(self, group: Group, limiting: list[Group]) -> dict[str, Any]:
         """Return the facts of an `ended` message if the kernel has OOM-killed a member since, else an empty dict."""
         oom, refused, memory = self._numbers[:3]

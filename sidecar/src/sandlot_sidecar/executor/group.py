@@ -19,6 +19,7 @@ FILES = {
     "pids": ("pids", "pids.current", "pids.current"),
     "pids_events": ("pids", "pids.events", "pids.events"),
     "cpu": ("cpuacct", "cpuacct.usage", "cpu.stat"),
+    "cpu_system": ("cpuacct", "cpuacct.usage_sys", "cpu.stat"),
 }
 PERIOD = 100_000
 
@@ -187,10 +188,17 @@ class Group:
 
     def cpu_seconds(self) -> float | None:
         """Return the CPU seconds used by all members so far."""
-        text = self.read("cpu")
+        return self._seconds("cpu", "usage_usec")
+
+    def system_seconds(self) -> float | None:
+        """Return the CPU seconds that the kernel used for all members so far, in their system calls."""
+        return self._seconds("cpu_system", "system_usec")
+
+    def _seconds(self, what: str, name: str) -> float | None:
+        text = self.read(what)
         if text is None:
             return None
-        return field(text, "usage_usec") / 1e6 if self.version == 2 else int(text) / 1e9
+        return field(text, name) / 1e6 if self.version == 2 else int(text) / 1e9
 
     def shared_memory(self) -> int | None:
         """Return the bytes of shared memory and of files in memory, which outlive their processes; None: not counted."""

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from .counters import Counters
     from .group import Group
 
-# An op that this many checks find at its process limit is a fork bomb.
+# An op that this many checks find at its process limit is a fork bomb. It also delays the checks.
 FULL_CHECKS = 5
+FULL_INTERVAL = 0.05  # seconds between them
 
 
 class Op:
@@ -30,13 +31,21 @@ class Op:
         self.oom = False
         # OOM-killed although no limit of the sandbox was reached.
         self.node_oom = False
-        self.full = 0  # checks that found it at its process limit
+        self.full = 0  # checks that found it at its process limit, or would have
+        self._full_at: float | None = None  # time of the last check, if that found it there
         self.report_start_at: float | None = None  # when to report its start, unless it has ended by then
 
     @property
     def over_limit(self) -> bool:
         """Whether a check found the op above a limit."""
         return self.oom or self.full >= FULL_CHECKS
+
+    def check_full(self, full: bool, *, now: float) -> None:
+        """Record whether a check found it at its process limit; a late check stands for those before it."""
+        if full:
+            late = 0.0 if self._full_at is None else now - self._full_at
+            self.full += max(1, int(late / FULL_INTERVAL))
+        self._full_at = now if full else None
 
     def classify_oom(self, now: Counters) -> None:
         """Classify an OOM kill: by a limit of the sandbox, or by one of the node or a larger group."""

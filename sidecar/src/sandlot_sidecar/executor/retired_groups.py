@@ -36,6 +36,9 @@ class RetiredGroups:
         self._reap_ended = reap_ended
         self._groups: list[Group] = []
         self._bombs = CrowdedBombs()
+        self._killed: set[str] = (
+            set()
+        )  # groups whose op was killed: under gVisor some processes escape the kill
         self._charged: list[str] = []  # groups without processes that are still charged for shared memory
         self._watch_until = self._memory_check_at = self._sweep_at = 0.0
 
@@ -44,8 +47,10 @@ class RetiredGroups:
         assert self._limits.cgroup is not None
         return self._limits.cgroup.group
 
-    def add(self, group: Group) -> None:
-        """Remove a group now if it is empty, else later."""
+    def add(self, group: Group, *, killed: bool = False) -> None:
+        """Remove a group now if it is empty, else later. `killed`: kill what its op has left."""
+        if killed:
+            self._killed.add(group.name)
         if self._removed(group):
             return
         self._groups.append(group)
@@ -92,6 +97,7 @@ class RetiredGroups:
             return
         self._reap_ended()
         self._groups = [group for group in self._groups if not self._removed(group)]
+        self._killed.intersection_update(self.names())
 
     def await_empty(self) -> None:
         """Wait until all groups are removed: under gVisor a process leaves its group some time after its exit."""
@@ -130,7 +136,7 @@ class RetiredGroups:
         if self._limits.watch is not None:
             # Few system calls, by files that stay open: a fork bomb under gVisor delays each by a tenth of a second.
             if group.number("pids"):
-                self._kill_fork_bomb(group)
+                self._kill_left(group)
                 return False
             if self._is_charged(group.name):
                 group.close()
@@ -141,15 +147,22 @@ class RetiredGroups:
         # What is left of it: to make it again can fail, as its parent may have no memory left.
         left = parent.child(group.name, make=False)
         try:
-            self._kill_fork_bomb(left)
+            self._kill_left(left)
         finally:
             left.close()
         return group.remove(parent)
 
-    def _kill_fork_bomb(self, group: Group) -> None:
-        """Kill a fork bomb whose first process has exited before the limit: it would use the sandbox's cpu for ever."""
+    def _kill_left(self, group: Group) -> None:
+        """Kill what a killed op has left, and a fork bomb whose first process has exited before the limit.
+
+        A fork bomb would use the sandbox's cpu for ever, and a process that escaped a kill would grow to one again.
+        """
         watch = self._limits.watch
-        if group.is_fork_bomb() or (watch is not None and self._bombs.has(group, watch)):
+        if (
+            group.name in self._killed
+            or group.is_fork_bomb()
+            or (watch is not None and self._bombs.has(group, watch))
+        ):
             kill_members(group, exclude=0, on_timeout=self._end_init)
 
     def _is_charged(self, name: str) -> bool:

@@ -11,9 +11,10 @@ from . import wire
 from .counters import Counters, refusals
 from .crowded_bombs import CrowdedBombs
 from .descendants import Descendants, signal_each
+from .group_kill import SIGNALS
 from .oom_events import OOM_PAUSE_MS, OomEvents
 from .oom_score import OomScore
-from .op import FULL_CHECKS, Op
+from .op import FULL_CHECKS, FULL_INTERVAL, Op
 from .op_limits import OpLimits, limit_cpu_seconds
 from .spawn import Spawner, StartFailed
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from .counters import Baseline
     from .group import Group
     from .memory_watch import MemoryWatch
-
-# Seconds between checks of the process count where the kernel does not report denied forks (gVisor).
-FULL_INTERVAL = 0.05
 
 
 class Runner:
@@ -150,6 +148,7 @@ class Runner:
         peak = self.group.reset_peak() if self.group else None
         memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
         self._baseline.set(oom=before.oom, refused=before.refused, memory=memory or 0)
+        self._baseline.killed = False
         # The OOM killer must pick the op's processes before this one.
         self.score.set_for_op()
         try:
@@ -204,6 +203,7 @@ class Runner:
         return signal_each([self.op.pid], number) if self.op is not None else 0
 
     def _kill(self) -> int:
+        self._baseline.killed = True
         return self._descendants.kill(self.last)
 
     def _leftover(self) -> int:
@@ -226,14 +226,15 @@ class Runner:
                 return
         if now >= self._pids_check_at:
             self._pids_check_at = now + FULL_INTERVAL
-            op.full += self.group.full() or self._bombs.has(self.group, watch)
+            op.check_full(self.group.full() or self._bombs.has(self.group, watch), now=now)
             if op.full >= FULL_CHECKS:
                 self._kill_over_limit(op, "pids_limit")
 
     def _kill_over_limit(self, op: Op, cause: str) -> None:
-        """Kill an op over its limit; first its process group in one call, since a fork bomb delays each call."""
+        """Kill an op over its limit; first its process group in few calls, since a fork bomb delays each call."""
         try:
-            os.killpg(op.pid, signal.SIGKILL)
+            for _ in range(SIGNALS):
+                os.killpg(op.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass  # the op has changed its process group
         # Report first: killing a fork bomb may kill the init, which would otherwise become the verdict.

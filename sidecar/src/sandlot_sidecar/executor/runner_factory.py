@@ -44,6 +44,16 @@ class Child(Process):
             return {}
         return self.baseline.memory_facts(self.group, limiting)
 
+    @property
+    def op_killed(self) -> bool:
+        """Whether its last op was killed with all its processes."""
+        return self.baseline is not None and self.baseline.killed
+
+    @op_killed.setter
+    def op_killed(self, value: bool) -> None:
+        if self.baseline is not None:
+            self.baseline.killed = value
+
     def forget(self) -> None:
         """Reap the child and close its descriptors, except its group's."""
         self.reap()

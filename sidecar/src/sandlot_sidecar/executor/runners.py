@@ -111,6 +111,7 @@ class Runners:
         """Kill an op from the executor, which a fork bomb cannot starve of CPU; return how many died."""
         for child in self.children.values():
             if child.pid == runner and child.group:
+                child.op_killed = True
                 killed = kill_members(child.group, exclude=runner, on_timeout=self._init().kill)
                 self._limits.limit_runner(child.group)
                 return killed
@@ -139,9 +140,10 @@ class Runners:
             self._killed[child.pid] = child.group.name, self._memory_facts(child)
             if len(self._killed) > KILLED_KEPT:
                 del self._killed[next(iter(self._killed))]
+        killed = child.op_killed
         child.forget()
         if child.group:
-            self.retired.add(child.group)
+            self.retired.add(child.group, killed=killed)
 
     def end_all(self) -> None:
         """SIGKILL all runners and wait for their exit; their ops' processes end with the init."""
