@@ -22,13 +22,14 @@ class Nodes:
         self._budget = budget
         # Node -> its images, the one that was used last at the end.
         self.images: dict[str, OrderedDict[str, _Held]] = {name: OrderedDict() for name in names}
-        self.holders: dict[str, set[str]] = {}
+        # Image -> its nodes, in an order that is the same in each run.
+        self.holders: dict[str, dict[str, None]] = {}
         self.pulls = 0
 
     def place(self, node: str, image: str) -> None:
         """Put an image on a node before the simulation begins."""
         self.images[node][image] = _Held()
-        self.holders.setdefault(image, set()).add(node)
+        self.holders.setdefault(image, {})[node] = None
 
     def prepare(self, node: str, image: str, *, now: float, pull: float) -> float:
         """Pull an image if the node lacks it; return in how many seconds it is there."""
@@ -36,7 +37,7 @@ class Nodes:
         if held is None:
             self.pulls += 1
             held = self.images[node][image] = _Held(ready_at=now + pull)
-            self.holders.setdefault(image, set()).add(node)
+            self.holders.setdefault(image, {})[node] = None
         self.images[node].move_to_end(image)
         self._keep_budget(node, image)
         return max(0.0, held.ready_at - now)
@@ -57,4 +58,4 @@ class Nodes:
             return
         for image in [name for name, held in images.items() if not held.users and name != asked][:over]:
             del self.images[node][image]
-            self.holders[image].discard(node)
+            del self.holders[image][node]

@@ -63,11 +63,12 @@ class SchedulerModel:
         if best is None:
             return NoNode.FULL
         bonus = self._locality(image_bytes, spread=len(holders) / len(self._nodes))
-        if bonus and (fitting := [name for name in holders if name in scores]):
-            most = max(scores[name] for name in fitting)
-            if best not in holders and most + bonus > scores[best]:
-                return self._random.choice([name for name in fitting if scores[name] == most])
-        return best
+        if not bonus or best in holders:
+            return best
+        most = max((scores.get(name, -bonus) for name in holders), default=0)
+        if most + bonus <= scores[best]:
+            return best
+        return self._random.choice([name for name in holders if scores.get(name) == most])
 
     def fullness(self, node: str) -> float:
         """Return the used share of the node's scarcest resource."""

@@ -25,6 +25,7 @@ class StubAgents:
     def __init__(self, nodes: Nodes, *, pull: float) -> None:
         self._nodes = nodes
         self._pull = pull
+        self.unlisted = set(nodes.images)  # nodes whose images no gateway has asked for
         self._at = {_address(number): node for number, node in enumerate(nodes.images)}
 
     async def make_pods(self, client: KubeClient, namespace: str) -> None:
@@ -87,6 +88,7 @@ class StubAgents:
         url = urlsplit(target)
         match [method, *(unquote(part) for part in url.path.split("/")[2:])]:
             case ["GET", "images"]:
+                self.unlisted.discard(node)
                 return 200, {"images": [_image(name) for name in self._nodes.images[node]]}
             case ["POST", "images"]:
                 left = self._nodes.prepare(node, body["image"], now=time.monotonic(), pull=self._pull)

@@ -11,7 +11,7 @@ def test_a_pull_takes_its_time_once() -> None:
     assert nodes.prepare("a", "x", now=15, pull=20) == 5, "the same pull"
     assert nodes.prepare("a", "x", now=30, pull=20) == 0
     assert nodes.pulls == 1
-    assert nodes.holders["x"] == {"a"}
+    assert list(nodes.holders["x"]) == ["a"]
 
 
 def test_the_image_that_was_unused_for_the_longest_time_goes_first() -> None:
@@ -21,7 +21,7 @@ def test_the_image_that_was_unused_for_the_longest_time_goes_first() -> None:
     nodes.prepare("a", "x", now=0, pull=1)
     nodes.prepare("a", "z", now=1, pull=1)
     assert set(nodes.images["a"]) == {"x", "z"}
-    assert nodes.holders["y"] == set()
+    assert nodes.holders["y"] == {}
 
 
 def test_an_image_in_use_stays() -> None:
