@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from loadtests.cluster import simulated, slot_file_rows, slot_rows
+from loadtests.cluster import image_claims, simulated, slot_file_rows, slot_rows
 from loadtests.cluster.churn_rows import churn
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
@@ -63,6 +63,7 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
         made.append(Group(("writes_warm", "writes_cold"), counted))
     made.append(Group(("gateway_memory",), many_pods))
     made.append(Group(simulated.ROWS, simulated.simulated))
+    made.append(Group(image_claims.ROWS, image_claims.image_claims))
     if not own_cluster:
         # The last: slots stay enabled.
         for runtime in RUNTIMES:

@@ -1,4 +1,6 @@
-"""Placement of 10,000 slots on 1,000 simulated nodes: the time it takes, the nodes it uses, and the starts of a node."""
+"""Placement of 10,000 slots on 1,000 simulated nodes: the time it takes, the nodes it uses, the starts of a node, and the
+sandboxes whose node has their image.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ import time
 from sandlot_controller.plan.placement.ledger import Ledger
 from sandlot_controller.plan.placement.nodes import NodeView
 
+from loadtests import image_simulation
 from loadtests.placement_simulation import CAP, NODE, SANDLOT, Simulation, bound, shapes
 from loadtests.reading import Reading
 
-ROWS = ("placement_time", "placement_packing", "placement_starts")
+ROWS = ("placement_time", "placement_packing", "placement_starts", "placement_images")
 SLOTS, NODES = 10_000, 1_000
 
 
@@ -31,7 +34,21 @@ def placement(*, slots: int = SLOTS, nodes: int = NODES) -> dict[str, Reading]:
         "placement_starts": Reading(
             value=outcome.most_starting / CAP, parts={"at once on a node": str(outcome.most_starting)}
         ),
+        "placement_images": _images(nodes, slots_per_node=slots // nodes),
     }
+
+
+def _images(nodes: int, *, slots_per_node: int) -> Reading:
+    """Return the share of sandboxes that found their image on their node, beside those of kube-scheduler's models."""
+    ours, *others = image_simulation.compare(nodes=nodes, slots_per_node=slots_per_node).items()
+    _, outcome = ours
+    told = {
+        "sandboxes": str(outcome.claims),
+        "pulls": str(outcome.pulls),
+        "a choice": f"{outcome.choice * 1e6:.0f} µs",
+        **{name: f"{other.share:.3f}" for name, other in others},
+    }
+    return Reading(value=outcome.share, parts=told)
 
 
 def _packed(slots: int, nodes: int) -> tuple[int, int]:

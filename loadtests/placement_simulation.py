@@ -1,8 +1,7 @@
 """Places slots on simulated nodes by the controller's own ledger, and by models of kube-scheduler, through a burst,
-churn and a shrinking; `python -m loadtests.placement_simulation` prints the comparison.
+churn and a shrinking; `python -m loadtests.placement_simulation` prints the comparison, and that of images.
 
 Time is simulated: a start takes 2 s, and a node completes at most 2 a second, so more than 4 at once start no faster.
-kube-scheduler is modelled as infinitely fast and as looking at every node for each pod, which favours it.
 """
 
 from __future__ import annotations
@@ -13,16 +12,21 @@ import math
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from sandlot_controller.plan.placement.ledger import Ledger, Strategy
+from sandlot_controller.plan.placement.ledger import Ledger, NoNode
 from sandlot_controller.plan.placement.needs import Needs
 from sandlot_controller.plan.placement.nodes import NodeView
 from sandlot_grade.report.stats import percentile
+
+from loadtests import image_simulation
+from loadtests.scheduler_model import SchedulerModel
 
 START_SECONDS = 2.0
 STARTS_PER_SECOND = 2.0  # of a node
@@ -35,12 +39,22 @@ NODE = {"cpu": 16_000, "memory": 64_000 * _MIB, "pods": 110, "ephemeral-storage"
 _SHAPES = (((110, 288), 6), ((210, 1056), 3), ((410, 2080), 2), ((810, 8224), 1))
 
 
+class Chooser(Protocol):
+    """Chooses nodes for pods: the controller's ledger or a model of kube-scheduler."""
+
+    def put_node(self, node: NodeView) -> None: ...
+    def put(self, pod: str, needs: Needs, *, node: str, starting: bool) -> None: ...
+    def drop(self, pod: str) -> None: ...
+    def choose(self, needs: Needs, *, cap: int) -> str | NoNode: ...
+    def fullness(self, node: str) -> float: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How nodes are chosen. `cap`: starts of a node at once; None: as many as come."""
 
     name: str
-    strategy: Strategy
+    chooser: Callable[[], Chooser]
     cap: int | None = None
     emptiest_first: bool = False  # what a smaller pool gives back
 
@@ -49,11 +63,11 @@ class Policy:
         return self.cap if self.cap is not None else 1 << 30
 
 
-SANDLOT = Policy("Sandlot, pack", "pack", CAP, emptiest_first=True)
+SANDLOT = Policy("Sandlot, pack", partial(Ledger, strategy="pack"), CAP, emptiest_first=True)
 POLICIES = (
     SANDLOT,
-    Policy("kube-scheduler, LeastAllocated", "spread"),
-    Policy("kube-scheduler, MostAllocated", "pack"),
+    Policy("kube-scheduler, default", SchedulerModel),
+    Policy("kube-scheduler, MostAllocated", partial(SchedulerModel, most_allocated=True)),
 )
 
 
@@ -93,7 +107,7 @@ class Simulation:
         self.policy = policy
         self.now = 0.0
         self.outcome = Outcome(slots)
-        self._ledger = Ledger(strategy=policy.strategy)
+        self._ledger = policy.chooser()
         for number in range(nodes):
             self._ledger.put_node(NodeView(f"node-{number:05}", NODE))
         self._needs = shapes(slots)
@@ -239,10 +253,17 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--slots", type=int, default=100_000)
     arguments = parser.parse_args()
+    console = Console(width=160)
     outcomes = {
         policy: Simulation(policy, nodes=arguments.nodes, slots=arguments.slots).run() for policy in POLICIES
     }
-    Console(width=160).print(table(outcomes))
+    console.print(table(outcomes))
+    for warm, title in ((True, "after a warm-up"), (False, "from nodes without images")):
+        console.print(f"Sandboxes of {image_simulation.IMAGES:,} images, {title}:")
+        images = image_simulation.compare(
+            nodes=arguments.nodes, slots_per_node=arguments.slots // arguments.nodes, warm=warm
+        )
+        console.print(image_simulation.table(images))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.kube.apiserver import ApiServer, binary, why_not
 
 AT_ONCE = 32  # concurrent requests of this program
 _CRDS = Path(__file__).resolve().parents[2] / "charts" / "sandlot" / "crds"
-_ROOM = {"pods": "1000", "cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti"}
+ROOM = {"pods": "1000", "cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti"}
 
 
 def missing(*programs: str) -> str | None:
@@ -73,7 +73,7 @@ def scheduler(directory: Path, server: ApiServer) -> Iterator[None]:
         yield
 
 
-async def make_nodes(client: KubeClient, count: int) -> None:
+async def make_nodes(client: KubeClient, count: int, *, room: Mapping[str, str] = ROOM) -> None:
     """Create nodes `kwok-0` and so on, without the taint of a new node, which no controller here removes."""
     slots = asyncio.Semaphore(AT_ONCE)
 
@@ -82,7 +82,7 @@ async def make_nodes(client: KubeClient, count: int) -> None:
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}},
-            "status": {"allocatable": _ROOM, "capacity": _ROOM},
+            "status": {"allocatable": room, "capacity": room},
         }
         async with slots:
             await client.request("POST", paths.nodes(), body=body)

@@ -49,14 +49,19 @@ class Part:
 
 @asynccontextmanager
 async def gateway(
-    home: Path, server: ApiServer, namespace: str, *, sandboxes: int = 0
+    home: Path, server: ApiServer, namespace: str, *, sandboxes: int = 0, agents: bool = False
 ) -> AsyncIterator[Part]:
-    """Run a gateway and wait until it knows this many sandboxes; creates `home`."""
+    """Run a gateway and wait until it knows this many sandboxes; creates `home`.
+
+    `agents`: claims take their images from node agents, which accept any token here.
+    """
     kubeconfig = _prepare(home, server, namespace, user="gateway")
     key = secrets.token_hex(16)
     words = ["--backend", "kubernetes", "--port", "0", "--namespace", namespace, "--api-key", key]
     words += ["--key-file", str(home / "master"), "--state-dir", str(home / "state")]
     words += ["--kube-context", "test", "--webhook-port", "0"]
+    if agents:
+        words += ["--node-agent-token-file", str(home / "master")]
     begun = time.monotonic()
     with (home / "gateway.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -85,9 +90,12 @@ async def gateway(
 
 @asynccontextmanager
 async def controller(
-    home: Path, server: ApiServer, namespace: str, *, retention: float
+    home: Path, server: ApiServer, namespace: str, *, retention: float, slots: bool = False
 ) -> AsyncIterator[Part]:
-    """Run a controller that logs to `home`, which it creates; the gateway URL it gives sidecars is unreachable."""
+    """Run a controller that logs to `home`, which it creates; the gateway URL it gives sidecars is unreachable.
+
+    `slots`: its pods take any image.
+    """
     kubeconfig = _prepare(home, server, namespace, user="controller")
     port = free_port()
     environment = {
@@ -101,6 +109,7 @@ async def controller(
         "SANDLOT_HEALTH_HOST": "127.0.0.1",
         "SANDLOT_HEALTH_PORT": str(port),
         "SANDLOT_RETENTION": str(retention),
+        **({"SANDLOT_IMAGES_DIRECTORY": "/var/lib/sandlot/images"} if slots else {}),
     }
     begun = time.monotonic()
     with (home / "controller.log").open("wb") as log:

@@ -34,7 +34,7 @@ AT_ONCE = 30  # sandboxes that exist at the same time
 REST = 10.0  # seconds without load, to measure the idle cost
 _RETENTION = 5.0  # seconds that an ended Sandbox stays after its minute: its end may be written 2 s late
 _LONGEST = 580.0  # seconds for the whole run
-_STAGES = Path(__file__).with_name("kwok-stages-simulated.yaml")
+STAGES = Path(__file__).with_name("kwok-stages-simulated.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ async def _measured(size: Size) -> dict[str, Reading]:
         stack.push_async_callback(client.close)
         namespace = server.namespace("simulated")
         await make_nodes(client, size.nodes)
-        stack.enter_context(kwok(directory, server, stages=_STAGES))
+        stack.enter_context(kwok(directory, server, stages=STAGES))
         stack.enter_context(scheduler(directory, server))
         stub = StubPods(master=parts.MASTER)
         await stack.enter_async_context(stub.listening())

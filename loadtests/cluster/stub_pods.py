@@ -62,6 +62,8 @@ class StubPods:
                 claim = json.loads(body)
                 told = {name: claim.get(name) for name in ("sandbox_id", "meta")}
                 state |= {"phase": "claimed", "claimed_at": time.time(), **told}
+                if image := claim.get("image"):
+                    state["image"] = image["id"]
             case b"POST", b"/v1/end":
                 wanted = json.loads(body)
                 if wanted.get("only_unclaimed") and state["phase"] == "claimed":

@@ -253,6 +253,13 @@ def test_a_popular_image_does_not_make_the_queue_look_at_every_node() -> None:
     assert taken is not None
     assert len(asked) == 1
 
+    asked.clear()
+    many = {f"node-{number}" for number in range(1000) if number % 10 == 5}
+    taken = queue.take(TEMPLATES[0].size_class, image="b", allowed=allowed, nodes=many)
+    assert taken is not None
+    assert taken.node == "node-5"
+    assert len(asked) <= 3
+
 
 def test_one_that_got_to_take_any_image_is_told_apart() -> None:
     queue = ReadyQueue(rank=first_come(), kind=by_size)

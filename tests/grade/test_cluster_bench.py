@@ -34,6 +34,7 @@ AT_MOST = {
     "claimable_gvisor": 20,
     "writes_warm": 4,
     "writes_cold": 4,
+    "starts_simulated": 1,
     **{f"create_other_image_{runtime}": 1.3 for runtime in RUNTIMES},
     **{f"images_pods_created_{runtime}": 0 for runtime in RUNTIMES},
     **{f"{row}_{runtime}": 1.3 for row in slot_file_rows.ROWS for runtime in RUNTIMES},
@@ -43,6 +44,7 @@ AT_LEAST = {
     "pods_exec_runc": 20,
     "pods_exec_rate_runc": 25,
     "cold_burst_runc": 64,
+    "images_local": 0.98,
     "cold_burst_gvisor": 64,
     **{f"rate_{callers}_{runtime}": 0.85 for callers in CALLERS for runtime in RUNTIMES},
 }

@@ -14,7 +14,8 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .instances import Instance, Kind, by_template
-from .ready import Rank, ReadyQueue, any_pool
+from .ready import Rank, ReadyQueue
+from .ready_shelf import any_pool
 from .reuse import UNBOUND, Binding
 from .slot import Generation, Loss, Phase, ReportOutcome, Slot
 

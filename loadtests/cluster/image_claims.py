@@ -1,0 +1,170 @@
+"""Slots on every node of kwok's cluster, and sandboxes of a data set's images in most of them: the real controller
+places the slots, the real gateway chooses one for each create, stubs serve all sidecars and node agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import msgspec
+from sandlot import AsyncClient, AsyncSandbox
+from sandlot_contract.names import API_VERSION, POOL_KIND
+from sandlot_controller.plan.placement.needs import of_spec
+from sandlot_controller.plan.pod import spec_of
+from sandlot_controller.settings import Settings
+from sandlot_grade.report.stats import percentile
+from sandlot_kube import paths
+from sandlot_kube.client import KubeClient
+from sandlot_kube.template import Template
+
+from loadtests.cluster import parts
+from loadtests.cluster.control_plane import ROOM, api_server, kwok, make_nodes, scheduler
+from loadtests.cluster.pod_watch import PodWatch
+from loadtests.cluster.simulated import STAGES, why_not
+from loadtests.cluster.stub_agents import StubAgents
+from loadtests.cluster.stub_pods import StubPods
+from loadtests.image_simulation import BUDGET, BUSY, warm_up, weights
+from loadtests.node_images import Nodes
+from loadtests.own_network import in_own_network
+from loadtests.reading import Reading
+
+ROWS = ("images_local", "slots_placed", "starts_simulated")
+AT_ONCE = 30  # creates in progress
+PULL = 2.0  # seconds
+_LONGEST = 900.0  # seconds for the whole run
+_TEMPLATE = {"cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    nodes: int = 1_000
+    slots_per_node: int = 10
+
+    @property
+    def slots(self) -> int:
+        return self.nodes * self.slots_per_node
+
+
+async def image_claims(size: Size = Size()) -> dict[str, Reading]:
+    """Measure the rows of this file."""
+    if why := why_not():
+        raise RuntimeError(why)
+    try:
+        async with asyncio.timeout(_LONGEST):
+            return await in_own_network(lambda: _measured(size))
+    except TimeoutError as error:
+        raise RuntimeError(f"{size.slots} slots and their claims were not done in {_LONGEST:g} s") from error
+
+
+async def _measured(size: Size) -> dict[str, Reading]:
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-kwok-")))
+        server = stack.enter_context(api_server(directory))
+        client = KubeClient(server.access())
+        stack.push_async_callback(client.close)
+        namespace = server.namespace("images")
+        # Room for the slots and nothing else: a claimed slot has no replacement.
+        await make_nodes(client, size.nodes, room={**ROOM, "cpu": f"{_millicores() * size.slots_per_node}m"})
+        nodes = Nodes((f"kwok-{number}" for number in range(size.nodes)), budget=BUDGET)
+        warm_up(nodes)
+        agents = StubAgents(nodes, pull=PULL)
+        await agents.make_pods(client, namespace)
+        await stack.enter_async_context(agents.listening())
+        stack.enter_context(kwok(directory, server, stages=STAGES))
+        stack.enter_context(scheduler(directory, server))
+        stub = StubPods(master=parts.MASTER)
+        await stack.enter_async_context(stub.listening())
+        watch = await stack.enter_async_context(PodWatch(stub).following(client, namespace))
+        gateway = await stack.enter_async_context(
+            parts.gateway(directory / "gateway", server, namespace, agents=True)
+        )
+        controller = await stack.enter_async_context(
+            parts.controller(directory / "controller", server, namespace, retention=60.0, slots=True)
+        )
+        begun, used = time.monotonic(), parts.cpu(controller.process)
+        resource = {
+            "apiVersion": API_VERSION,
+            "kind": POOL_KIND,
+            "metadata": {"name": "slots"},
+            "spec": {"size": size.slots, "template": _TEMPLATE},
+        }
+        await client.request("POST", paths.pools(namespace), body=resource)
+
+        async def warm() -> bool:
+            return await gateway.number("sandlot_ready_instances") >= size.slots
+
+        async def listed() -> bool:
+            return not agents.unlisted
+
+        await parts.until(warm)
+        placed = Reading(
+            value=time.monotonic() - begun,
+            parts={
+                "slots": str(size.slots),
+                "nodes": str(len(set(watch.nodes.values()))),
+                "the controller's CPU": f"{parts.cpu(controller.process) - used:.1f} s",
+            },
+        )
+        starts = Reading(value=watch.most_starting / _starts_per_node(), parts={})
+        await parts.until(listed)
+        return {"images_local": await _claims(gateway, nodes, size), "slots_placed": placed, ROWS[2]: starts}
+
+
+async def _claims(gateway: parts.Part, nodes: Nodes, size: Size) -> Reading:
+    """Create sandboxes until most slots have one; those that go on keep their slots."""
+    count = int(size.slots * BUSY)
+    images = random.Random(1).choices(
+        list(weights()), cum_weights=list(accumulate(weights().values())), k=count
+    )
+    before, used, begun = nodes.pulls, parts.cpu(gateway.process), time.monotonic()
+    took: list[float] = []
+    left = iter(images)
+    async with AsyncClient(url=gateway.url, api_key=gateway.api_key) as client:
+
+        async def caller() -> None:
+            for image in left:
+                asked = time.monotonic()
+                await AsyncSandbox.create(pool="slots", image=image, client=client)
+                took.append(time.monotonic() - asked)
+
+        await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
+    pulls = nodes.pulls - before
+    took.sort()
+    told = {
+        "sandboxes": str(count),
+        "images": str(len(set(images))),
+        "pulls": str(pulls),
+        "creates/s": f"{count / (time.monotonic() - begun):.0f}",
+        **{f"create p{share * 100:.0f}": f"{percentile(took, share) * 1000:.0f} ms" for share in (0.5, 0.99)},
+        "the gateway's CPU a create": f"{(parts.cpu(gateway.process) - used) / count * 1000:.1f} ms",
+    }
+    return Reading(value=1 - pulls / count, parts=told)
+
+
+def _settings() -> Settings:
+    return Settings.model_validate(
+        {
+            "namespace": "images",
+            "key_file": Path("/nonexistent"),
+            "webhook_url": "http://gateway",
+            "sidecar_image": "sandlot/sidecar:1",
+            "images_directory": "/var/lib/sandlot/images",
+        }
+    )
+
+
+def _millicores() -> int:
+    """Return what the pod of a slot requests."""
+    template = msgspec.convert(_TEMPLATE, Template)
+    return dict(of_spec(spec_of(template, settings=_settings())).requests)["cpu"]
+
+
+def _starts_per_node() -> int:
+    return _settings().starts_per_node
