@@ -175,7 +175,7 @@ class ReadyQueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for made in list(self.queue):
             self.queue.discard(made.id)
-        assert not self.queue._shelves
+        assert not self.queue._by_kind
         assert not self.queue._in_pools
 
 

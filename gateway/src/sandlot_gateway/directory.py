@@ -65,7 +65,7 @@ class Directory:
         self._elsewhere = elsewhere
         self._clock = clock
         self._sandboxes: dict[SandboxId, Sandbox] = {}
-        self._shelves: dict[str, TenantIndex] = {}
+        self._by_tenant: dict[str, TenantIndex] = {}
         self._routes: dict[SandboxId, Route] = {}
         self._by_key: dict[tuple[str, str], SandboxId] = {}
         self._changes: dict[SandboxId, asyncio.Event] = {}
@@ -116,7 +116,7 @@ class Directory:
         return [sandbox for sandbox in self._sandboxes.values() if sandbox.live]
 
     def statuses(self, tenant: str) -> Counter[Status]:
-        tenant_index = self._shelves.get(tenant)
+        tenant_index = self._by_tenant.get(tenant)
         return (
             Counter(sandbox.status for sandbox in tenant_index.by_id.values()) if tenant_index else Counter()
         )
@@ -137,7 +137,7 @@ class Directory:
         active: bool | None = None,
     ) -> Page:
         """List sandboxes, newest first. `labels`: all must match; `active`: True only live ones, False only ended."""
-        tenant_index = self._shelves.get(tenant)
+        tenant_index = self._by_tenant.get(tenant)
         if tenant_index is None:
             return Page([], 0, False)
         first = (page - 1) * per_page
@@ -218,7 +218,7 @@ class Directory:
     def add(self, sandbox: Sandbox) -> None:
         """Add a new or recovered sandbox, whatever its status."""
         self._sandboxes[sandbox.id] = sandbox
-        self._shelves.setdefault(sandbox.tenant, TenantIndex()).add(sandbox)
+        self._by_tenant.setdefault(sandbox.tenant, TenantIndex()).add(sandbox)
         if sandbox.spec.key is not None:
             self._by_key[sandbox.tenant, sandbox.spec.key] = sandbox.id
         if sandbox.live:
@@ -289,7 +289,7 @@ class Directory:
     def _remove(self, sandbox: Sandbox) -> None:
         self._sandboxes.pop(sandbox.id, None)
         self._routes.pop(sandbox.id, None)
-        tenant_index = self._shelves.get(sandbox.tenant)
+        tenant_index = self._by_tenant.get(sandbox.tenant)
         if tenant_index is not None:
             tenant_index.remove(sandbox)
         self.release_key(sandbox)

@@ -13,7 +13,7 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
 from .instances import Instance, Kind, by_template
-from .ready_shelf import Bound, Entry, Place, Pools, Shelf, any_pool, fits, heads
+from .ready_index import Bound, Entry, Place, Pools, ReadyIndex, any_pool, fits, heads
 
 Rank = Callable[[InstanceId], int]
 
@@ -41,7 +41,7 @@ class ReadyQueue:
         self._rank = rank
         self._kind = kind
         self._entries: dict[InstanceId, Entry] = {}
-        self._shelves: dict[str, dict[str | None, Shelf]] = {}  # kind -> tenant -> instances
+        self._by_kind: dict[str, dict[str | None, ReadyIndex]] = {}  # kind -> tenant -> instances
         self._in_pools: dict[str, Counter[Bound]] = {}
         self._in_pool: Counter[str] = Counter()
 
@@ -62,7 +62,7 @@ class ReadyQueue:
         place = (self._rank(instance.id), instance.id)
         entry = Entry(instance, bound, instance.pool, instance.image, instance.node, place)
         self._entries[instance.id] = entry
-        self._shelves.setdefault(bound[0], {}).setdefault(bound_to, Shelf()).add(entry)
+        self._by_kind.setdefault(bound[0], {}).setdefault(bound_to, ReadyIndex()).add(entry)
         if instance.pool is not None:
             self._in_pools.setdefault(instance.pool, Counter())[bound] += 1
             self._in_pool[instance.pool] += 1
@@ -92,7 +92,7 @@ class ReadyQueue:
         then one on `nodes`, which have it prepared. On nodes to `avoid`, only one with the image of its own is taken;
         of the `held` ones, only one that has the image or is on `nodes`. `lays_image`: none that keeps its image.
         """
-        shelves = self._shelves.get(kind, {})
+        tenants = self._by_kind.get(kind, {})
 
         def usable(entry: Entry) -> bool:
             if lays_image and entry.bound[2] is not None:
@@ -111,26 +111,26 @@ class ReadyQueue:
             return min(found, default=None)
 
         for bound_to in (tenant, None):
-            shelf = shelves.get(bound_to)
-            if shelf is None:
+            index = tenants.get(bound_to)
+            if index is None:
                 continue
-            has = shelf.of_image.get(image, {}) if image is not None else {}
-            place = first([has]) or first([shelf.all.get(False, {})])
+            has = index.of_image.get(image, {}) if image is not None else {}
+            place = first([has]) or first([index.all.get(False, {})])
             if place is None:
                 continue
             entry = self._entries[place[1]]
             if entry.image != image and nodes and entry.node not in nodes:
                 places = [
                     places
-                    for its, places in shelf.all.get(False, {}).items()
+                    for its, places in index.all.get(False, {}).items()
                     if fits(its, pool=pool, allowed=allowed)
                 ]
                 near = self._near(places, nodes, usable=usable)
                 if near is None:
                     some = (
-                        nodes if len(nodes) < len(shelf.on_node) else [n for n in shelf.on_node if n in nodes]
+                        nodes if len(nodes) < len(index.on_node) else [n for n in index.on_node if n in nodes]
                     )
-                    near = first([shelf.on_node.get(node, {}) for node in some])
+                    near = first([index.on_node.get(node, {}) for node in some])
                 place = near or place
             return self.discard(place[1])
         return None
@@ -168,15 +168,15 @@ class ReadyQueue:
 
     def has_bound(self, kind: str) -> bool:
         """Return whether an instance of this kind is bound to a tenant."""
-        return any(bound_to is not None for bound_to in self._shelves.get(kind, ()))
+        return any(bound_to is not None for bound_to in self._by_kind.get(kind, ()))
 
     def evict(self, kind: str, *, tenant: str, allowed: Callable[[str], bool]) -> Instance | None:
         """Remove and return an instance that is bound to another tenant: to the one that has most."""
         most: tuple[int, Place] | None = None
-        for bound_to, shelf in self._shelves.get(kind, {}).items():
+        for bound_to, index in self._by_kind.get(kind, {}).items():
             if bound_to in (None, tenant):
                 continue
-            first, size = shelf.first(allowed=allowed), len(shelf)
+            first, size = index.first(allowed=allowed), len(index)
             if first is not None and (most is None or size > most[0]):
                 most = (size, first)
         return self.discard(most[1][1]) if most is not None else None
@@ -190,7 +190,7 @@ class ReadyQueue:
             here,
             key=lambda bound: (bound[0] != keep, bound[1] is not None, bound[2] is not None, here[bound]),
         )
-        place = self._shelves[kind][bound_to].first(pool=pool)
+        place = self._by_kind[kind][bound_to].first(pool=pool)
         return self.discard(place[1]) if place is not None else None
 
     def discard(self, instance_id: InstanceId) -> Instance | None:
@@ -199,12 +199,12 @@ class ReadyQueue:
         if entry is None:
             return None
         kind, bound_to, _ = entry.bound
-        shelf = self._shelves[kind][bound_to]
-        shelf.remove(entry)
-        if not shelf.all:
-            del self._shelves[kind][bound_to]
-        if not self._shelves[kind]:
-            del self._shelves[kind]
+        index = self._by_kind[kind][bound_to]
+        index.remove(entry)
+        if not index.all:
+            del self._by_kind[kind][bound_to]
+        if not self._by_kind[kind]:
+            del self._by_kind[kind]
         if entry.pool is not None:
             self._in_pool[entry.pool] -= 1
             here = self._in_pools[entry.pool]

@@ -15,7 +15,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from .instances import Instance, Kind, by_template
 from .ready import Rank, ReadyQueue
-from .ready_shelf import any_pool
+from .ready_index import any_pool
 from .reuse import UNBOUND, Binding
 from .slot import Generation, Loss, Phase, ReportOutcome, Slot
 

@@ -35,7 +35,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Shelf:
+class ReadyIndex:
     """The instances of one kind and one tenant, indexed by what a create looks for."""
 
     all: dict[bool, Pools] = field(default_factory=dict)  # by whether they keep their image
