@@ -77,6 +77,9 @@ class Peers:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
+    async def close(self) -> None:
+        """Nothing runs."""
+
     async def tell(self, body: bytes) -> None:
         world = self._gateway.world
         if self._gateway.alive:

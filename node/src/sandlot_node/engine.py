@@ -23,7 +23,7 @@ class Engine(Protocol):
     ) -> AbstractAsyncContextManager[ImageId]:
         """Pull with exactly these credentials, also when the node has the image; the block can attach it.
 
-        `count` gets the bytes that the pull fetched, also if it failed; 0 if the node had them all.
+        `count` gets the bytes of each blob that the pull fetched, also if it failed.
         """
         ...
 

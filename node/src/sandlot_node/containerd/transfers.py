@@ -32,7 +32,7 @@ class Transfers:
 
     @asynccontextmanager
     async def followed(self, lease: str, report: Report, count: Count) -> AsyncGenerator[None]:
-        """Pull in this block: `report` gets its progress, and `count` its bytes at the end, also if it failed."""
+        """Pull in this block: `report` gets its progress, and `count` the bytes of each blob at the end, even if it failed."""
         begun = time.time_ns()
         self._begun.append(begun)
         watch = asyncio.create_task(self._watch(lease, report))
@@ -44,7 +44,7 @@ class Transfers:
             try:
                 # A containerd that is away does not tell; the pull's own error says so.
                 with suppress(ImageError, CallFailed):
-                    count(await self._fetched(lease, since=begun))
+                    await self._count_fetched(lease, count, since=begun)
             finally:
                 self._begun.remove(begun)
                 oldest = min(self._begun, default=None)
@@ -62,12 +62,11 @@ class Transfers:
                 if layers:
                     report(await self._content.progress(layers))
 
-    async def _fetched(self, lease: str, *, since: int) -> int:
-        total = 0
+    async def _count_fetched(self, lease: str, count: Count, *, since: int) -> None:
         for digest in await self._content.leased(lease):
             stored = await self._content.stored(digest)
             if stored is None or stored.created < since or (digest, stored.created) in self._counted:
                 continue
+            # Together: what breaks off in between would be counted by nobody.
             self._counted.add((digest, stored.created))
-            total += stored.size
-        return total
+            count(stored.size)

@@ -143,7 +143,9 @@ class KubernetesBackend(ImageCalls):
         )
         view = View(self._instances, self._records, self._states, self._watches, self._reporter)
         self._launcher = Launcher(self._client, view, namespace=namespace, settings=settings)
-        peers = Peers(settings.peers, pool=pool, token=tokens.peer()) if settings.peers else None
+        self._peers = peers = (
+            Peers(settings.peers, pool=pool, token=tokens.peer()) if settings.peers else None
+        )
         self._announcer = Announcer(peers=peers, max_body=settings.peers.max_body if settings.peers else 0)
         self._recorder = Recorder(
             view,
@@ -194,6 +196,8 @@ class KubernetesBackend(ImageCalls):
         await self._discovery.close()
         await self._sandbox_changes.close()
         await self._announcer.close()
+        if self._peers is not None:
+            await self._peers.close()
         for part in (self._pods, self._launcher, self._recorder, self._generation_ends):
             part.close()
         await self._client.close()

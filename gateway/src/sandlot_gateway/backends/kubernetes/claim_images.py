@@ -29,8 +29,6 @@ _SHORTEST_PAUSE = 0.05  # seconds between two looks at nodes
 _TRIES = 3  # in a row without an answer of an agent that has begun to prepare
 _MB = 1_000_000
 
-_Key = tuple[str, str, str]  # (node, image, tenant)
-
 
 @dataclass(slots=True)
 class _Running:
@@ -47,7 +45,7 @@ class KubernetesImages:
         self._settings = settings
         self._credentials = RegistryCredentials(settings.registry_credentials)
         self._known = PreparedImages(remembered=settings.image_remembered)
-        self._running: dict[_Key, _Running] = {}
+        self._running: dict[tuple[str, str], dict[str, _Running]] = {}  # (image, tenant) -> node
         self._uses = ImageUses(
             agents, pool=pool, unlaid_for=settings.image_unlaid, timeout=settings.agent_timeout
         )
@@ -57,7 +55,7 @@ class KubernetesImages:
         self._tasks.spawn(self._follow())
 
     async def close(self) -> None:
-        running = [one.task for one in self._running.values()]
+        running = [one.task for of_image in self._running.values() for one in of_image.values()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -84,7 +82,7 @@ class KubernetesImages:
         for _ in range(2):
             image_id = self._known.find(node, image, tenant, now=_now())
             if image_id is None:
-                image_id = (await self._prepared((node, image, tenant))).id
+                image_id = (await self._prepared(node, image, tenant)).id
             try:
                 # Before the claim: the agent may remove an image that no pod uses.
                 return _claim_image(await self._uses.use(node, image_id, instance))
@@ -115,17 +113,16 @@ class KubernetesImages:
 
     def progress(self, image: str, *, tenant: str) -> str | None:
         """Return how far the preparation is, see `ClaimImages.image_progress`; of several, the one begun first."""
-        for (_, prepared, whose), running in self._running.items():
-            if (prepared, whose) == (image, tenant):
-                return running.text
-        return None
+        running = next(iter(self._running.get((image, tenant), {}).values()), None)
+        return None if running is None else running.text
 
-    async def _prepared(self, key: _Key) -> Prepared:
-        running = self._running.get(key)
+    async def _prepared(self, node: str, image: str, tenant: str) -> Prepared:
+        running = self._running.get((image, tenant), {}).get(node)
         if running is None:
-            task = asyncio.create_task(self._prepare(key))
-            running = self._running[key] = _Running(task, f"preparing the image on node {key[0]}", _now())
-            task.add_done_callback(lambda task: self._over(key, task))
+            task = asyncio.create_task(self._prepare(node, image, tenant))
+            running = _Running(task, f"preparing the image on node {node}", _now())
+            self._running.setdefault((image, tenant), {})[node] = running
+            task.add_done_callback(lambda task: self._over(node, image, tenant, task))
         hold = running.since + self._settings.image_hold - _now()
         await asyncio.wait([running.task], timeout=max(0.0, hold))
         if running.task.done():
@@ -136,14 +133,16 @@ class KubernetesImages:
 
         raise StillPreparing(finished)
 
-    def _over(self, key: _Key, task: asyncio.Task[Prepared]) -> None:
-        del self._running[key]
+    def _over(self, node: str, image: str, tenant: str, task: asyncio.Task[Prepared]) -> None:
+        of_image = self._running[image, tenant]
+        del of_image[node]
+        if not of_image:
+            del self._running[image, tenant]
         if not task.cancelled():
             task.exception()  # read, since every create may have left
 
-    async def _prepare(self, key: _Key) -> Prepared:
+    async def _prepare(self, node: str, image: str, tenant: str) -> Prepared:
         """Ask the agent until the image is there. Raises BackendError, NodeFailed."""
-        node, image, tenant = key
         auth = self._credentials.of(tenant, image)
         began = moved = _now()
         last: Progress | None = None
@@ -166,7 +165,7 @@ class KubernetesImages:
             if found != last or found.phase == "waiting":
                 moved = _now()
             last, silent, wait = found, 0, _POLL
-            self._running[key].text = _text(found, node)
+            self._running[image, tenant][node].text = _text(found, node)
             self._check(node, stalled=_now() - moved, took=_now() - began)
 
     def _check(self, node: str, *, stalled: float, took: float) -> None:

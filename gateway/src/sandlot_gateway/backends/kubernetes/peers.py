@@ -17,6 +17,7 @@ from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
 from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
+from ...tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
@@ -69,9 +70,13 @@ class Peers:
         self._addresses: list[str] = []
         self._all_known = False  # whether the last look-up succeeded; else there may be more of them
         self._look_again_at = 0.0  # on the loop's clock
-        self._looking = asyncio.Lock()  # one lookup for a burst of questions
+        self._looking: asyncio.Task[None] | None = None  # one look-up for a burst of questions
+        self._tasks = Tasks()
         self._one_left = False  # an address vanished: that gateway may have died
         self._left_out: dict[str, tuple[float, Missing]] = {}  # address -> (until when, why)
+
+    async def close(self) -> None:
+        await self._tasks.close()
 
     async def tell(self, body: bytes) -> None:
         """Send news to all other gateways, without retries."""
@@ -190,18 +195,24 @@ class Peers:
 
     async def _others(self) -> tuple[list[str], bool]:
         """Return the known addresses of the other gateways, and whether these are all."""
-        async with self._looking:
-            if asyncio.get_running_loop().time() >= self._look_again_at:
-                self._all_known = False  # until it succeeds: the timeout of a question may cut it off
-                try:
-                    found = await addresses_of(self._host, self._port)
-                    self._found([address for address in found if not self._is_own(address)])
-                except OSError as error:
-                    _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
-                finally:
-                    pause = _KEPT if self._all_known else _RETRIED
-                    self._look_again_at = asyncio.get_running_loop().time() + pause
-            return self._addresses, self._all_known
+        if self._looking is None and asyncio.get_running_loop().time() >= self._look_again_at:
+            self._looking = self._tasks.spawn(self._look_up())
+        if self._looking is not None:
+            # A question's timeout does not end it: resolvers may always take longer than one question waits.
+            await asyncio.shield(self._looking)
+        return self._addresses, self._all_known
+
+    async def _look_up(self) -> None:
+        self._all_known = False
+        try:
+            found = await addresses_of(self._host, self._port)
+            self._found([address for address in found if not self._is_own(address)])
+        except OSError as error:
+            _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
+        finally:
+            self._looking = None
+            pause = _KEPT if self._all_known else _RETRIED
+            self._look_again_at = asyncio.get_running_loop().time() + pause
 
     def _found(self, addresses: list[str]) -> None:
         self._one_left = self._one_left or not set(self._addresses) <= set(addresses)
