@@ -73,12 +73,15 @@ class PodWatch:
         name = pod.metadata.name
         self.stub.know(InstanceId(name))
         ready = pod.condition("Ready")
+        is_ready = ready is not None and ready.status == "True"
         node = pod.spec.node_name or chosen_node(pod.metadata)
         if node is not None and name not in self.nodes:
-            self.nodes[name] = self._starting[name] = node
-            self._starts[node] += 1
-            self.most_starting = max(self.most_starting, self._starts[node])
-        if ready is not None and ready.status == "True":
+            self.nodes[name] = node
+            if not is_ready:
+                self._starting[name] = node
+                self._starts[node] += 1
+                self.most_starting = max(self.most_starting, self._starts[node])
+        if is_ready:
             self._started(name)
-        if ready is not None and ready.status == "True" and (at := clock.seconds(ready.message)) is not None:
+        if ready is not None and is_ready and (at := clock.seconds(ready.message)) is not None:
             self.ready_at.setdefault(pod.metadata.name, at)
