@@ -54,6 +54,38 @@ async def test_a_create_whose_answer_was_lost_is_found_and_ended() -> None:
     assert methods(sent) == [("POST", ""), ("POST", ""), ("GET", "/sb-0"), ("PATCH", "/sb-0/status")]
 
 
+async def page(request: web.Request) -> web.Response:
+    """A proxy answers in place of the API server."""
+    return web.Response(text="<html>Please log in</html>", content_type="text/html")
+
+
+async def test_a_record_that_a_proxy_answered_is_written_again() -> None:
+    there = found(resource("sb-0", pod=POD))
+    async with writing(page, CONFLICT, page, CONFLICT, there, page, CHANGED) as (records, sent, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        records.end(POD, END, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+        assert records.recorded.has_end(POD)
+    post, get, end = ("POST", ""), ("GET", "/sb-0"), ("PATCH", "/sb-0/status")
+    assert methods(sent) == [post, post, get, post, get, end, end]
+
+
+async def test_what_is_to_be_known_before_a_record_is_asked_again_if_a_proxy_answered() -> None:
+    async with writing(page, MISSING, page, MISSING, MISSING, CREATED) as (records, sent, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=None)
+        await records.flush(timeout=10)
+        assert records.recorded.is_claimed(POD, 0)
+    assert methods(sent)[-1] == ("POST", "")
+
+
+async def test_a_pending_create_that_a_proxy_answered_is_written_again() -> None:
+    waiting = found(resource("sb-0", pod=None, sandbox_id="sb-0", waiting_until="2026-01-01T00:00:00Z"))
+    async with writing(page, CONFLICT, page, CONFLICT, waiting, CHANGED) as (records, sent, _):
+        await records.pending_creates.make(PENDING, timeout=10)
+        assert "sb-0" in records.pending_creates
+    assert methods(sent)[-1] == ("PATCH", "/sb-0")
+
+
 async def test_the_end_of_a_claim_that_was_made_elsewhere_leaves_that_one_alone() -> None:
     """The sandbox got another pod; the one that was given up must not end it."""
     elsewhere = found(resource("sb-0", pod="i-another"))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock, ends, paths
@@ -21,7 +20,7 @@ from sandlot_kube.waiting import wait_set
 
 from ...core.owners import PendingCreate
 from .translate import asked_for, safe_name, sandbox_body, to_kube
-from .writes import Writes, unless_ended, unless_missing
+from .writes import Writes, read, uid_in, unless_ended, unless_missing
 
 _log = logging.getLogger(__name__)
 
@@ -258,13 +257,13 @@ class PendingCreates:
             request=pending_create.request,
         )
         try:
-            await self._client.request("POST", paths.sandboxes(self._namespace), body=body)
+            uid_in(await self._client.request("POST", paths.sandboxes(self._namespace), body=body))
         except KubeError as error:
             if error.status != 409:
                 raise
             # Our own from before a lost answer or a restart; or its claim record, if it has an instance by now.
             path = paths.sandboxes(self._namespace, name)
-            there = msgspec.json.decode(await self._client.request("GET", path), type=Sandbox)
+            there = read(await self._client.request("GET", path), Sandbox)
             work.there = True
             if there.spec.waits and ends.of(there) is None:
                 await unless_missing(

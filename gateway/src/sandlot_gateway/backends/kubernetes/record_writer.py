@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from sandlot_kube import ends, paths, reuse
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.ends import Ended
@@ -16,7 +15,7 @@ from .known import Known, KnownSandboxes
 from .pending_creates import PendingCreates
 from .record import Record
 from .translate import asked, safe_name, sandbox_body, to_kube
-from .writes import uid_in, unless_ended, unless_missing
+from .writes import read, uid_in, unless_ended, unless_missing
 
 
 class RecordWriter:
@@ -126,7 +125,7 @@ class RecordWriter:
             if error.status == 404:
                 return False
             raise
-        return reuse.is_reused(msgspec.json.decode(body, type=Pod))
+        return reuse.is_reused(read(body, Pod))
 
     async def _get(self, name: str) -> Sandbox | None:
         try:
@@ -135,7 +134,7 @@ class RecordWriter:
             if error.status == 404:
                 return None
             raise
-        return msgspec.json.decode(body, type=Sandbox)
+        return read(body, Sandbox)
 
 
 class _NotWritten(Exception):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from sandlot_kube import backoff, ends
 from sandlot_kube.client import MERGE_PATCH, KubeClient
-from sandlot_kube.errors import KubeError
+from sandlot_kube.errors import KubeError, KubeUnreachable
 from sandlot_kube.objects import Metadata
 
 _log = logging.getLogger(__name__)
@@ -94,5 +94,16 @@ class _Answer(msgspec.Struct):
 
 
 def uid_in(answer: bytes) -> str:
-    """Return the uid of the resource in an answer, "" if it has none."""
-    return msgspec.json.decode(answer or b"{}", type=_Answer).metadata.uid
+    """Return the uid of the resource in an answer, "" if it has none. Raises KubeUnreachable, as `read`."""
+    return read(answer or b"{}", _Answer).metadata.uid
+
+
+def read(answer: bytes, kind: type[T]) -> T:
+    """Decode an answer. Raises KubeUnreachable: a proxy may have answered before the API server got the request."""
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except msgspec.DecodeError as error:
+        start = answer[:100].decode(errors="replace")
+        raise KubeUnreachable(
+            f"the answer is no Kubernetes object ({error}): does a proxy give it? It begins with {start!r}"
+        ) from error
