@@ -33,6 +33,7 @@ class ApiServer:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {SANDBOXES: {}, PODS: {}, POOLS: {}}
         self.log: list[Change] = []
         self.watches: list[Watch] = []
+        self.lists: list[List] = []  # those that are on their way
 
     def now(self) -> float:
         """Unix seconds."""
@@ -69,7 +70,9 @@ class ApiServer:
     def put(self, collection: str, name: str, document: dict[str, Any]) -> bytes:
         before = self.objects[collection].get(name)
         document = copy.deepcopy(document)
-        document.setdefault("metadata", {}).update(resourceVersion=str(len(self.log) + 1))
+        version = str(len(self.log) + 1)
+        uid = before["metadata"]["uid"] if before is not None else f"uid-{version}"
+        document.setdefault("metadata", {}).update(resourceVersion=version, uid=uid)
         self.objects[collection][name] = document
         self.log.append(Change(collection, "ADDED" if before is None else "MODIFIED", document))
         return json.dumps(document).encode()
@@ -98,7 +101,7 @@ class Watch:
     api: ApiServer
     collection: str
     at: int
-    told: asyncio.Queue[Change | None] = field(default_factory=asyncio.Queue)
+    told: asyncio.Queue[Change | KubeError] = field(default_factory=asyncio.Queue)
 
     def backlog(self) -> bool:
         return any(change.collection == self.collection for change in self.api.log[self.at :])
@@ -113,12 +116,33 @@ class Watch:
                 return
 
     def fail(self) -> None:
+        """What has not arrived is told by the next watch."""
+        self.told.put_nowait(KubeUnreachable("the watch was cut"))
+
+    def expire(self) -> None:
         """What has not arrived is found by the next list."""
-        self.told.put_nowait(None)
+        self.told.put_nowait(KubeError(status=410, reason="Expired"))
+
+
+@dataclass(eq=False)
+class List:
+    """A list that takes long: it shows what was there when it began."""
+
+    reader: Reader
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def backlog(self) -> bool:
+        return not self.go.is_set()
+
+    def tell(self) -> None:
+        """Its last page arrives."""
+        self.go.set()
 
 
 class Client:
-    """A `KubeClient`. Writes are sent by `send`, which answers with the body or the error; reads are answered at once."""
+    """A `KubeClient`. Writes are sent by `send`, which answers with the body or the error. Reads are answered at once,
+    but for the list after a watch has expired.
+    """
 
     namespace = NAMESPACE
 
@@ -126,6 +150,7 @@ class Client:
         self._api = api
         self._reader = reader
         self._send = send
+        self._expired: set[str] = set()  # paths to be listed again
         self.now = api.now
 
     def local(self, seconds: float) -> float:
@@ -138,7 +163,11 @@ class Client:
         self, method: str, path: str, *, body: object = None, timeout: float = 10.0, **_: Any
     ) -> bytes:
         if method == "GET":
-            return self._api.request(method, path, body)
+            answer = self._api.request(method, path, body)
+            if path in self._expired:
+                self._expired.remove(path)
+                await self._arrival(List(self._reader))
+            return answer
         try:
             async with asyncio.timeout(timeout):
                 answer = await self._send(method, path, body)
@@ -157,11 +186,20 @@ class Client:
             opened()
             while True:
                 change = await watch.told.get()
-                if change is None:
-                    raise KubeUnreachable("the watch was cut")
+                if isinstance(change, KubeError):
+                    if change.status == 410:
+                        self._expired.add(path)
+                    raise change
                 yield json.dumps({"type": change.kind, "object": change.object}).encode()
         finally:
             self._api.watches.remove(watch)
+
+    async def _arrival(self, listed: List) -> None:
+        self._api.lists.append(listed)
+        try:
+            await listed.go.wait()
+        finally:
+            self._api.lists.remove(listed)
 
 
 def _merged(before: Any, patch: Any) -> Any:

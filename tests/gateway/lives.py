@@ -9,7 +9,7 @@ from typing import Any
 from sandlot_gateway.core.reuse import Binding
 from sandlot_gateway.sidecars import ClaimAnswer
 
-from tests.gateway.api_server import Watch
+from tests.gateway.api_server import List, Watch
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_messages import UNANSWERED, UNSENT, Call, Sidecar, VirtualTime, Word
 
@@ -75,11 +75,11 @@ class World:
 
     # What is under way, beside calls, words and losses.
 
-    def backlogs(self) -> list[Watch]:
+    def backlogs(self) -> list[Watch | List]:
         return []
 
-    def tell(self, watch: Watch) -> None:
-        watch.tell()
+    def tell(self, read: Watch | List) -> None:
+        read.tell()
         self.settle()
 
     def more(self) -> bool:

@@ -22,7 +22,7 @@ from sandlot_kube.objects import Sandbox as Resource
 from sandlot_kube.verdicts import Verdict
 
 from tests.gateway import lives_pool
-from tests.gateway.api_server import PODS, SANDBOXES, ApiServer, Watch
+from tests.gateway.api_server import PODS, SANDBOXES, ApiServer, List, Watch
 from tests.gateway.lives import World
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
@@ -101,8 +101,9 @@ class KubernetesWorld(World):
                 self.tell(watches[0])
         super().pass_time(seconds)
 
-    def backlogs(self) -> list[Watch]:
-        return [watch for watch in self.api.watches if watch.reader.alive and watch.backlog()]
+    def backlogs(self) -> list[Watch | List]:
+        reads = [*self.api.watches, *self.api.lists]
+        return [read for read in reads if read.reader.alive and read.backlog()]
 
     def more(self) -> bool:
         if watches := self.backlogs():

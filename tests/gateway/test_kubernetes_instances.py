@@ -246,7 +246,6 @@ def test_a_slot_that_reported_before_its_pod_was_seen_is_asked_again() -> None:
         reporter=cast("Any", SimpleNamespace(events=SimpleNamespace(phase=lambda one: Phase.WARM))),
         ended=cast("Any", None),
         lost=cast("Any", None),
-        starting_for=60.0,
         verdict_wait=15.0,
     )
     known.from_state(ID, state(), template=TEMPLATE)
@@ -255,3 +254,28 @@ def test_a_slot_that_reported_before_its_pod_was_seen_is_asked_again() -> None:
     for _ in range(2):
         pods.changed(slot)
     assert asked == [ID]
+
+
+@pytest.mark.parametrize("reported", ["before", "meanwhile"])
+def test_a_pod_that_is_missing_from_a_list_is_gone_unless_it_may_be_newer(reported: str) -> None:
+    known, gone = instances(), []
+    quiet = SimpleNamespace(
+        phase=lambda one: Phase.WARM, owner=lambda one: None, instance_lost=lambda *_: None
+    )
+    pods = Pods(
+        known,
+        recorded=cast("Any", SimpleNamespace(has_end=lambda one: False)),
+        states=cast("Any", SimpleNamespace(forget=lambda one: None)),
+        pool=cast("Any", SimpleNamespace(forget=lambda address: None)),
+        reporter=cast("Any", SimpleNamespace(events=quiet)),
+        ended=cast("Any", None),
+        lost=gone.append,
+        verdict_wait=15.0,
+    )
+    if reported == "before":
+        known.from_state(ID, state(), template=TEMPLATE)
+    pods.listing()
+    if reported == "meanwhile":
+        known.from_state(ID, state(), template=TEMPLATE)
+    pods.replaced([])
+    assert gone == ([ID] if reported == "before" else [])

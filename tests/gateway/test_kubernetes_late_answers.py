@@ -50,6 +50,11 @@ class Held:
         self._go.set()
 
 
+def relisted(records: Records, *there: Sandbox) -> None:
+    records.listing()
+    records.replaced([*there])
+
+
 def come_and_gone(records: Records, sandbox: Sandbox) -> None:
     records.changed(sandbox)
     records.deleted(sandbox)
@@ -74,7 +79,7 @@ async def test_a_record_that_was_deleted_before_its_end_was_answered_is_gone(ans
         records.changed(RECORD)
         records.end(POD, END, template=TEMPLATE, cold=False)
         flushed = asyncio.create_task(records.flush(timeout=10))
-        await held.after(lambda: records.deleted(RECORD) if by == "watch" else records.replaced([]))
+        await held.after(lambda: records.deleted(RECORD) if by == "watch" else relisted(records))
         await flushed
         assert not records.recorded.exists(POD)
 

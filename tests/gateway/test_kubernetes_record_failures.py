@@ -174,6 +174,7 @@ async def test_what_others_wrote_is_told_and_not_written_again() -> None:
         records.changed(over)
         records.changed(over)
         records.end(POD, END, template=TEMPLATE, cold=False)
+        records.listing()
         records.replaced([])
         assert records.recorded.was_deleted(POD)
         assert len(seen) == 2  # an ended one that is taken away has not ended once more

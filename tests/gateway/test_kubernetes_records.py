@@ -221,10 +221,12 @@ async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
     waiting = resource("sb-0", pod=None, **WAITING)
     owned = resource(POD, pod=None, sandbox_id="sb-0", state="Running")
     other.changed(waiting)
+    other.listing()
     other.replaced([owned])
     other.changed(waiting)
     other.deleted(waiting)
     assert over == []
+    other.listing()
     other.replaced([waiting])
     other.deleted(waiting)
     assert over == ["sb-0"]

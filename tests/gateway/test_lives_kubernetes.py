@@ -40,10 +40,11 @@ class KubernetesLivesModel(LivesModel):
         self.world.tell(pick(self.world.backlogs(), choice))
 
     @precondition(lambda self: self.world.api.watches)
-    @rule(choice=choices, rarely=st.integers(0, 3))
-    def watch_fails(self, choice: int, rarely: int) -> None:
+    @rule(choice=choices, rarely=st.integers(0, 3), expires=st.booleans())
+    def watch_fails(self, choice: int, rarely: int, expires: bool) -> None:
         if not rarely:
-            pick(self.world.api.watches, choice).fail()
+            watch = pick(self.world.api.watches, choice)
+            watch.expire() if expires else watch.fail()
             self.world.settle()
 
     @rule()

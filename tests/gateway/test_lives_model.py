@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from sandlot_gateway.core.slot import Phase
 
-from tests.gateway.api_server import Watch
+from tests.gateway.api_server import List, Watch
 from tests.gateway.lives import World
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_messages import ANOTHER_TENANT, TENANT, Call, Sidecar, Word
@@ -66,8 +66,8 @@ class LivesModel(RuleBasedStateMachine):
                     self.world.give_answer(call)
                 case Sidecar() as sidecar:
                     self.world.get_ready(sidecar)
-                case Watch() as watch:
-                    self.world.tell(watch)
+                case Watch() | List() as read:
+                    self.world.tell(read)
                 case loss:
                     self.world.losses.remove(loss)
                     self.world.see(*loss)

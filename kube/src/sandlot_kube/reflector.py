@@ -57,6 +57,9 @@ class _Gone(Exception):
 class Reflector(Generic[T]):
     """Calls `replaced` with the whole collection after a list, `changed` and `deleted` with single objects.
 
+    Calls `listing` before each list. What its reader writes itself meanwhile may be missing from the list, which shows
+    the collection as it was when its first page was read.
+
     The callbacks run in the event loop and return at once; one that raises is logged and skips its object only. An
     object that cannot be decoded is logged and left out. `idle`: seconds of silence on a watch after which its
     connection counts as dead (the API server sends a bookmark about every minute).
@@ -71,6 +74,7 @@ class Reflector(Generic[T]):
         replaced: Callable[[list[T]], None],
         changed: Callable[[T], None],
         deleted: Callable[[T], None],
+        listing: Callable[[], None] = lambda: None,
         params: Mapping[str, str] | None = None,
         idle: float = 90.0,
         page: int = 500,
@@ -89,6 +93,7 @@ class Reflector(Generic[T]):
         self._replaced = replaced
         self._changed = changed
         self._deleted = deleted
+        self._listing = listing
         self._idle = idle
         self._page = page
         self._shortest_wait = shortest_wait
@@ -127,6 +132,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         items: list[T] = []
         go_on = ""
+        self._call(self._listing)
         while True:
             params = {**self._params, "limit": str(self._page)}
             if go_on:
@@ -194,9 +200,9 @@ class Reflector(Generic[T]):
             _log.warning("%s: skipped an invalid object: %s", self.path, error)
             return None
 
-    def _call(self, callback: Callable[..., None], value: object) -> None:
+    def _call(self, callback: Callable[..., None], *values: object) -> None:
         try:
-            callback(value)
+            callback(*values)
         except Exception:
             _log.exception("%s: a callback failed; its change is lost", self.path)
 

@@ -130,7 +130,6 @@ class KubernetesBackend(ImageCalls):
             reporter=self._reporter,
             ended=lambda seen, owner: self._discovery.ended(seen, owner),
             lost=lambda instance_id: self._recorder.settled(instance_id),
-            starting_for=settings.starting_for,
             verdict_wait=settings.verdict_wait,
         )
         self._watches = Watches(

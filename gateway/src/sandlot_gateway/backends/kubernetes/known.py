@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ class Known:
 
     name: str
     pod: InstanceId
-    owner: SandboxId | None
-    ended: Ended | None
+    owner: SandboxId | None = None
+    ended: Ended | None = None
     made_for: SandboxId | None = None  # the sandbox that the pod was started for
     told: bool = False  # whether the resource itself names the owner
     generation: int | None = None  # of a pod that runs one sandbox after the other
@@ -69,6 +69,7 @@ class KnownSandboxes:
         self._by_pod: dict[InstanceId, dict[int, str]] = {}  # by generation, 0 without one
         self._by_owner: dict[SandboxId, str] = {}
         self._writes: dict[str, list[Write]] = {}  # those that are on their way, by name
+        self._listed: list[Known] = []  # those known when the last list began
         self._wanted: dict[
             SandboxId, list[asyncio.Event]
         ] = {}  # owner -> one event for each that waits for it
@@ -76,11 +77,10 @@ class KnownSandboxes:
     def __contains__(self, name: object) -> bool:
         return name in self._known
 
-    def names(self) -> list[str]:
-        return list(self._known)
-
-    def get(self, name: str) -> Known | None:
-        return self._known.get(name)
+    def get(self, name: str, *, uid: str = "") -> Known | None:
+        """Return what is known of a resource; with the `uid`: unless it is that of another one of this name."""
+        known = self._known.get(name)
+        return None if known is not None and _differ(known.uid, uid) else known
 
     def of_pod(self, instance_id: InstanceId, generation: int | None = None) -> Known | None:
         """Return the pod's resource: of this generation, or else (None) of the latest one."""
@@ -138,16 +138,26 @@ class KnownSandboxes:
                 event.set()
 
     def remove(self, name: str, *, uid: str = "") -> Known | None:
-        """Note that the resource is gone, and return what was known of it; `uid`: its own, where the watch tells it."""
-        known = self._known.pop(name, None)
+        """Note that the resource is gone, and return what was known of it; `uid`: its own, as far as it is told."""
+        known = self._known.get(name)
         for write in self._writes.get(name, ()):
             write.deleted.add(uid or (known.uid if known is not None else ""))
-        if known is None:
-            return None
+        if known is None or _differ(known.uid, uid):
+            return None  # what is known is a later resource of that name
+        del self._known[name]
         self._leave_pod(known)
         if known.owner is not None and self._by_owner.get(known.owner) == name:
             del self._by_owner[known.owner]
         return known
+
+    def listing(self) -> None:
+        """Note what a list that begins should show."""
+        self._listed = list(self._known.values())
+
+    def missing(self, names: Container[str]) -> list[Known]:
+        """Note that those are gone which the list, which has these `names`, should show; return what was known."""
+        gone = [self.remove(one.name, uid=one.uid) for one in self._listed if one.name not in names]
+        return [known for known in gone if known is not None]
 
     def _leave_pod(self, known: Known) -> None:
         names, generation = self._by_pod.get(known.pod, {}), known.generation or 0
@@ -155,3 +165,8 @@ class KnownSandboxes:
             del names[generation]
             if not names:
                 del self._by_pod[known.pod]
+
+
+def _differ(uid: str, other: str) -> bool:
+    """Return whether two resources of one name are not the same, as far as their uids are known."""
+    return bool(uid and other) and uid != other

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -76,6 +76,7 @@ class PendingCreates:
         self._there: dict[str, SandboxId] = {}  # resource name -> id of a waiting sandbox
         self._ended: set[str] = set()  # names of resources whose end was reported
         self._works: dict[str, _Work] = {}
+        self._listed: list[str] = []  # names of those known when the last list began
 
     # Existing resources.
 
@@ -87,8 +88,15 @@ class PendingCreates:
         name = safe_name(sandbox_id)
         return name in self._there or name in self._works
 
-    def names(self) -> list[str]:
-        return [*self._there, *self._ended]
+    def listing(self) -> None:
+        """Note what a list that begins should show."""
+        self._listed = [*self._there, *self._ended]
+
+    def replaced(self, names: Container[str]) -> None:
+        """Handle a list, which has these `names`: those that it should show are deleted unless it does."""
+        for name in self._listed:
+            if name not in names:
+                self.gone(name)
 
     def changed(self, sandbox: Sandbox) -> None:
         """Handle a watch event of a pending create's resource."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -34,12 +33,10 @@ class Pods:
         reporter: Reporter,
         ended: Callable[[SeenInstance, SandboxId], None],
         lost: Callable[[InstanceId], None],
-        starting_for: float,
         verdict_wait: float,
     ) -> None:
         """Call `ended` with a reused pod that is over without a record of its owner's end, `lost` with each pod that is
-        gone. `starting_for`: seconds that a known instance may be missing from a list of pods. `verdict_wait`:
-        seconds for the controller to record why a pod ended.
+        gone. `verdict_wait`: seconds for the controller to record why a pod ended.
         """
         self._instances = instances
         self._recorded = recorded
@@ -48,17 +45,20 @@ class Pods:
         self._reporter = reporter
         self._ended = ended
         self._lost = lost
-        self._starting_for = starting_for
         self._verdicts = KeyedTimers(after=verdict_wait)
+        self._listed: list[InstanceId] = []  # those known when the last list began
+
+    def listing(self) -> None:
+        """Note whose pods a list that begins should show: an instance that reports meanwhile may be newer than it."""
+        self._listed = [seen.instance.id for seen in self._instances]
 
     def replaced(self, pods: list[Pod]) -> None:
         there = {pod.instance_id for pod in pods}
-        now = time.monotonic()
-        for seen in self._instances:
-            # An instance known only by its report may be newer than the list; a cold start may wait for its pod.
-            fresh = seen.pod is None and (seen.origin.cold or now - seen.since < self._starting_for)
-            if seen.instance.id not in there and not fresh:
-                self._over(seen.instance.id, None)
+        for instance_id in [one for one in self._listed if one not in there]:
+            seen = self._instances.get(instance_id)
+            # A cold start may wait for its pod.
+            if seen is not None and (seen.pod is not None or not seen.origin.cold):
+                self._over(instance_id, None)
         for pod in pods:
             self.changed(pod)
 

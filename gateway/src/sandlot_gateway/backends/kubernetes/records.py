@@ -100,15 +100,19 @@ class Records:
     def unwritten(self) -> int:
         return len(self._unwritten)
 
+    def listing(self) -> None:
+        """Note what a list that begins should show: a resource that is written meanwhile may be newer than it."""
+        self._known.listing()
+        self.pending_creates.listing()
+
     def replaced(self, sandboxes: list[Sandbox]) -> None:
         names = {sandbox.metadata.name for sandbox in sandboxes}
-        for name in [name for name in self._known.names() if name not in names]:
-            self._forgotten(self._known.remove(name))
+        for known in self._known.missing(names):
+            self._forgotten(known)
         for sandbox in sandboxes:
             self.changed(sandbox)
         # Last: a pending create that was replaced by its instance's record has not ended.
-        for name in [name for name in self.pending_creates.names() if name not in names]:
-            self.pending_creates.gone(name)
+        self.pending_creates.replaced(names)
 
     def changed(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
@@ -122,9 +126,8 @@ class Records:
         news = (known.claimed, known.ended is None, known.generation)
         if before is None or (before.claimed, before.ended is None, before.generation) != news:
             request = None if known.ended is None else asked_for(sandbox)
-            self._seen(
-                SandboxChange(known.pod, known.owner, known.ended, request, generation=known.generation)
-            )
+            change = SandboxChange(known.pod, known.owner, known.ended, request, generation=known.generation)
+            self._seen(change)
         if self._notes is not None:
             self._notes.changed(sandbox)
 
@@ -139,9 +142,10 @@ class Records:
         if known is not None and known.ended is None:
             ended = self.ending(Loss(SandboxVerdict.DELETED, "its Sandbox was deleted"))
             deleted = known.generation is not None or self._known.of_pod(known.pod) is None
-            self._seen(
-                SandboxChange(known.pod, known.owner, ended, deleted=deleted, generation=known.generation)
+            change = SandboxChange(
+                known.pod, known.owner, ended, deleted=deleted, generation=known.generation
             )
+            self._seen(change)
 
     # Writes.
 

@@ -35,6 +35,7 @@ class Watches:
             replaced=sandboxes.replaced,
             changed=sandboxes.changed,
             deleted=sandboxes.deleted,
+            listing=sandboxes.listing,
         )
         self._pools = Reflector(
             client,
@@ -52,6 +53,7 @@ class Watches:
             replaced=pods.replaced,
             changed=pods.changed,
             deleted=pods.deleted,
+            listing=pods.listing,
         )
         self._all: tuple[Reflector[Any], ...] = (self._sandboxes, self._pools, self._pods)
         if agents is not None:
