@@ -11,6 +11,7 @@ from sandlot_gateway.backends.kubernetes.records import Records
 from sandlot_kube.objects import Sandbox
 
 from tests.gateway.written_records import (
+    CHANGED,
     CLAIM,
     CREATED,
     END,
@@ -18,6 +19,8 @@ from tests.gateway.written_records import (
     PENDING,
     POD,
     TEMPLATE,
+    TOO_LATE,
+    ended,
     found,
     resource,
     writing,
@@ -121,3 +124,68 @@ async def test_the_deletion_of_an_earlier_resource_of_the_name_leaves_the_create
         await held.after(lambda: come_and_gone(records, earlier))
         await flushed
         assert records.recorded.is_claimed(POD, 0)
+
+
+async def test_a_record_of_unknown_uid_that_was_deleted_before_its_end_was_answered_is_gone() -> None:
+    """No answer has told its uid, and no list does."""
+    held = Held(found(RECORD))
+    async with writing(CREATED, held) as (records, _, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+        records.end(POD, END, template=TEMPLATE, cold=False)
+        flushed = asyncio.create_task(records.flush(timeout=10))
+        await held.after(lambda: relisted(records))
+        await flushed
+        assert not records.recorded.exists(POD)
+
+
+async def test_a_cold_start_outlives_the_deletion_of_an_earlier_sandbox_of_its_name() -> None:
+    async with writing() as (records, _, _):
+        with records.making(POD, wanted="sb-0") as made:
+            records.deleted(resource(POD, pod=None, uid="uid-0", state="Started"))
+            made.answered(b'{"metadata": {"uid": "uid-1"}}')
+        assert records.recorded.exists(POD)
+
+
+async def test_the_late_deletion_of_an_earlier_resource_of_the_name_leaves_the_created_one() -> None:
+    earlier = resource("sb-0", pod="i-another", uid="uid-0", sandbox_id="sb-0", state="Running")
+    async with writing(found(RECORD)) as (records, _, seen):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+        records.deleted(earlier)
+        assert records.recorded.is_claimed(POD, 0)
+        assert seen == []
+
+
+@pytest.mark.parametrize("before", [None, resource(POD, pod=None, uid="uid-1", state="Started")])
+async def test_an_end_that_the_watch_has_shown_before_the_claim_was_answered_stays(
+    before: Sandbox | None,
+) -> None:
+    """Of a create, and of a change of a cold start's Sandbox."""
+    after = RECORD if before is None else resource(POD, pod=None, uid="uid-1", sandbox_id="sb-0")
+    held = Held(found(after))
+    async with writing(held) as (records, _, _):
+        if before is not None:
+            records.changed(before)
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=before is not None)
+        flushed = asyncio.create_task(records.flush(timeout=10))
+        await held.after(lambda: records.changed(ended(after)))
+        await flushed
+        assert records.recorded.has_end(POD)
+        assert records.recorded.is_claimed(POD, 0)
+
+
+async def test_an_end_that_the_watch_has_shown_before_an_own_end_was_refused_stays() -> None:
+    """Here it lacks the owner, which is to be added."""
+    held = Held(TOO_LATE)
+    cold = resource(POD, pod=None, made_for="sb-0", uid="uid-1", state="Started")
+    async with writing(held, CHANGED) as (records, sent, _):
+        records.changed(cold)
+        assert records.confirmed(POD, "sb-0")
+        records.end(POD, END, template=TEMPLATE, cold=True)
+        flushed = asyncio.create_task(records.flush(timeout=10))
+        await held.after(lambda: records.changed(ended(cold)))
+        await flushed
+        records.name_owner(POD, CLAIM, template=TEMPLATE)
+        await records.flush(timeout=10)
+        assert [body.get("spec", {}).get("sandboxId") for _, _, body in sent] == [None, "sb-0"]

@@ -105,6 +105,28 @@ def test_a_record_that_went_before_a_list_ends_its_sandbox(world_of: World) -> N
     assert (sandbox.status, sandbox.verdict) == ("TERMINATED", "deleted")
 
 
+def test_a_cold_start_whose_answer_is_lost_needs_no_record_of_its_claim(world_of: World) -> None:
+    """Its Sandbox says for whom it was made: the gateway knows it, since its sidecar has reported."""
+    world = world_of(reuses=False)
+    [gateway] = world.gateways
+    sandbox = gateway.create()
+    [post] = [call for call in world.calls if call.kind == "api"]
+    world.arrive(post)
+    world.control()
+    [sidecar] = world.sidecars.values()
+    world.get_ready(sidecar)
+    while world.words:
+        world.hear(world.words.pop(0))
+    world.lose_call(post)
+    [claim] = world.calls
+    world.arrive(claim)
+    world.give_answer(claim)
+    world.pass_time(1.0)
+    assert world.calls == []
+    assert sandbox is not None
+    assert sandbox.status == "RUNNING"
+
+
 def goes_on(world: KubernetesWorld) -> None:
     for _ in range(5):
         world.quiet()

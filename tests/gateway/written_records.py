@@ -14,7 +14,7 @@ from sandlot_gateway.backends.kubernetes.known import Known
 from sandlot_gateway.backends.kubernetes.records import Records
 from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_kube.ends import Ended
-from sandlot_kube.objects import Metadata, Sandbox, SandboxSpec
+from sandlot_kube.objects import Metadata, Sandbox, SandboxPhase, SandboxSpec, SandboxStatus
 from sandlot_kube.template import Template as KubeTemplate
 
 from tests.kube.scripted import Answer, answered, failed, scripted
@@ -63,6 +63,12 @@ def resource(name: str, *, pod: str | None, uid: str = "", **spec: Any) -> Sandb
         metadata=Metadata(name=name, uid=uid),
         spec=SandboxSpec(template=KubeTemplate("a"), pod_name=pod, **spec),
     )
+
+
+def ended(sandbox: Sandbox) -> Sandbox:
+    """The same after the controller has ended it."""
+    status = SandboxStatus(phase=SandboxPhase.ENDED, verdict="oom", ended_at=END.at)
+    return msgspec.structs.replace(sandbox, status=status)
 
 
 def found(sandbox: Sandbox) -> Answer:

@@ -12,6 +12,8 @@ from sandlot_kube import ends
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Sandbox
 
+from .writes import uid_in
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -54,11 +56,16 @@ class Write:
     """A write to one resource that is on its way, and the uids of those of its name that were deleted meanwhile."""
 
     def __init__(self) -> None:
+        self.uid = ""  # of the resource in the answer, as far as it is told
         self.deleted: set[str] = set()
 
-    def is_outdated(self, uid: str) -> bool:
-        """Return whether the resource in the answer is deleted; `uid`: its own, "" if the answer has none."""
-        return uid in self.deleted if uid else bool(self.deleted)
+    def answered(self, answer: bytes) -> None:
+        """Note the answer. Raises KubeUnreachable if it is not the API server's."""
+        self.uid = uid_in(answer)
+
+    def is_outdated(self) -> bool:
+        """Return whether the resource in the answer is deleted. An unknown uid may be that of any."""
+        return any(not _differ(self.uid, uid) for uid in self.deleted)
 
 
 class KnownSandboxes:

@@ -49,16 +49,18 @@ class Launcher:
         path, timeout = paths.sandboxes(self._namespace), self._settings.launch_timeout
         making = self._view.records.making(instance_id, wanted=wanted.sandbox_id if wanted else None)
         try:
-            with making:
-                await self._client.request("POST", path, body=body, timeout=timeout)
+            with making as made:
+                try:
+                    made.answered(await self._client.request("POST", path, body=body, timeout=timeout))
+                except KubeUnreachable:
+                    # If its sidecar has reported, the start succeeded, and a create may own it by now.
+                    if self._view.phase(instance_id) is None:
+                        raise
         except KubeError as error:
-            unanswered = isinstance(error, KubeUnreachable)
-            # If its sidecar has reported, the start succeeded, and a create may own it by now.
-            if not unanswered or self._view.phase(instance_id) is None:
-                self._view.instances.remove(instance_id)
-                if unanswered:
-                    self._view.records.drop(instance_id, template=template)  # it may exist all the same
-                raise refusal(error, retry_after=self._settings.retry_after) from error
+            self._view.instances.remove(instance_id)
+            if isinstance(error, KubeUnreachable):
+                self._view.records.drop(instance_id, template=template)  # it may exist all the same
+            raise refusal(error, retry_after=self._settings.retry_after) from error
         except asyncio.CancelledError:
             self._view.instances.remove(instance_id)
             self._view.records.drop(instance_id, template=template)

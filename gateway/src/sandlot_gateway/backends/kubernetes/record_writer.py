@@ -46,11 +46,13 @@ class RecordWriter:
                 uid = await self._send(record, known, path)
             except _NotWritten:
                 return
-        is_gone = write.is_outdated(uid) if uid is not None else name not in self._known
+        write.uid = uid or ""
+        is_gone = write.is_outdated() if uid is not None else name not in self._known
         if not is_gone:
-            # The watch may be late, and the next reader must see what was written.
+            # The watch may be late, and the next reader must see what was written. It may also have shown more.
             there = ended if record.end_there else None
-            self._known.keep(_written(name, record, known, claim=claim, ended=there, uid=uid))
+            shown = self._known.get(name, uid=write.uid)
+            self._known.keep(_written(name, record, shown, claim=claim, ended=there, uid=write.uid))
         if claim is not None and record.claim_there:
             self._pending_creates.settled(claim.sandbox_id, elsewhere=name != safe_name(claim.sandbox_id))
 
@@ -144,24 +146,27 @@ class _NotWritten(Exception):
 def _written(
     name: str,
     record: Record,
-    known: Known | None,
+    shown: Known | None,
     *,
     claim: Claim | None,
     ended: Ended | None,
-    uid: str | None,
+    uid: str,
 ) -> Known:
-    """Return what was known, with what has been written; `uid`: of the answer, if it has one."""
-    before, made_for = (None, None) if known is None else (known.owner, known.made_for)
-    owner = claim.sandbox_id if claim is not None else before
+    """Return what is known, with what has been written; `shown`: by the watch, also after the write."""
+    if shown is None:
+        shown = Known(name, record.instance_id)
+    elif shown.ended is not None and claim is None:
+        return shown  # the first end stays, and nothing else was written
+    owner = claim.sandbox_id if claim is not None else shown.owner
     return Known(
         name,
         record.instance_id,
         owner=owner,
-        ended=ended,
-        made_for=made_for,
+        ended=shown.ended or ended,
+        made_for=shown.made_for,
         told=owner is not None,
         generation=record.generation,
-        uid=uid or (known.uid if known is not None else ""),
+        uid=uid or shown.uid,
     )
 
 

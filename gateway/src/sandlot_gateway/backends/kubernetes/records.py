@@ -22,7 +22,7 @@ from sandlot_kube.objects import Sandbox
 from ...core.owners import Claim
 from ...core.slot import Loss
 from .debouncer import Debouncer
-from .known import Known, KnownSandboxes
+from .known import Known, KnownSandboxes, Write
 from .notes import KubernetesNotes
 from .pending_creates import PendingCreates
 from .record import Record
@@ -150,15 +150,15 @@ class Records:
     # Writes.
 
     @contextmanager
-    def making(self, instance_id: InstanceId, *, wanted: SandboxId | None) -> Iterator[None]:
+    def making(self, instance_id: InstanceId, *, wanted: SandboxId | None) -> Iterator[Write]:
         """Note a cold start's Sandbox that is made meanwhile, which the watch may show later or have shown as deleted.
 
         `wanted`: the sandbox it is made for.
         """
         with self._known.writing(instance_id) as write:
-            yield
-        if instance_id not in self._known and not write.deleted:
-            self._known.keep(Known(instance_id, instance_id, owner=None, ended=None, made_for=wanted))
+            yield write
+        if instance_id not in self._known and not write.is_outdated():
+            self._known.keep(Known(instance_id, instance_id, made_for=wanted, uid=write.uid))
 
     def confirmed(self, instance_id: InstanceId, sandbox_id: SandboxId) -> bool:
         """Return whether the Sandbox records this claim already, because it was made for this sandbox.
