@@ -13,7 +13,8 @@ from sandlot_gateway.core.supply_events import Asked, AskId, Grant
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TOKENS, new_sandbox
 from tests.gateway.sidecars import sidecars
-from tests.gateway.test_claim_images import Images, Slow
+from tests.gateway.test_claim_images import Images
+from tests.gateway.test_slow_images import Slow
 from tests.gateway.test_waiting_images import Creates
 from tests.waiting import until
 
