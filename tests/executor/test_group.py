@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,8 @@ from sandlot_sidecar.executor.group_directories import DIRECTORY
 from sandlot_sidecar.executor.retired_groups import RetiredGroups
 
 from tests.executor.conftest import CGROUP_TOP, cgroup_tops, needs_root
-from tests.executor.driver import WAIT, Command, Driver, Refused
+from tests.executor.driver import Command, Driver, Refused, RunnerChannel, children_of
+from tests.executor.fake_group import FakeGroup, was_killed
 from tests.executor.test_reset import descriptors
 from tests.waiting import wait_until
 
@@ -72,28 +72,38 @@ def test_what_is_left_of_a_group_is_not_made_whole_again(tmp_path: Path) -> None
     parent.close()
 
 
+def test_a_group_whose_processes_are_being_killed_is_not_at_its_limit(tmp_path: Path) -> None:
+    """The kill sets the limit to 0: an op that is killed for its memory would count as a fork bomb."""
+    group = FakeGroup(tmp_path / "r1", pids=5, limit=5)
+    assert (group.full(), group.holds_many(), group.pids_hits()) == (True, True, 1)
+    group.put("pids.max", 0)
+    assert (group.full(), group.holds_many(), group.pids_hits()) == (False, False, 0)
+    group.close()
+
+
 @pytest.mark.root
 @needs_root
-@pytest.mark.parametrize("killed", [True, False])
-def test_what_escapes_the_kill_of_an_op_dies_with_its_runner(box: Driver, killed: bool) -> None:
-    """As under gVisor, where a fork during the kill escapes it; what an op leaves by itself may stay."""
+@pytest.mark.parametrize("last", ["killed", "ended", "ended after a killed one"])
+def test_what_escapes_the_kill_of_an_op_dies_with_its_runner(box: Driver, last: str) -> None:
+    """As under gVisor, where a fork during the kill escapes it; what the last op leaves by itself may stay."""
+    answer, channel = box.ask_fd("runner")
+    runner = RunnerChannel(channel)
     with subprocess.Popen(["sleep", "600"]) as escaped:
         try:
-            runner = box.runner()
-            command = runner.start("echo up; sleep 600" if killed else "echo up")
-            assert isinstance(command, Command)
-            if killed:
+            if last != "ended":
+                command = runner.start("echo up; sleep 600")
+                assert isinstance(command, Command)
                 command.read_until(b"up")
                 runner.ask({"kill": True})
-            command.wait()
+                command.wait()
+            if last != "killed":
+                runner.run("echo up")
             for group in [group for top in cgroup_tops() for group in top.glob("*/r*")]:
                 (group / "cgroup.procs").write_text(str(escaped.pid))
             runner.close()
-            if killed:
-                assert escaped.wait(WAIT) == -signal.SIGKILL
-            else:
-                assert box.run("echo usable").stdout == b"usable\n"
-                assert escaped.poll() is None
+            wait_until(lambda: answer["runner"] not in children_of(box.process.pid))
+            assert box.run("echo usable").stdout == b"usable\n"  # after the runner's end has been handled
+            assert was_killed(escaped) is (last == "killed")
         finally:
             escaped.kill()
 

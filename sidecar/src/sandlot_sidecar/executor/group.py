@@ -226,8 +226,8 @@ class Group:
 
     def full(self) -> bool:
         """Return whether the process limit is reached, or nearly: a fork bomb's count fluctuates."""
-        limit = (self.read("pids_limit") or "").strip()
-        return limit.isdigit() and (self.number("pids") or 0) >= int(limit) - max(2, int(limit) // 50)
+        limit = self._process_limit()
+        return limit is not None and (self.number("pids") or 0) >= limit - max(2, limit // 50)
 
     def is_fork_bomb(self, *, before: int = 0) -> bool:
         """Return whether the group has had forks denied since `before` and more than half its process limit."""
@@ -235,8 +235,12 @@ class Group:
 
     def holds_many(self) -> bool:
         """Return whether the group has more than half its process limit."""
-        limit = (self.read("pids_limit") or "").strip()
-        return limit.isdigit() and 2 * (self.number("pids") or 0) > int(limit)
+        limit = self._process_limit()
+        return limit is not None and 2 * (self.number("pids") or 0) > limit
+
+    def _process_limit(self) -> int | None:
+        """Return the process limit; None if there is none, also while a kill sets it to 0."""
+        return self.number("pids_limit") or None
 
     def members(self) -> list[int]:
         """Return the pids of all members, including those in child groups that they created."""

@@ -43,8 +43,9 @@ def kill_members(
                 return len(killed)
             if len(victims) > CROWD and crowds:
                 crowds -= 1
+                _kill_crowd(group, victims, exclude=exclude)
+                # Not before: with a thousand processes the signals take longer than `seconds`.
                 deadline = time.monotonic() + seconds
-                _kill_process_groups(victims, exclude=exclude, signals=SIGNALS if group.unenforced else 1)
                 killed.update(victims)
                 time.sleep(pause)
                 continue
@@ -67,20 +68,37 @@ def kill_members(
             group.write("pids_limit", before)
 
 
-def _kill_process_groups(victims: list[int], *, exclude: int, signals: int) -> None:
+def signal_members(group: Group, *, seconds: float = 1.0) -> None:
+    """SIGKILL every member once, for at most `seconds`, and do not wait for their end: it can take long."""
+    victims = group.members()
+    if len(victims) > CROWD:
+        _kill_crowd(group, victims, exclude=0)
+        victims = group.members()
+    deadline = time.monotonic() + seconds
+    for pid in victims:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        if time.monotonic() > deadline:
+            return
+
+
+def _kill_crowd(group: Group, victims: list[int], *, exclude: int) -> None:
     """SIGKILL the process groups of the first and the last victim: a fork bomb usually has one group.
 
     Under gVisor each system call waits behind hundreds of forking processes: killing one by one takes seconds, in
     which they allocate memory.
     """
+    signals = SIGNALS if group.unenforced else 1
     # A child that has not called setsid yet is in its runner's process group.
     done = {os.getpgid(0), os.getpgid(exclude) if exclude else 0}
     for pid in (victims[0], victims[-1]):
         try:
-            group = os.getpgid(pid)
-            if group > 0 and group not in done:
-                done.add(group)
+            number = os.getpgid(pid)
+            if number > 0 and number not in done:
+                done.add(number)
                 for _ in range(signals):
-                    os.killpg(group, signal.SIGKILL)
+                    os.killpg(number, signal.SIGKILL)
         except ProcessLookupError:
             continue

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # An op that this many checks find at its process limit is a fork bomb. It also delays the checks.
 FULL_CHECKS = 5
 FULL_INTERVAL = 0.05  # seconds between them
+# A late check stands for this many at most, so it takes three: a pod can also be paused, between two moments at which
+# an honest op touches its limit.
+LATE_CHECKS = FULL_CHECKS - 2
 
 
 class Op:
@@ -29,6 +32,7 @@ class Op:
         self.peak: int | None = None
         self.sweep = Sweep(mark=mark, leader=inner_pid or 0)
         self.oom = False
+        self.crowded_bomb = False  # busy at a limit that is not its own
         # OOM-killed although no limit of the sandbox was reached.
         self.node_oom = False
         self.full = 0  # checks that found it at its process limit, or would have
@@ -38,13 +42,18 @@ class Op:
     @property
     def over_limit(self) -> bool:
         """Whether a check found the op above a limit."""
-        return self.oom or self.full >= FULL_CHECKS
+        return self.oom or self.is_bomb
+
+    @property
+    def is_bomb(self) -> bool:
+        """Whether the checks found the op to be a fork bomb."""
+        return self.crowded_bomb or self.full >= FULL_CHECKS
 
     def check_full(self, full: bool, *, now: float) -> None:
         """Record whether a check found it at its process limit; a late check stands for those before it."""
         if full:
             late = 0.0 if self._full_at is None else now - self._full_at
-            self.full += max(1, int(late / FULL_INTERVAL))
+            self.full += min(LATE_CHECKS, max(1, int(late / FULL_INTERVAL)))
         self._full_at = now if full else None
 
     def classify_oom(self, now: Counters) -> None:

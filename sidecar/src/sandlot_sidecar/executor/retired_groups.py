@@ -6,7 +6,7 @@ import time
 
 from .crowded_bombs import CrowdedBombs
 from .group_directories import remove_group
-from .group_kill import kill_members
+from .group_kill import kill_members, signal_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class RetiredGroups:
         if killed:
             self._killed.add(group.name)
         if self._removed(group):
+            self._killed.discard(group.name)
             return
         self._groups.append(group)
         now = time.monotonic()
@@ -60,6 +61,11 @@ class RetiredGroups:
     def names(self) -> list[str]:
         """Return the names of the groups that still have members."""
         return [group.name for group in self._groups]
+
+    def note_kill(self, name: str) -> None:
+        """Note that what is left of a group has been killed, or is about to be: what escapes is killed, too."""
+        if name in self.names():
+            self._killed.add(name)
 
     def kill(self, name: str) -> int:
         """Kill the remaining members of a group; return how many were killed."""
@@ -78,7 +84,7 @@ class RetiredGroups:
         now = time.monotonic()
         if self._limits.watch is not None:
             return max(0, int((min(self._memory_check_at, self._sweep_at) - now) * 1000) + 1)
-        return int(WATCH_EVERY * 1000) if now < self._watch_until else None
+        return int(WATCH_EVERY * 1000) if self._killed or now < self._watch_until else None
 
     def run_due_work(self) -> None:
         """Remove empty groups and check the memory of the others, if either is due."""
@@ -158,12 +164,15 @@ class RetiredGroups:
         A fork bomb would use the sandbox's cpu for ever, and a process that escaped a kill would grow to one again.
         """
         watch = self._limits.watch
-        if (
-            group.name in self._killed
-            or group.is_fork_bomb()
-            or (watch is not None and self._bombs.has(group, watch))
+        if group.is_fork_bomb() or (
+            watch is not None and self._bombs.has(group, watch, now=time.monotonic())
         ):
+            self._killed.add(group.name)
             kill_members(group, exclude=0, on_timeout=self._end_init)
+        elif group.name in self._killed:
+            # Without waiting, and without the end of the init: the next sweep finds what is left. A process in a system
+            # call that cannot be interrupted would hold up the executor.
+            signal_members(group)
 
     def _is_charged(self, name: str) -> bool:
         """Return whether a group without processes is still charged memory, which its removal would stop counting."""

@@ -14,7 +14,7 @@ from .descendants import Descendants, signal_each
 from .group_kill import SIGNALS
 from .oom_events import OOM_PAUSE_MS, OomEvents
 from .oom_score import OomScore
-from .op import FULL_CHECKS, FULL_INTERVAL, Op
+from .op import FULL_INTERVAL, Op
 from .op_limits import OpLimits, limit_cpu_seconds
 from .spawn import Spawner, StartFailed
 
@@ -165,6 +165,7 @@ class Runner:
         self.op = self.last = Op(pid=pid, inner_pid=inner, mark=str(run.get("mark", "")), before=before)
         self.op.memory, self.op.peak = memory, peak
         if self._watch is not None:
+            self._bombs = CrowdedBombs()  # what earlier ops used is not this one's
             self._memory_check_at = self._watch.first_check()
             self._pids_check_at = self._memory_check_at
         seconds = (run.get("limits") or {}).get("cpu_seconds")
@@ -226,20 +227,26 @@ class Runner:
                 return
         if now >= self._pids_check_at:
             self._pids_check_at = now + FULL_INTERVAL
-            op.check_full(self.group.full() or self._bombs.has(self.group, watch), now=now)
-            if op.full >= FULL_CHECKS:
+            op.check_full(self.group.full(), now=now)
+            op.crowded_bomb = self._bombs.has(self.group, watch, now=now)
+            if op.is_bomb:
                 self._kill_over_limit(op, "pids_limit")
 
     def _kill_over_limit(self, op: Op, cause: str) -> None:
         """Kill an op over its limit; first its process group in few calls, since a fork bomb delays each call."""
+        self._signal_process_group(op, times=1)  # before the report: the op may fill memory meanwhile
+        # Before the other signals, which can take seconds: the op's timeout, or the init's end, would become the verdict.
+        self._send({"kills": cause})
+        self._signal_process_group(op, times=SIGNALS - 1)
+        self._kill()
+
+    @staticmethod
+    def _signal_process_group(op: Op, *, times: int) -> None:
         try:
-            for _ in range(SIGNALS):
+            for _ in range(times):
                 os.killpg(op.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # the op has changed its process group
-        # Report first: killing a fork bomb may kill the init, which would otherwise become the verdict.
-        self._send({"kills": cause})
-        self._kill()
+            return  # the op has changed its process group
 
     def _check_oom(self) -> None:
         self._oom.count_down()

@@ -107,11 +107,18 @@ class Runners:
             if child.group:
                 self._limits.limit_runner(child.group)
 
+    def note_kill(self, runner: int) -> None:
+        """Note that a job is about to `kill` an op: by the time it does, the runner's end may have been handled."""
+        for child in self.children.values():
+            if child.pid == runner:
+                child.op_killed = True
+        name, _ = self._killed.get(runner, ("", {}))
+        self.retired.note_kill(name)
+
     def kill(self, runner: int) -> int:
         """Kill an op from the executor, which a fork bomb cannot starve of CPU; return how many died."""
         for child in self.children.values():
             if child.pid == runner and child.group:
-                child.op_killed = True
                 killed = kill_members(child.group, exclude=runner, on_timeout=self._init().kill)
                 self._limits.limit_runner(child.group)
                 return killed
@@ -178,6 +185,8 @@ class Runners:
                 child = runners.get(largest.name)
                 if child is not None:
                     watch.mark(child.number)
+                else:
+                    self.retired.note_kill(largest.name)
                 # No `on_timeout`: of a fork bomb the runner first reports to the server, then kills the init.
                 kill_members(largest, exclude=child.pid if child is not None else 0, seconds=1.0)
                 if child is not None:
