@@ -90,7 +90,7 @@ class Container:
                                 {"allow": True, "type": "c", "major": 136, "access": "rwm"}],
                 },
                 "devices": [{"path": "/dev/extra/one", "type": "c", "major": 1, "minor": 5, "fileMode": 0o666}],
-                "maskedPaths": ["/proc/kcore"], "readonlyPaths": ["/proc/sys"], **(linux or {}),
+                "maskedPaths": ["/proc/kcore"], "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger"], **(linux or {}),
             },
         }  # fmt: skip
         if seccomp is not None:
@@ -166,7 +166,8 @@ class Container:
     def close(self) -> None:
         """Take it away with all that belongs to it."""
         subprocess.run([*self._runc, "delete", "--force", self.id], capture_output=True, timeout=60)
-        for group in Path("/sys/fs/cgroup").glob(f"*{self.cgroup}"):
+        top = Path("/sys/fs/cgroup")
+        for group in [*top.glob(self.cgroup.lstrip("/")), *top.glob(f"*{self.cgroup}")]:  # of v2, of v1
             for below in [*sorted((p for p in group.rglob("*") if p.is_dir()), reverse=True), group]:
                 remove_group(below)
         shutil.rmtree(self.directory)
