@@ -90,7 +90,7 @@ class Container:
                                 {"allow": True, "type": "c", "major": 136, "access": "rwm"}],
                 },
                 "devices": [{"path": "/dev/extra/one", "type": "c", "major": 1, "minor": 5, "fileMode": 0o666}],
-                "maskedPaths": ["/proc/kcore"], "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger"], **(linux or {}),
+                "maskedPaths": ["/proc/kcore"], "readonlyPaths": ["/proc/sys"], **(linux or {}),
             },
         }  # fmt: skip
         if seccomp is not None:

@@ -192,8 +192,9 @@ except OSError:
     pass
 for name in ('/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger', '/sys/kernel/uevent_helper'):
     try:
-        open(name, 'w').close()
-        print('WRITABLE', name)
+        with open(name, 'w') as file:
+            if os.fstat(file.fileno()).st_rdev != os.makedev(1, 3):  # masked by /dev/null
+                print('WRITABLE', name)
     except OSError:
         pass
 """
