@@ -1,12 +1,12 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site
+.PHONY: help setup demo demo-cluster test test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## create .venv with the pinned dependencies and the packages
 	@bash tools/setup.sh
@@ -16,6 +16,9 @@ demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report 
 
 test: setup  ## run the tests that need only this machine
 	bash tools/test.sh
+
+test-cgroup-v2: setup  ## run the tests of control groups in a virtual machine with cgroup v2 alone: ARGS="-k name FILE..."
+	$(RUN)/python -m tests.cgroup_v2 $(ARGS)
 
 cluster: setup  ## start a kind cluster with gVisor for the tests; prints its kubeconfig's path
 	$(RUN)/python -m tests.cluster up

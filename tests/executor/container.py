@@ -166,7 +166,8 @@ class Container:
     def close(self) -> None:
         """Take it away with all that belongs to it."""
         subprocess.run([*self._runc, "delete", "--force", self.id], capture_output=True, timeout=60)
-        for group in Path("/sys/fs/cgroup").glob(f"*{self.cgroup}"):
+        top = Path("/sys/fs/cgroup")
+        for group in [*top.glob(self.cgroup.lstrip("/")), *top.glob(f"*{self.cgroup}")]:  # of v2, of v1
             for below in [*sorted((p for p in group.rglob("*") if p.is_dir()), reverse=True), group]:
                 remove_group(below)
         shutil.rmtree(self.directory)

@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,13 +26,16 @@ pytestmark = [
 # A machine with both versions has its usual controllers in v1; any other one is as strict about processes.
 ENTER = """
 import json, os, sys
-from sandlot_sidecar.executor import cgroups, target_groups
+from sandlot_sidecar.executor import cgroups, syscalls, target_groups
 from sandlot_sidecar.executor.group import read_file
 from sandlot_sidecar.executor.namespaces import Home
-if sys.argv[2]:
-    cgroups.CONTROLLERS = (sys.argv[2],)
-Home()
-sandbox = target_groups.make_v2(sys.argv[1])
+path, container, hidden, controller = sys.argv[1:]
+if controller:
+    cgroups.CONTROLLERS = (controller,)
+home = Home()
+if hidden:
+    syscalls.umount(hidden)
+sandbox = target_groups.make_v2(target_groups.open_v2(home, int(container), path))
 group = sandbox.group.child("r1")
 read, write = os.pipe()
 pid = os.fork()
@@ -40,8 +44,9 @@ if pid == 0:
     os.write(write, b"j")
     while True:
         os.read(os.pipe()[0], 1)
-os.read(read, 1)
-said = {"version": group.version, "members": group.members() == [pid], "controllers": read_file(group.track, "cgroup.controllers").split()}
+os.close(write)
+joined = os.read(read, 1) == b"j"
+said = {"version": group.version, "members": joined and group.members() == [pid], "controllers": read_file(group.track, "cgroup.controllers").split()}
 said["where"] = open(f"/proc/{pid}/cgroup").read().splitlines()[-1]
 os.kill(pid, 9)
 os.waitpid(pid, 0)
@@ -69,29 +74,58 @@ def any_controller() -> str:
     return next(iter((ROOT / "cgroup.controllers").read_text().split()), "")
 
 
+def options() -> str:
+    """Of the hierarchy, as every mount of it shows them."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    return mounts[0].rpartition(" ")[2]
+
+
+@contextlib.contextmanager
+def container() -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A group with a process."""
+    top = ROOT / f"sandlot-test-{uuid.uuid4().hex[:12]}"
+    top.mkdir()
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        (top / "cgroup.procs").write_text(str(process.pid))
+        yield top, process
+    finally:
+        process.kill()
+        process.wait()
+        for group in [*sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True), top]:
+            group.rmdir()
+
+
+def enter(top: Path, process: subprocess.Popen[bytes], *, hidden: str = "", controller: str = "") -> Any:
+    """What a process in a new group of the sandbox's says; `hidden` is a mount that is not there for it."""
+    argv = [sys.executable, "-c", ENTER, f"/{top.name}", str(process.pid), hidden, controller]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_group_is_made_below_the_containers(strict: bool) -> None:
     controller = any_controller() if strict else ""
     if strict and not controller:
         pytest.skip("needs a controller in cgroup v2; all of this machine's are in version 1")
-    top = ROOT / f"sandlot-test-{uuid.uuid4().hex[:12]}"
-    with given(controller):
-        top.mkdir()
-        process = subprocess.Popen(["sleep", "600"])
-        try:
-            (top / "cgroup.procs").write_text(str(process.pid))
-            done = subprocess.run(
-                [sys.executable, "-c", ENTER, f"/{top.name}", controller], capture_output=True, text=True, timeout=60
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            said = json.loads(done.stdout)
-            assert (said["version"], said["members"], said["removed"]) == (2, True, True)
-            assert said["where"] == f"0::/{top.name}/sandlot/r1"
-            assert said["controllers"] == ([controller] if controller else [])
-            where = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()[-1]
-            assert where == f"0::/{top.name}{'/container' if strict else ''}"
-        finally:
-            process.kill()
-            process.wait()
-            for group in [*sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True), top]:
-                group.rmdir()
+    with given(controller), container() as (top, process):
+        wanted = {controller} if controller else {"memory", "pids", "cpu"}
+        wanted.intersection_update((top / "cgroup.controllers").read_text().split())
+        said = enter(top, process, controller=controller)
+        assert (said["version"], said["members"], said["removed"]) == (2, True, True)
+        assert said["where"] == f"0::/{top.name}/sandlot/r1"
+        assert set(said["controllers"]) == wanted
+        where = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()[-1]
+        assert where == f"0::/{top.name}{'/container' if wanted else ''}"
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_the_hierarchy_keeps_its_options(hidden: bool) -> None:
+    """A new mount would set them for the whole machine; without one to look at, those that the container sees."""
+    before = options()
+    if before == "rw":
+        pytest.skip("needs cgroup v2 with an option, nsdelegate say")
+    with container() as (top, process):
+        assert enter(top, process, hidden=str(ROOT) if hidden else "")["members"]
+        assert options() == before

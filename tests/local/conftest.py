@@ -56,7 +56,8 @@ class Machine:
         return found
 
     def cgroups(self, instance_id: str) -> list[Path]:
-        return [path for path in CGROUPS.glob(f"*/sandlot/{instance_id}") if path.is_dir()]
+        group = f"sandlot/{instance_id}"  # below v2's one hierarchy, or each of v1
+        return [path for path in [CGROUPS / group, *CGROUPS.glob(f"*/{group}")] if path.is_dir()]
 
     def left(self) -> list[str]:
         lines = [f"process {pid}" for pid in self.processes()]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 from sandlot_gateway.backends.local.cgroups import NoCgroups, find_cgroups, remove_groups
 from sandlot_gateway.backends.local.cgroups.mounts import hierarchies
+
+from tests.local.others import become_nobody, python_for_others
 
 V1_CONTAINER = """\
 710 700 0:29 /docker/abc /sys/fs/cgroup/cpu,cpuacct ro,nosuid master:11 - cgroup cgroup rw,cpu,cpuacct
@@ -19,6 +23,15 @@ V1_CONTAINER = """\
 714 700 0:33 / /proc rw - proc proc rw
 """
 V1_MEMBER = "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc/inner\n3:pids:/x\n2:freezer:/docker/abc\n0::/\n"
+SETTLE = """
+import sys
+sys.path[:0] = sys.argv[2:]
+from pathlib import Path
+from sandlot_gateway.backends.local.cgroups.mounts import Hierarchy
+from sandlot_gateway.backends.local.cgroups.v2 import settle
+mount = Path(sys.argv[1])
+print(settle(Hierarchy(controllers=frozenset(), mount=mount, own=mount, v2=True)) is not None)
+"""
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
@@ -71,6 +84,37 @@ def test_groups_are_made_counted_and_removed_with_what_runs_in_them() -> None:
         sleeper.wait()
         remove_groups(paths)
         cgroups.close()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user's group")
+def test_a_v2_group_of_another_user_is_not_taken() -> None:
+    """Root's gateway has made it, and an ordinary user starts one, too."""
+    directory = Path(tempfile.mkdtemp(prefix="sandlot-"))
+    try:
+        directory.chmod(0o755)
+        mount = directory / "hierarchy"
+        for group in (mount, mount / "sandlot"):
+            group.mkdir()
+            (group / "cgroup.procs").write_text("")
+            for file in ("cgroup.controllers", "cgroup.subtree_control"):
+                (group / file).write_text("cpu memory pids\n")
+        assert [
+            is_taken(directory, mount, become=[]),
+            is_taken(directory, mount, become=become_nobody()),
+        ] == [True, False]
+    finally:
+        shutil.rmtree(directory)
+
+
+def is_taken(directory: Path, mount: Path, *, become: list[str]) -> bool:
+    """Whether a user would make groups in a hierarchy of version 2."""
+    python, paths = python_for_others(directory, become=become)
+    done = subprocess.run(
+        [*python, "-c", SETTLE, str(mount), *paths], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout == "True\n"
 
 
 def test_a_machine_without_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from .group import Group, read_file, write_file
@@ -128,9 +129,22 @@ def enable(directory: int) -> bool:
         if controller in there:
             try:
                 write_file(directory, "cgroup.subtree_control", f"+{controller}")
-            except OSError:
+            except OSError as error:
                 done = False
+                # The group has processes. With pids or cpu alone, it would become the root of a threaded subtree,
+                # whose children no process can join.
+                if error.errno == errno.EBUSY:
+                    break
     return done
+
+
+def is_delegated(directory: int) -> bool:
+    """Return whether a group's children have all limiting controllers that the group has (v2); raises OSError."""
+    there, delegated = (
+        set(read_file(directory, f"cgroup.{name}").split()).intersection(CONTROLLERS)
+        for name in ("controllers", "subtree_control")
+    )
+    return there <= delegated
 
 
 def find(home: Home, path: str | None) -> Sandbox | None:

@@ -62,6 +62,7 @@ class Group:
         self.name = name
         self.directories = directories
         self._files: dict[str, int] = {}
+        self._limits: dict[str, int] = {}  # opened for writing, see `open_limits`
 
     def __bool__(self) -> bool:
         return bool(self.directories)
@@ -122,6 +123,22 @@ class Group:
             self._files[what] = fd
         return fd
 
+    def open_limits(self) -> list[int]:
+        """Open what `write` and `reset_peak` need under v2 and keep it open; return the descriptors. Raises OSError.
+
+        A process calls it before it enters a cgroup namespace whose root is this group: with the mount option
+        `nsdelegate`, the kernel refuses writes to files of the root that were opened inside.
+        """
+        if self.version == 1:
+            return []
+        for what in ("memory_limit", "pids_limit"):
+            controller, _, name = FILES[what]
+            if controller in self.directories:
+                self._limits[what] = os.open(
+                    name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self.directories[controller]
+                )
+        return [*self._limits.values(), self.descriptor("memory_peak")]
+
     def read(self, what: str) -> str | None:
         """Return a file's content, or None if there is no such file."""
         fd = self.descriptor(what)
@@ -147,7 +164,10 @@ class Group:
         if directory is None:
             return False
         try:
-            write_file(directory, names[self.version - 1], text)
+            if what in self._limits:
+                os.pwrite(self._limits[what], text.encode(), 0)
+            else:
+                write_file(directory, names[self.version - 1], text)
         except OSError:
             return False
         return True
@@ -261,10 +281,11 @@ class Group:
 
     def close(self) -> None:
         """Close all descriptors."""
-        for fd in {*self._files.values(), *self.directories.values()}:
+        for fd in {*self._files.values(), *self._limits.values(), *self.directories.values()}:
             if fd >= 0:
                 os.close(fd)
         self._files.clear()
+        self._limits.clear()
         self.directories.clear()
 
 

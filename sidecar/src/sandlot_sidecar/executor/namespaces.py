@@ -9,6 +9,13 @@ import signal
 from . import syscalls
 from .errors import SetupError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    _T = TypeVar("_T")
+
 _PLACE = "/sys"  # for a moment, of the file system of an empty namespace
 _HINT = (
     "user namespaces are not allowed here: run as root, or set kernel.unprivileged_userns_clone=1 (Debian), "
@@ -83,22 +90,30 @@ class Home:
         os.close(self.mnt)
         self.mnt = fds[syscalls.CLONE_NEWNS]
 
-    def enter_cgroup_namespace(self, pid: int) -> bool:
-        """Enter a process's cgroup namespace; return whether it hides the groups' paths. Raises OSError."""
+    def other_cgroup_namespace(self, pid: int) -> bool:
+        """Return whether a process has another cgroup namespace than this one; raises OSError."""
         try:
             own, other = (
                 os.stat(f"{name}/ns/cgroup", dir_fd=self.proc).st_ino for name in ("self", str(pid))
             )
         except FileNotFoundError:
             return False
-        if own == other:
-            return False
-        fd = self._open(f"{pid}/ns/cgroup")
+        return own != other
+
+    def in_cgroup_namespace(self, pid: int, work: Callable[[], _T]) -> _T:
+        """Do some work in a process's cgroup namespace and return its result; raises OSError."""
+        if not self.other_cgroup_namespace(pid):
+            return work()
+        own, other = self._open("self/ns/cgroup"), self._open(f"{pid}/ns/cgroup")
         try:
-            syscalls.setns(fd, syscalls.CLONE_NEWCGROUP)
+            syscalls.setns(other, syscalls.CLONE_NEWCGROUP)
+            try:
+                return work()
+            finally:
+                syscalls.setns(own, syscalls.CLONE_NEWCGROUP)
         finally:
-            os.close(fd)
-        return True
+            os.close(own)
+            os.close(other)
 
     def copy_mounts(self) -> None:
         """Make a private copy of the current mounts and use it as the home; raises OSError."""
@@ -194,7 +209,7 @@ def is_below(path: str, parent: str) -> bool:
     return path == parent or path.startswith(parent.rstrip("/") + "/")
 
 
-def mounts(home: Home) -> list[Mount]:
-    """Return the mounts that this process sees, in mount order."""
-    text = os.fsdecode(home.read("self/mountinfo"))
+def mounts(home: Home, process: str = "self") -> list[Mount]:
+    """Return the mounts that this or another process sees, in mount order; raises OSError."""
+    text = os.fsdecode(home.read(f"{process}/mountinfo"))
     return [Mount(line) for line in text.splitlines()]

@@ -29,8 +29,7 @@ class Pod:
         # Installed on the executor itself, so that no process of the sandbox is without the filter.
         self.guarded = kernel.is_gvisor() and seccomp.guard_gvisor()
         self.store = self._open_store(root)
-        # Only in the container's cgroup namespace do its groups' paths match those in a mount.
-        self.groups_hidden = home.enter_cgroup_namespace(pid)
+        self.groups_hidden = home.other_cgroup_namespace(pid)
         self.group: SandboxGroup | None = target_groups.enter(home, pid)
         workdir = target.workdir(home, pid)
         home.enter_target(pid)

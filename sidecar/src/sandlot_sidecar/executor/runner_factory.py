@@ -132,14 +132,16 @@ def _main(
         namespaces = init.namespaces
         if init.net_id != os.stat(home.net).st_ino:
             syscalls.setns(namespaces["net"], syscalls.CLONE_NEWNET)
+        opened: list[int] = []
         if group:
             group.join()
+            opened = group.open_limits()
             if pod is None or pod.groups_hidden:
                 _hide_groups()
         else:
             _limit_resources(limits)
         syscalls.setns(namespaces["pid"], syscalls.CLONE_NEWPID)
-        keep = {0, 1, 2, channel.fileno(), home.proc, devpts}
+        keep = {0, 1, 2, channel.fileno(), home.proc, devpts, *opened}
         if group:
             keep.update(group.directories.values(), (each.descriptor("memory_refused") for each in limiting))
         if watch is not None:

@@ -85,7 +85,8 @@ def settle(hierarchy: Hierarchy) -> CgroupsV2 | None:
         _enable(base)
     except OSError:
         return None
-    if "memory" not in _words(base / "cgroup.controllers"):
+    # It may exist and belong to another user.
+    if not os.access(base, os.W_OK) or "memory" not in _words(base / "cgroup.controllers"):
         return None
     return CgroupsV2(base=base, mount=hierarchy.mount)
 
