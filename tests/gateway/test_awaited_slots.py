@@ -172,13 +172,13 @@ async def test_a_slot_is_tried_by_few_creates_while_its_node_lacks_their_images(
         one.offer(sidecar, node="a")
         sandboxes = [new_sandbox(image=f"image-{number}") for number in range(20)]
         claims = [asyncio.create_task(one.claim(sandbox)) for sandbox in sandboxes]
-        await until(lambda: len(slow.told) == 4)
+        await until(lambda: slow.waiting == 4)
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(images.asked) == 4
         assert one.phase(sidecar) is Phase.WARM
         one.claimer.cancel(sandboxes[0].id)
-        await until(lambda: len(slow.told) == 5)  # its place is the next one's
+        await until(lambda: slow.waiting == 5)  # its place is the next one's
         slow.done.set()
         await until(lambda: one.phase(sidecar) is Phase.OWNED)
         for claim in claims:
