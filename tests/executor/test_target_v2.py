@@ -27,7 +27,7 @@ pytestmark = [
 ENTER = """
 import json, os, sys
 from sandlot_sidecar.executor import cgroups, syscalls, target_groups
-from sandlot_sidecar.executor.group import read_file
+from sandlot_sidecar.executor.group_files import read_file
 from sandlot_sidecar.executor.namespaces import Home
 path, container, hidden, controller = sys.argv[1:]
 if controller:

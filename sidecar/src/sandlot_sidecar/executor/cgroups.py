@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 
-from .group import Group, read_file, write_file
+from .group import Group
 from .group_directories import DIRECTORY, remove_group
+from .group_files import read_file, write_file
 from .namespaces import Home, mounts
 
 TYPE_CHECKING = False

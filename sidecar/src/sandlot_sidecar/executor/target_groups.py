@@ -7,8 +7,9 @@ import os
 
 from . import syscalls
 from .cgroups import Sandbox, enable, is_delegated, make
-from .group import Group, read_file, write_file
+from .group import Group
 from .group_directories import DIRECTORY
+from .group_files import read_file, write_file
 from .namespaces import mounts
 
 TYPE_CHECKING = False
