@@ -204,9 +204,7 @@ class LocalBackend:
             raise StillPreparing(partial(self._images.prepare, image)) from None
 
     def image_progress(self, image: str, *, tenant: str) -> str | None:
-        if not self._images.prepares(image):
-            return None
-        return "preparing the image: it is pulled and unpacked on this machine"
+        return self._images.progress(image)
 
     def image_laid(self, instance: Instance, *, before: Laid | None) -> None:
         """Do nothing: the store keeps all images."""

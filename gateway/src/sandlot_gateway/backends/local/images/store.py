@@ -86,9 +86,11 @@ class ImageStore:
         self._ready[name] = (stamp, image)
         return image
 
-    def prepares(self, name: str) -> bool:
-        """Return whether a preparation of this image runs."""
-        return name in self._tasks
+    def progress(self, name: str) -> str | None:
+        """Return how far the preparation of this image is, or None if none runs."""
+        return (
+            "preparing the image: it is pulled and unpacked on this machine" if name in self._tasks else None
+        )
 
     async def close(self) -> None:
         """Stop all work and remove what is half done."""
