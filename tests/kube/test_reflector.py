@@ -111,21 +111,10 @@ async def test_a_list_that_expires_between_pages_begins_anew(server_and_client) 
         failed(410, "Expired"),
         listed(pod("a", 1), pod("b", 9), version=9),
     ]
-    async with following(client) as (reflector, seen):
+    asked: list[int] = []  # requests before each attempt
+    async with following(client, listing=lambda: asked.append(len(script.requests))) as (reflector, seen):
         await reflector.synced.wait()
     assert seen.told == [("all", ["a", "b"])]
-
-
-async def test_each_attempt_of_a_list_is_told_before_it_begins(server_and_client) -> None:
-    script, client = server_and_client
-    script.lists = [
-        listed(pod("a", 1), version=7, go_on="next"),
-        failed(410, "Expired"),
-        listed(pod("a", 1), version=9),
-    ]
-    asked: list[int] = []
-    async with following(client, listing=lambda: asked.append(len(script.requests))) as (reflector, _):
-        await reflector.synced.wait()
     assert asked == [0, 2]
 
 
