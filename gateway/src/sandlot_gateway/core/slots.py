@@ -1,13 +1,11 @@
 """The ledger of slots: the only place that moves a slot from one phase to the next.
 
 A slot runs one sandbox after the other: a pod, or a sidecar process on this machine. Each reset begins the slot's next
-generation; a sandbox is a generation with an owner. Only one tenant's sandboxes use a slot. Plain data: no I/O, no
-clock, no tasks.
+generation; a sandbox is a generation with an owner. Only one tenant's sandboxes use a slot. No I/O, clock or tasks.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 
 from sandlot_contract.ids import InstanceId, SandboxId
@@ -32,8 +30,7 @@ class Slots:
     def __init__(self, *, rank: Rank, kind: Kind = by_template) -> None:
         self.kind = kind
         self._slots: dict[InstanceId, Slot] = {}
-        # recently lost: their late reports are ignored
-        self._lost: OrderedDict[InstanceId, None] = OrderedDict()
+        self._lost: dict[InstanceId, None] = {}  # the last ones: late reports of them are ignored
         self._warm = ReadyQueue(rank=rank, kind=kind)
 
     @property
@@ -114,7 +111,7 @@ class Slots:
         """Remove a lost slot and return it. A slot in CLAIMING stays until its claim is answered."""
         self._lost[instance_id] = None
         if len(self._lost) > _REMEMBERED:
-            self._lost.popitem(last=False)
+            del self._lost[next(iter(self._lost))]
         slot = self._slots.get(instance_id)
         if slot is None:
             return None
@@ -204,12 +201,9 @@ class Slots:
 
     def accepted(self, claim: Generation) -> Loss | None:
         """Move to OWNED after the sidecar accepted, or return the loss if the slot is gone or has moved on since."""
-        slot = self._slots.get(claim.instance.id)
-        if slot is None or not slot.is_of(claim):
-            return Loss(SandboxVerdict.SANDBOX_LOST, "the sandbox ended while its claim was answered")
-        if slot.loss is not None:
-            del self._slots[claim.instance.id]
-            return slot.loss
+        slot = self._claimed(claim)
+        if isinstance(slot, Loss):
+            return slot
         self._move(slot, Phase.OWNED, sandbox_id=claim.sandbox_id, binding=claim.binding)
         return None
 
@@ -226,8 +220,7 @@ class Slots:
 
         `binding`: its sidecar rejected the claim because it is bound to another tenant.
         """
-        slot = self._slots.get(instance_id)
-        if slot is None or slot.phase is not Phase.CLAIMING:
+        if (slot := self._slots.get(instance_id)) is None or slot.phase is not Phase.CLAIMING:
             return None
         if slot.loss is not None:
             del self._slots[instance_id]
@@ -236,14 +229,20 @@ class Slots:
         return slot.instance
 
     def _answered(self, claim: Generation, phase: Phase, *, sandbox_id: SandboxId | None = None) -> bool:
+        slot = self._claimed(claim)
+        if isinstance(slot, Slot):
+            self._move(slot, phase, sandbox_id=sandbox_id)
+        return isinstance(slot, Slot)
+
+    def _claimed(self, claim: Generation) -> Slot | Loss:
+        """Return the slot of an answered claim, or why it is gone; forget one that was lost meanwhile."""
         slot = self._slots.get(claim.instance.id)
         if slot is None or not slot.is_of(claim):
-            return False
+            return Loss(SandboxVerdict.SANDBOX_LOST, "the sandbox ended while its claim was answered")
         if slot.loss is not None:
             del self._slots[claim.instance.id]
-            return False
-        self._move(slot, phase, sandbox_id=sandbox_id)
-        return True
+            return slot.loss
+        return slot
 
     # Ends.
 

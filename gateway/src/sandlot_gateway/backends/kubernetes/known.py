@@ -56,7 +56,7 @@ class Write:
     """A write to one resource that is on its way, and the uids of those of its name that were deleted meanwhile."""
 
     def __init__(self) -> None:
-        self.uid = ""  # of the resource in the answer, as far as it is told
+        self.uid = ""  # of the resource in the answer, if that tells it
         self.deleted: set[str] = set()
 
     def answered(self, answer: bytes) -> None:
@@ -145,7 +145,7 @@ class KnownSandboxes:
                 event.set()
 
     def remove(self, name: str, *, uid: str = "") -> Known | None:
-        """Note that the resource is gone, and return what was known of it; `uid`: its own, as far as it is told."""
+        """Note that the resource is gone, and return what was known of it; `uid`: its own, if known."""
         known = self._known.get(name)
         for write in self._writes.get(name, ()):
             write.deleted.add(uid or (known.uid if known is not None else ""))
