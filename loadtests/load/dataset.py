@@ -36,10 +36,10 @@ def tag(number: int) -> str:
 
 @contextmanager
 def new_layout(count: int) -> Iterator[Path]:
-    """Give an OCI layout like `layout`'s whose layers no node has, since they were not built before; delete it at the end."""
+    """Give an OCI layout like `layout`'s of which no node has a layer or a name, since it was not built before; delete it at the end."""
     with tempfile.TemporaryDirectory(prefix="sandlot-dataset-") as name:
         work = Path(name)
-        mark = secrets.token_hex(8)
+        mark = f"-{secrets.token_hex(8)}"
         _write(work / "layout", _base(work, mark), count, mark=mark)
         yield work / "layout"
 
@@ -87,7 +87,7 @@ def _write(path: Path, base: Path, count: int, *, mark: str = "") -> None:
     for number in range(count):
         own = _own_layer(path.with_name("own"), number, mark)
         own = own.rename(blobs / hashlib.sha256(own.read_bytes()).hexdigest())
-        manifests.append(_image(blobs, layers=[blobs / base.name, own], number=number))
+        manifests.append(_image(blobs, layers=[blobs / base.name, own], number=number, mark=mark))
     (path / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
     (path / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": manifests}))
 
@@ -105,7 +105,7 @@ def _own_layer(work: Path, number: int, mark: str) -> Path:
     return layer
 
 
-def _image(blobs: Path, *, layers: list[Path], number: int) -> dict[str, Any]:
+def _image(blobs: Path, *, layers: list[Path], number: int, mark: str) -> dict[str, Any]:
     """Write an image's documents; return its entry of the index."""
     config = {
         "architecture": ARCHITECTURE,
@@ -125,7 +125,7 @@ def _image(blobs: Path, *, layers: list[Path], number: int) -> dict[str, Any]:
     }
     names = {
         "org.opencontainers.image.ref.name": tag(number),
-        "io.containerd.image.name": f"sandlot.test/{REPOSITORY}:{tag(number)}",
+        "io.containerd.image.name": f"sandlot.test/{REPOSITORY}{mark}:{tag(number)}",
     }
     return {**_document(blobs, manifest, MANIFEST), "annotations": names}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from itertools import pairwise
@@ -59,12 +60,14 @@ def test_images_share_their_base_and_are_built_once(folder: Path) -> None:
     assert sorted(path.name.partition("-")[0] for path in folder.iterdir()) == ["2", "4", "lock"]
 
 
-def test_new_images_share_no_layer_with_any_built_before(folder: Path) -> None:
+def test_new_images_share_no_layer_and_no_name_with_any_built_before(folder: Path) -> None:
     def blobs(path: Path) -> set[str]:
-        return {blob.name for blob in (path / "blobs/sha256").iterdir()}
+        index = json.loads((path / "index.json").read_text())
+        names = {entry["annotations"]["io.containerd.image.name"] for entry in index["manifests"]}
+        return names | {blob.name for blob in (path / "blobs/sha256").iterdir()}
 
     with dataset.new_layout(2) as one, dataset.new_layout(2) as other:
-        assert len(blobs(one)) == len(blobs(other)) == len(blobs(dataset.layout(2))) == 1 + 2 * 3
+        assert len(blobs(one)) == len(blobs(other)) == len(blobs(dataset.layout(2))) == 1 + 2 * 4
         assert not blobs(one) & blobs(other)
         assert not blobs(one) & blobs(dataset.layout(2))
     assert not one.exists()
