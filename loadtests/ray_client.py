@@ -48,9 +48,8 @@ class _Actors:
         return created - begun, answered - created, time.perf_counter() - answered
 
 
-@ray.remote(num_cpus=0)
-class _RuntimeActor:
-    """Makes sandboxes in its own process."""
+class _Maker:
+    """Makes sandboxes in its own process, an actor."""
 
     def __init__(self, image: str) -> None:
         self._image, self._runtime = image, sandbox.SandboxRuntime()
@@ -69,7 +68,7 @@ class _Runtimes:
     """Has one actor with a `SandboxRuntime` for all its sandboxes."""
 
     def __init__(self, image: str) -> None:
-        self._actor = _RuntimeActor.remote(image)
+        self._actor = ray.remote(num_cpus=0)(_Maker).remote(image)
 
     def rollout(self) -> Times:
         return ray.get(self._actor.rollout.remote())

@@ -21,6 +21,7 @@ from tests.waiting import until
 pytestmark = [
     *NEEDS_RUNSC,
     pytest.mark.slow,
+    pytest.mark.alone,  # Ray gives up a start that takes half a minute
     pytest.mark.timeout(300),
     pytest.mark.skipif(bool(own_network.missing()), reason=str(own_network.missing())),
 ]
