@@ -62,9 +62,9 @@ def _not_installed() -> str | None:
     try:
         pinned_environment(PINNED)
     except IndexUnreachable:
-        return f"no package index answers, so {PINNED.name} cannot be installed"
+        return f"no package index answers, so requirements/{PINNED.name} cannot be installed"
     except EnvironmentFailed as error:
-        return f"{PINNED.name} cannot be installed: {str(error).strip()[-200:]}"
+        return f"requirements/{PINNED.name} cannot be installed: {str(error).strip()[-200:]}"
     return None
 
 
