@@ -7,7 +7,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from loadtests.cluster import image_claims, simulated, slot_file_rows, slot_rows
+from loadtests import ray_peer
+from loadtests.cluster import image_claims, ray_rows, simulated, slot_file_rows, slot_rows
 from loadtests.cluster.churn_rows import churn
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
@@ -24,8 +25,11 @@ from loadtests.running import Group, Readings, main
 SPEC = Path(__file__).with_name("rangespec-cluster.yaml")
 
 
-def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
-    """Return the groups to measure; an `own_cluster` has no audit log to read, and no registry to push to."""
+def groups(installation: Installation, *, own_cluster: bool, ray: bool) -> list[Group]:
+    """Return the groups to measure; an `own_cluster` has no audit log to read, and no registry to push to.
+
+    `ray`: its sandboxes run on this machine.
+    """
 
     def on_site(
         rows: tuple[str, ...], measure: Callable[[Site, str], Awaitable[Readings]], runtime: str
@@ -71,6 +75,8 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
                 in_slots(slot_rows.ROWS, slot_rows.slots, runtime),
                 in_slots(slot_file_rows.ROWS, slot_file_rows.slot_files, runtime),
             ]
+        if ray:
+            made.append(in_slots((ray_rows.ROW,), ray_rows.churn_over_ray, "gvisor"))
     return made
 
 
@@ -80,8 +86,11 @@ def run() -> int:
     if own:
         print("writes_warm and writes_cold are left out: they need the test cluster's audit log", flush=True)
         print("rows of slots are left out: they need the test cluster's registry", flush=True)
+    lacking = None if own else ray_peer.missing()
+    if lacking is not None:
+        print(f"{ray_rows.ROW}_gvisor is left out: {lacking}", flush=True)
     return main(
-        groups(installation, own_cluster=own),
+        groups(installation, own_cluster=own, ray=lacking is None),
         spec=SPEC,
         name="bench-cluster",
         description=__doc__ or "",

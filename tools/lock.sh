@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Resolves all dependencies and writes the pinned lists with hashes for setup and site.
+# Resolves all dependencies and writes the pinned lists with hashes for setup, site and the benchmark's Ray.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/uv lock --upgrade
@@ -7,4 +7,6 @@ cd "$(dirname "$0")/.."
     --no-emit-workspace --no-annotate --no-header > requirements/dev.txt
 .venv/bin/uv export --quiet --format requirements-txt --only-group site \
     --no-emit-workspace --no-annotate --no-header > requirements/site.txt
+.venv/bin/uv export --quiet --format requirements-txt --only-group ray \
+    --no-emit-workspace --no-annotate --no-header > requirements/ray.txt
 rm -f uv.lock

@@ -17,8 +17,8 @@ SECONDS = {"tenant": 15.0, "never": 40.0}  # by reuse policy: replacing pods tak
 
 
 @dataclass(slots=True)
-class _Churn:
-    """The rollouts of one pool: their times in seconds, and the pods that were created for them."""
+class Churn:
+    """The rollouts of one pool in so many seconds: their times, and the pods that were created for them."""
 
     seconds: float
     times: list[float] = field(default_factory=list)
@@ -47,21 +47,26 @@ async def churn(site: Site, runtime: str) -> dict[str, Reading]:
     return {f"churn_over_replace_{runtime}": Reading(value=value, parts=parts, curves=curves)}
 
 
-async def _churn(site: Site, runtime: str, *, policy: str) -> _Churn:
+async def _churn(site: Site, runtime: str, *, policy: str) -> Churn:
     async with site.pool(runtime, size=CALLERS, reuse=policy) as pool:
-        found = _Churn(SECONDS[policy])
-        before = await _pods(pool)
-        end = time.monotonic() + found.seconds
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CALLERS):
-                group.create_task(_rollouts(pool, found, end=end))
-        found.pods = len(await _pods(pool) - before)
+        return await churned(pool, seconds=SECONDS[policy])
+
+
+async def churned(pool: Pool, *, seconds: float, image: str | None = None) -> Churn:
+    """Run rollouts of all callers; a pool of slots needs an `image`."""
+    found = Churn(seconds)
+    before = await _pods(pool)
+    end = time.monotonic() + seconds
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CALLERS):
+            group.create_task(_rollouts(pool, found, image=image, end=end))
+    found.pods = len(await _pods(pool) - before)
     return found
 
 
-async def _rollouts(pool: Pool, found: _Churn, *, end: float) -> None:
+async def _rollouts(pool: Pool, found: Churn, *, image: str | None, end: float) -> None:
     while (began := time.monotonic()) < end:
-        box = await pool.create()
+        box = await pool.create(image)
         result = await box.exec(["sh", "-c", "echo hi"], check=True)
         assert result.stdout == "hi\n", result
         await box.delete()

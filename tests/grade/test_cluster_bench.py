@@ -15,11 +15,14 @@ from loadtests.bench_cluster import SPEC, groups
 from loadtests.bounds import read_bounds
 from loadtests.cluster import slot_file_rows, slot_rows
 from loadtests.cluster.agents import made
+from loadtests.cluster.churn_rows import Churn
 from loadtests.cluster.rate_rows import CALLERS
+from loadtests.cluster.ray_rows import compared
 from loadtests.cluster.site import RUNTIMES, Installation
 from loadtests.cluster.start_rows import quantile
 from loadtests.cluster.writes_rows import counted
 from loadtests.file_rows import rows
+from loadtests.ray_peer import Rollouts
 
 AT_MOST = {
     "exec_runc": 2.5,
@@ -46,6 +49,7 @@ AT_LEAST = {
     "cold_burst_runc": 64,
     "images_local": 0.98,
     "cold_burst_gvisor": 64,
+    "churn_over_ray_gvisor": 3,
     **{f"rate_{callers}_{runtime}": 0.85 for callers in CALLERS for runtime in RUNTIMES},
 }
 
@@ -57,16 +61,34 @@ def test_the_bounds_are_those_that_were_promised() -> None:
 
 
 def test_each_row_is_measured_by_one_group() -> None:
-    made = groups(Installation(), own_cluster=False)
+    made = groups(Installation(), own_cluster=False, ray=True)
     assert sorted(row for group in made for row in group.rows) == sorted(read_bounds(SPEC))
 
 
 def test_on_a_cluster_of_ones_own_no_audit_log_is_read_and_nothing_is_pushed() -> None:
-    rows = {row for group in groups(Installation(), own_cluster=True) for row in group.rows}
+    rows = {row for group in groups(Installation(), own_cluster=True, ray=True) for row in group.rows}
     assert set(read_bounds(SPEC)) - rows == {
         *("writes_warm", "writes_cold"),
         *(f"{row}_{runtime}" for runtime in RUNTIMES for row in (*slot_rows.ROWS, *slot_file_rows.ROWS)),
+        "churn_over_ray_gvisor",
     }
+
+
+def test_without_ray_only_its_row_is_left_out() -> None:
+    rows = {row for group in groups(Installation(), own_cluster=False, ray=False) for row in group.rows}
+    assert set(read_bounds(SPEC)) - rows == {"churn_over_ray_gvisor"}
+
+
+def test_ray_s_faster_way_is_what_slots_are_compared_with() -> None:
+    slow, fast = [(1.0, 0.2, 0.1)] * 4, [(0.3, 0.02, 0.03)] * 20
+    theirs = [{"runtime": Rollouts(10.0, fast), "actor": Rollouts(10.0, slow)}] * 2
+    found = compared([Churn(10.0, [0.1] * 80), Churn(10.0, [0.1] * 40, pods=1)], theirs)
+    assert found.value == pytest.approx(3)
+    assert found.parts["rollouts/s"] == "6.0"
+    assert found.parts["rollouts/s, Ray, runtime"] == "2.0"
+    assert found.parts["rollouts/s, Ray, actor"] == "0.4"
+    assert found.parts["create p50, Ray"] == "300 ms"
+    assert found.parts["pods created"] == "1"
 
 
 def test_every_bound_has_a_comment_with_what_was_measured() -> None:

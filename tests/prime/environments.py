@@ -40,9 +40,22 @@ def environment(package: str, version: str, *, also: tuple[str, ...] = ()) -> Pa
     make one environment. Raises EnvironmentFailed, IndexUnreachable.
     """
     requirements = (f"{package}=={version}", *also)
+    return _made(f"{package}-{version}", requirements, key="\n".join(requirements))
+
+
+def pinned_environment(pinned: Path) -> Path:
+    """The Python of an environment with what a list pins by hash; made once, then found again.
+
+    Raises EnvironmentFailed, IndexUnreachable.
+    """
+    return _made(pinned.stem, ("--require-hashes", "--requirement", str(pinned)), key=pinned.read_text())
+
+
+def _made(name: str, wanted: tuple[str, ...], *, key: str) -> Path:
+    """Install `wanted` under this name; another `key` is another environment."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    digest = hashlib.sha256("\n".join((python, *requirements)).encode()).hexdigest()[:8]
-    home = CACHE / f"{package}-{version}-{digest}"
+    digest = hashlib.sha256(f"{python}\n{key}".encode()).hexdigest()[:8]
+    home = CACHE / f"{name}-{digest}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -56,7 +69,7 @@ def environment(package: str, version: str, *, also: tuple[str, ...] = ()) -> Pa
                 "--compile-bytecode",
                 "--python",
                 str(home / "bin" / "python"),
-                *requirements,
+                *wanted,
             )
             (home / "complete").touch()
     return home / "bin" / "python"

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.prime.conftest import client_python
-from tests.prime.environments import EnvironmentFailed, IndexUnreachable, client_env, environment
+from tests.prime.environments import (
+    EnvironmentFailed,
+    IndexUnreachable,
+    client_env,
+    environment,
+    pinned_environment,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +50,20 @@ def test_version_that_does_not_exist_is_said():
     with pytest.raises(EnvironmentFailed, match=r"0\.0\.0\.1") as caught:
         environment("idna", "0.0.0.1")
     assert not isinstance(caught.value, IndexUnreachable)
+
+
+def test_pinned_list_is_installed_only_with_its_hashes(tmp_path: Path):
+    client_python("idna", "3.10")  # or there is no index to ask
+    pinned = tmp_path / "a-list.txt"
+    pinned.write_text("idna==3.10 --hash=sha256:" + "0" * 64 + "\n")
+    with pytest.raises(EnvironmentFailed, match="Hash mismatch"):
+        pinned_environment(pinned)
+    pinned.write_text(
+        "idna==3.10 --hash=sha256:946d195a0d259cbba61165e88e65941f16e9b36ea6ddb97f00452bae8b1287d3\n"
+    )
+    python = pinned_environment(pinned)
+    assert version(python, "idna") == "3.10"
+    assert python.parent.parent.name.startswith("a-list-")
 
 
 def test_index_that_does_not_answer_is_another_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
