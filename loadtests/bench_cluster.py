@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from loadtests import ray_peer
-from loadtests.cluster import image_claims, ray_rows, simulated, slot_file_rows, slot_rows
-from loadtests.cluster.churn_rows import churn
+from loadtests.cluster import churn_rows, image_claims, ray_rows, simulated, slot_file_rows, slot_rows
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
 from loadtests.cluster.exec_rows import latency, rate
@@ -57,14 +56,14 @@ def groups(installation: Installation, *, own_cluster: bool, ray: bool) -> list[
             on_site(("pods_exec_rate",), rate, runtime),
             on_site(tuple(f"rate_{callers}" for callers in CALLERS), rates, runtime),
             on_site(("create", "back_to_back", "burst", "burst_over_spawns"), creates, runtime),
-            on_site(("churn_over_replace",), churn, runtime),
+            on_site(churn_rows.ROWS, churn_rows.churn, runtime),
             on_site(("claimable",), claimable, runtime),
             on_site(("cold_burst",), cold_burst, runtime),
             on_site(("cold_create", "cold_at_once"), cold, runtime),
             on_site(rows(), files, runtime),
         ]
     if not own_cluster:
-        made.append(Group(("writes_warm", "writes_cold"), counted))
+        made.append(Group(("writes_warm", "writes_cold", "writes_reused"), counted))
     made.append(Group(("gateway_memory",), many_pods))
     made.append(Group(simulated.ROWS, simulated.simulated))
     made.append(Group(image_claims.ROWS, image_claims.image_claims))
@@ -84,7 +83,10 @@ def run() -> int:
     installation = Installation()
     own = bool(os.environ.get("SANDLOT_TEST_CONTEXT"))
     if own:
-        print("writes_warm and writes_cold are left out: they need the test cluster's audit log", flush=True)
+        print(
+            "writes_warm, writes_cold and writes_reused are left out: they need the test cluster's audit log",
+            flush=True,
+        )
         print("rows of slots are left out: they need the test cluster's registry", flush=True)
     lacking = None if own else ray_peer.missing()
     if lacking is not None:

@@ -1,4 +1,4 @@
-"""Short rollouts (create, echo, delete) by 8 callers: a pool that resets its pods against one that replaces them."""
+"""Short rollouts (create, echo, delete) by 8 callers: pods that are reset against replaced ones, and against bare spawns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from sandlot_grade.report.scale import seconds as as_time
 from sandlot_grade.report.stats import median, percentile
 
+from loadtests.cluster.rate_rows import SECONDS as SPAWN_SECONDS
+from loadtests.cluster.rate_rows import spawned
 from loadtests.cluster.site import Pool, Site
 from loadtests.reading import Reading
 
+ROWS = ("churn_over_replace", "churn_over_spawns")
 CALLERS = 8
 SECONDS = {"tenant": 15.0, "never": 40.0}  # by reuse policy: replacing pods takes seconds each
 
@@ -23,6 +26,7 @@ class Churn:
     seconds: float
     times: list[float] = field(default_factory=list)
     pods: int = 0
+    spawns: float = 0.0  # a second, of a loop in each of CALLERS sandboxes
 
     @property
     def rate(self) -> float:
@@ -30,7 +34,10 @@ class Churn:
 
 
 async def churn(site: Site, runtime: str) -> dict[str, Reading]:
-    """Measure `churn_over_replace_RUNTIME`: rollouts/s with the policy `tenant` ÷ those with `never`."""
+    """Measure `churn_over_replace_RUNTIME` and `churn_over_spawns_RUNTIME`.
+
+    Rollouts/s with the policy `tenant` ÷ those with `never`, and ÷ bare spawns/s in the same pods.
+    """
     replaced = await _churn(site, runtime, policy="never")
     reused = await _churn(site, runtime, policy="tenant")
     parts = {
@@ -43,13 +50,23 @@ async def churn(site: Site, runtime: str) -> dict[str, Reading]:
         "pods created, replaced": str(replaced.pods),
     }
     curves = {f"rollout, {CALLERS} callers, {runtime}": reused.times}
-    value = reused.rate / replaced.rate
-    return {f"churn_over_replace_{runtime}": Reading(value=value, parts=parts, curves=curves)}
+    spawns = {"rollouts/s": f"{reused.rate:.1f}", "bare spawns/s": f"{reused.spawns:.0f}"}
+    return {
+        f"churn_over_replace_{runtime}": Reading(
+            value=reused.rate / replaced.rate, parts=parts, curves=curves
+        ),
+        f"churn_over_spawns_{runtime}": Reading(value=reused.rate / reused.spawns, parts=spawns),
+    }
 
 
 async def _churn(site: Site, runtime: str, *, policy: str) -> Churn:
     async with site.pool(runtime, size=CALLERS, reuse=policy) as pool:
-        return await churned(pool, seconds=SECONDS[policy])
+        found = await churned(pool, seconds=SECONDS[policy])
+        if policy == "tenant":
+            boxes = await asyncio.gather(*(pool.create() for _ in range(CALLERS)))
+            count, _ = await spawned(boxes)
+            found.spawns = count / SPAWN_SECONDS
+    return found
 
 
 async def churned(pool: Pool, *, seconds: float, image: str | None = None) -> Churn:

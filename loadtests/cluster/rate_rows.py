@@ -71,7 +71,8 @@ async def rates(site: Site, runtime: str) -> dict[str, Reading]:
         bare, through = _Side(), {callers: _Side() for callers in CALLERS}
         await execs(boxes, seconds=2.0, callers=max(CALLERS), command=COMMAND)
         for _ in range(ROUNDS):
-            await _spawned(bare, boxes, cpu)
+            count, used = await spawned(boxes, cpu)
+            bare.add(rate=count / SECONDS, commands=count, cpu=used)
             for callers, side in through.items():
                 await _called(side, boxes, callers, cpu)
     return {
@@ -89,16 +90,18 @@ async def _parts(site: Site, pool: Pool, boxes: Sequence[AsyncSandbox]) -> dict[
     return found
 
 
-async def _spawned(side: _Side, boxes: Sequence[AsyncSandbox], cpu: PodCpu) -> None:
+async def spawned(boxes: Sequence[AsyncSandbox], cpu: PodCpu | None = None) -> tuple[int, dict[str, float]]:
+    """Return how many commands a loop in each sandbox spawned in SECONDS, and the CPU meanwhile."""
     begin = time.time() + PREPARED
     words = ["python3", "-S", "-c", _BARE, str(begin), str(SECONDS), *COMMAND]
     loops = [asyncio.create_task(box.exec(words, timeout=60, check=True)) for box in boxes]
-    await asyncio.sleep(begin - time.time())
-    before = cpu.look()
-    await asyncio.sleep(begin + SECONDS - time.time())
-    used = cpu.since(before)
-    count = sum(int(result.stdout) for result in await asyncio.gather(*loops))
-    side.add(rate=count / SECONDS, commands=count, cpu=used)
+    used: dict[str, float] = {}
+    if cpu is not None:
+        await asyncio.sleep(begin - time.time())
+        before = cpu.look()
+        await asyncio.sleep(begin + SECONDS - time.time())
+        used = cpu.since(before)
+    return sum(int(result.stdout) for result in await asyncio.gather(*loops)), used
 
 
 async def _called(side: _Side, boxes: list[AsyncSandbox], callers: int, cpu: PodCpu) -> None:

@@ -26,7 +26,7 @@ class Size:
     """How many sandboxes each row has."""
 
     in_turn: int = 20  # one after the other, of as many images
-    images: int = 20  # of SLOTS callers, an image each
+    images: int = 200  # of SLOTS callers, an image each
     burst: int = 64  # at once, an image each
 
 

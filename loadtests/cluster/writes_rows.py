@@ -1,4 +1,4 @@
-"""API server writes of gateway and controller for one sandbox, from the test cluster's audit log."""
+"""API server writes of our parts for one sandbox, from the test cluster's audit log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from tests.cluster.faults import CONTROL_PLANE
 
 LOG = "/var/log/kubernetes/audit.log"
 AT_ONCE, BATCHES = 4, 2
+REUSED = 40  # short sandboxes in reused pods
+RECORDED = 15.0  # seconds after which a sandbox that still lives has its resource, and a pool its status
 USED = 3.0  # lifetime of a sandbox in seconds: longer than the delay of its status
 Found = Counter[str]
 
 
 async def writes(site: Site) -> dict[str, Reading]:
-    """Measure `writes_warm` and `writes_cold`: from a sandbox's create to the removal of its resource."""
+    """Measure `writes_warm`, `writes_cold` and `writes_reused`.
+
+    The first two count from a sandbox's create to the removal of its resource, the last one sandboxes that end at once.
+    """
+    reused = await _reused(site)
     await _gone(site)
     async with site.pool("runc", size=AT_ONCE) as pool:
         begun = await asyncio.to_thread(_position)
@@ -44,7 +50,29 @@ async def writes(site: Site) -> dict[str, Reading]:
     return {
         "writes_warm": _reading(warm_found | shared_by_warm, warm),
         "writes_cold": _reading(cold_found | shared_by_cold, len(cold)),
+        "writes_reused": _reading(reused, REUSED),
     }
+
+
+async def _reused(site: Site) -> Found:
+    """Count the writes while sandboxes come and go in reused pods."""
+    async with site.pool("runc", size=AT_ONCE, reuse="tenant") as pool:
+        await asyncio.sleep(RECORDED)  # the pool's own start has been written
+        begun = await asyncio.to_thread(_position)
+        left = iter(range(REUSED))
+
+        async def caller() -> None:
+            for _ in left:
+                box = await pool.create()
+                await box.exec("true")
+                await box.delete()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(caller())
+        await asyncio.sleep(RECORDED)
+        text = await asyncio.to_thread(_since, begun)
+    return counted(text, namespace=site.stack.namespace, cold=())[0]
 
 
 async def _lives(pool: Pool, boxes: list[AsyncSandbox]) -> None:

@@ -37,6 +37,7 @@ AT_MOST = {
     "claimable_gvisor": 20,
     "writes_warm": 4,
     "writes_cold": 4,
+    "writes_reused": 0,
     "starts_simulated": 1,
     **{f"create_other_image_{runtime}": 1.3 for runtime in RUNTIMES},
     **{f"images_pods_created_{runtime}": 0 for runtime in RUNTIMES},
@@ -44,6 +45,9 @@ AT_MOST = {
     **{row: 1.5 for runtime in RUNTIMES for row in rows(runtime)},
 }
 AT_LEAST = {
+    "churn_over_replace_runc": 30,
+    "churn_over_replace_gvisor": 10,
+    "churn_over_spawns_gvisor": 0.15,
     "pods_exec_runc": 20,
     "pods_exec_rate_runc": 25,
     "cold_burst_runc": 64,
@@ -68,7 +72,7 @@ def test_each_row_is_measured_by_one_group() -> None:
 def test_on_a_cluster_of_ones_own_no_audit_log_is_read_and_nothing_is_pushed() -> None:
     rows = {row for group in groups(Installation(), own_cluster=True, ray=True) for row in group.rows}
     assert set(read_bounds(SPEC)) - rows == {
-        *("writes_warm", "writes_cold"),
+        *("writes_warm", "writes_cold", "writes_reused"),
         *(f"{row}_{runtime}" for runtime in RUNTIMES for row in (*slot_rows.ROWS, *slot_file_rows.ROWS)),
         "churn_over_ray_gvisor",
     }
