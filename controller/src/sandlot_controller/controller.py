@@ -132,7 +132,15 @@ class Controller:
             sidecars=sidecars,
             metrics=metrics,
         )
-        ended = EndedSandboxes(world, api, deletion=deletion, settings=settings, metrics=metrics)
+        ended = EndedSandboxes(
+            world,
+            api,
+            deletion=deletion,
+            settings=settings,
+            tokens=tokens,
+            sidecars=sidecars,
+            metrics=metrics,
+        )
         unrecorded = UnrecordedClaims(
             world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars
         )

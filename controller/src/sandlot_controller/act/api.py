@@ -15,6 +15,10 @@ from sandlot_kube.warmups import ImageWarmup
 
 from ..metrics import Metrics
 
+# Seconds for a pod whose sidecar has ended, or is waited for no longer. Its own would be spent in full, since the first
+# process of the sandbox's container heeds no SIGTERM, and its node would have no room for another pod until then.
+_POD_GRACE = 1
+
 
 class _Pods(msgspec.Struct):
     items: list[Pod] = []
@@ -55,9 +59,7 @@ class Api:
         preconditions = {"uid": pod.metadata.uid}
         if unchanged:
             preconditions["resourceVersion"] = pod.metadata.resource_version
-        body: dict[str, Any] = {"preconditions": preconditions}
-        if force:
-            body["gracePeriodSeconds"] = 0
+        body = {"preconditions": preconditions, "gracePeriodSeconds": 0 if force else _POD_GRACE}
         try:
             await self._write("DELETE", paths.pods(self.namespace, pod.metadata.name), body)
         except KubeError as error:
@@ -70,7 +72,12 @@ class Api:
     async def delete_pods(self, instances: list[str]) -> None:
         """Delete pods by one request; those that are gone are no error."""
         selector = f"{names.LABEL_INSTANCE} in ({','.join(instances)})"
-        await self._write("DELETE", paths.pods(self.namespace), params={"labelSelector": selector})
+        await self._write(
+            "DELETE",
+            paths.pods(self.namespace),
+            {"gracePeriodSeconds": _POD_GRACE},
+            params={"labelSelector": selector},
+        )
 
     async def patch_sandbox_status(
         self, sandbox: Sandbox, patch: dict[str, Any], *, unchanged: bool = False
