@@ -101,6 +101,8 @@ class Controller:
         finally:
             await replacement.close()
             await deletion.close()
+            # A pod that appears after the next leader has listed them would be one start too many.
+            await api.settle(seconds=self.settings.lease_seconds / 4)
 
     async def _run_loops(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +39,17 @@ class Api:
         """`now`: Unix seconds by the API server's clock; None: as the client knows it."""
         self.now = now or client.now
         self._client = client
+        self._underway: set[asyncio.Task[bytes]] = set()
         self.namespace = namespace
         self._metrics = metrics
+
+    async def settle(self, *, seconds: float) -> None:
+        """Wait for the answers to writes whose callers were cancelled: the API server may carry them out all the same."""
+        if self._underway:
+            await asyncio.wait(self._underway, timeout=seconds)
+        for request in self._underway:
+            request.cancel()
+        await asyncio.gather(*self._underway, return_exceptions=True)
 
     async def create_pod(self, pod: dict[str, Any], *, kind: str) -> None:
         """Create a pod; one of that name that exists already, from an earlier request, is no error."""
@@ -160,11 +170,21 @@ class Api:
         params: dict[str, str] | None = None,
         content_type: str = "application/json",
     ) -> None:
+        request = asyncio.create_task(
+            self._client.request(method, path, params=params, body=body, content_type=content_type)
+        )
+        self._underway.add(request)
+        request.add_done_callback(self._answered)
         try:
-            await self._client.request(method, path, params=params, body=body, content_type=content_type)
+            await asyncio.shield(request)
         except KubeError as error:
             self._metrics.api_errors.labels(method, error.reason or "Unreachable").inc()
             raise
+
+    def _answered(self, request: asyncio.Task[bytes]) -> None:
+        self._underway.discard(request)
+        if not request.cancelled():
+            request.exception()  # its caller may be gone, and asyncio would complain
 
 
 def refused(error: KubeError) -> bool:
