@@ -67,6 +67,35 @@ async def test_so_does_that_of_a_claim_whose_record_is_deleted(cluster: Cluster)
         await goes(cluster, pod)
 
 
+async def test_so_does_that_of_a_claim_that_no_record_ever_named(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cold(cluster, OTHER)
+        await cluster.pool(size=1)
+        await cluster.until(cluster.warm, "one is warm")
+    (pod,) = cluster.warm()
+    await cluster.claim(pod, record=False)
+    cluster.sidecars.stopping.add(pod)
+    async with cluster.controlled(record_grace=0.5):
+        await until(lambda: cluster.sidecars.told.get(pod) == "deleted")
+        await stays_while_another_goes(cluster, pod)
+        await cluster.dies(pod, "sidecar", code=0, reason="Completed")
+        await goes(cluster, pod)
+
+
+async def test_so_does_a_reused_one_that_its_pool_retires_meanwhile(cluster: Cluster) -> None:
+    async with cluster.controlled(surplus_grace=0.1):
+        await cold(cluster, OTHER)
+        await cluster.pool(size=1, reuse={"policy": "tenant"})
+        await cluster.until(cluster.warm, "one is warm")
+        (pod,) = cluster.warm()
+        cluster.sidecars.stopping.add(pod)  # its gateway has it end after its sandbox
+        await cluster.pool(size=0, reuse={"policy": "tenant"})
+        await until(lambda: pod in cluster.sidecars.asked)
+        await stays_while_another_goes(cluster, pod)
+        await cluster.dies(pod, "sidecar", code=0, reason="Completed")
+        await goes(cluster, pod)
+
+
 async def test_the_next_leader_waits_for_it_too(cluster: Cluster) -> None:
     cluster.sidecars.stopping.add(ID)
     async with cluster.controlled():
