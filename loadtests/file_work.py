@@ -26,8 +26,15 @@ WHEEL_FILES = 2_000
 LARGE = 256 << 20
 _BLOCK = 1 << 20
 _IN_A_FOLDER = 100
-# The machine's settings must not change what git does here.
-_GIT_ENV = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+# The machine's settings must not change what git does here. Without the last ones a commit starts a garbage collection
+# in the background, which writes into a folder that is measured or deleted.
+_GIT_ENV = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "gc.auto",
+    "GIT_CONFIG_VALUE_0": "0",
+}
 
 
 def measure(folder: str) -> dict[str, float]:

@@ -28,7 +28,14 @@ def fault_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def dataset_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Return what a phase took for its images."""
+    """Return what a phase took for its images, and how its warm-up went."""
+    if warm := found.get("warm_up"):
+        parts = [
+            f"{warm['ready']} of {warm['images']} ready in {warm['copies']} copies after {seconds(warm['seconds'])}"
+        ]
+        if warm["estimate"] is not None:
+            parts.append(f"time left as told at half ÷ as it was {warm['estimate']:.2f}")
+        yield "; ".join([*parts, *warm["errors"]])
     if told := found.get("dataset"):
         words = {"images_used": "different images", "images_prepared": "prepared", "pods": "pods created"}
         parts = [f"{told[name]} {text}" for name, text in words.items() if name in told]

@@ -115,15 +115,14 @@ class Cluster:
 
     @asynccontextmanager
     async def images(self, wanted: Images | None) -> AsyncIterator[list[str]]:
-        """Push the images to the test cluster's registry; slots stay enabled for the profiles after this one."""
+        """Push images that no node has to the test cluster's registry; slots stay enabled for the profiles after this one."""
         if wanted is None:
             yield []
             return
         await self._installation.with_slots()
         self._parts = []  # gateways and controllers were replaced
         self.image = await agents.pushed_python()
-        layout = await asyncio.to_thread(dataset.layout, wanted.count)
-        yield await asyncio.to_thread(push_images, layout)
+        yield await asyncio.to_thread(_pushed, wanted.count)
         self.image = IMAGE
 
     async def supplied(self) -> dict[str, int]:
@@ -275,6 +274,11 @@ class Cluster:
             await asyncio.to_thread(killing.whole_again, self.site.stack, part, killed=self._killed)
         except (AssertionError, ClusterError) as error:
             raise PlaceFailed(f"{part} was killed and did not come back: {error}") from error
+
+
+def _pushed(count: int) -> list[str]:
+    with dataset.new_layout(count) as layout:
+        return push_images(layout)
 
 
 def _bare_pod(name: str, *, runtime: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The images of a data set: one base and a layer of its own for each, in an OCI layout that is built once and cached."""
+"""The images of a data set: one base and a layer of its own for each, in an OCI layout."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import fcntl
 import hashlib
 import json
 import random
+import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,16 @@ def tag(number: int) -> str:
     return f"task-{number:04}"
 
 
+@contextmanager
+def new_layout(count: int) -> Iterator[Path]:
+    """Give an OCI layout like `layout`'s of which no node has a layer or a name, since it was not built before; delete it at the end."""
+    with tempfile.TemporaryDirectory(prefix="sandlot-dataset-") as name:
+        work = Path(name)
+        mark = f"-{secrets.token_hex(8)}"
+        _write(work / "layout", _base(work, mark), count, mark=mark)
+        yield work / "layout"
+
+
 def layout(count: int) -> Path:
     """Return the OCI layout of `count` images, with the tags `tag(0)` to `tag(count - 1)`; build it if it is missing."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -46,7 +59,7 @@ def layout(count: int) -> Path:
         return path
 
 
-def _base(work: Path) -> Path:
+def _base(work: Path, mark: str = "") -> Path:
     """Return the layer with this machine's programs, named by its digest."""
     root = work / "root"
     for directory in ("bin", "etc", "lib64", "root", "task", "tmp", "usr/bin", "var"):
@@ -56,6 +69,8 @@ def _base(work: Path) -> Path:
         shutil.copy("/bin/sh", root / "bin/sh")
     (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\n")
+    if mark:
+        (root / "etc/mark").write_text(mark)
     for path in (root, *root.rglob("*")):
         path.chmod(0o755)
     (root / "tmp").chmod(0o1777)
@@ -64,24 +79,24 @@ def _base(work: Path) -> Path:
     return layer.rename(work / hashlib.sha256(layer.read_bytes()).hexdigest())
 
 
-def _write(path: Path, base: Path, count: int) -> None:
+def _write(path: Path, base: Path, count: int, *, mark: str = "") -> None:
     blobs = path / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     shutil.copy(base, blobs / base.name)
     manifests: list[dict[str, Any]] = []
     for number in range(count):
-        own = _own_layer(path.with_name("own"), number)
+        own = _own_layer(path.with_name("own"), number, mark)
         own = own.rename(blobs / hashlib.sha256(own.read_bytes()).hexdigest())
-        manifests.append(_image(blobs, layers=[blobs / base.name, own], number=number))
+        manifests.append(_image(blobs, layers=[blobs / base.name, own], number=number, mark=mark))
     (path / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
     (path / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": manifests}))
 
 
-def _own_layer(work: Path, number: int) -> Path:
+def _own_layer(work: Path, number: int, mark: str) -> Path:
     root = work / "task"
     root.mkdir(parents=True)
     (root / "name").write_text(f"{tag(number)}\n")
-    chance = random.Random(number)
+    chance = random.Random(f"{mark}{number}")
     for index in range(FILES):
         (root / f"part-{index}").write_bytes(chance.randbytes(FILE_BYTES))
     layer = work.with_name("own-layer")
@@ -90,7 +105,7 @@ def _own_layer(work: Path, number: int) -> Path:
     return layer
 
 
-def _image(blobs: Path, *, layers: list[Path], number: int) -> dict[str, Any]:
+def _image(blobs: Path, *, layers: list[Path], number: int, mark: str) -> dict[str, Any]:
     """Write an image's documents; return its entry of the index."""
     config = {
         "architecture": ARCHITECTURE,
@@ -110,7 +125,7 @@ def _image(blobs: Path, *, layers: list[Path], number: int) -> dict[str, Any]:
     }
     names = {
         "org.opencontainers.image.ref.name": tag(number),
-        "io.containerd.image.name": f"sandlot.test/{REPOSITORY}:{tag(number)}",
+        "io.containerd.image.name": f"sandlot.test/{REPOSITORY}{mark}:{tag(number)}",
     }
     return {**_document(blobs, manifest, MANIFEST), "annotations": names}
 

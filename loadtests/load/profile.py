@@ -43,6 +43,12 @@ class Rest(_Strict, frozen=True):
     seconds: Seconds
 
 
+class WarmUp(_Strict, frozen=True):
+    """A phase without calls, in which an image warm-up prepares all images of the profile, in `seconds` at most."""
+
+    seconds: Seconds
+
+
 class Step(_Strict, frozen=True):
     """One step of a task in its sandbox. Exactly one of the first five fields selects the action.
 
@@ -106,7 +112,7 @@ class Images(_Strict, frozen=True):
 
 
 class Phase(_Strict, frozen=True):
-    """One kind of load. Exactly one of `closed`, `open` and `rest` is set.
+    """One kind of load. Exactly one of `closed`, `open`, `rest` and `warm_up` is set.
 
     `sandbox`: each task has its `own`, makes one for later phases (`keep`), or uses one of those (`kept`). `ledger` is a
     file in the sandbox to which commands append $NUMBER; it shows which commands were lost or ran twice. With `cold`
@@ -117,6 +123,7 @@ class Phase(_Strict, frozen=True):
     closed: Closed | None = None
     open: Open | None = None
     rest: Rest | None = None
+    warm_up: WarmUp | None = None
     sandbox: Literal["own", "keep", "kept"] = "own"
     cold: bool = False
     steps: list[Step] = []
@@ -125,11 +132,12 @@ class Phase(_Strict, frozen=True):
     strangers: Strangers | None = None
 
     def __post_init__(self) -> None:
-        kind = _one_of(self, "closed", "open", "rest")
+        kind = _one_of(self, "closed", "open", "rest", "warm_up")
         self._faults_are_within(getattr(self, kind).seconds, kind=kind)
-        if kind == "rest" and (self.steps or self.ledger):
-            raise ValueError("a phase that rests has no steps and no ledger")
-        if self.sandbox == "kept" and kind != "rest" and not self.steps:
+        without_calls = kind in ("rest", "warm_up")
+        if without_calls and (self.steps or self.ledger):
+            raise ValueError(f"a phase with `{kind}` has no steps and no ledger")
+        if self.sandbox == "kept" and not without_calls and not self.steps:
             raise ValueError("`steps` is empty: tasks in kept sandboxes would do nothing")
 
     def _faults_are_within(self, seconds: float | None, *, kind: str) -> None:
@@ -180,6 +188,8 @@ class Profile(_Strict, frozen=True):
             if phase.sandbox == "kept" and not kept:
                 raise ValueError(f"phase {phase.name!r} wants kept sandboxes, and none before it keeps any")
             kept = kept or phase.sandbox == "keep"
+            if phase.warm_up is not None and self.images is None:
+                raise ValueError(f"phase {phase.name!r} warms images up, and the profile has no `images`")
             if phase.closed is not None:
                 self._each_process_has_some(phase, phase.closed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal
 
 
@@ -43,3 +43,8 @@ class Popularity:
             return None
         chance = random.Random(f"{seed} {number}").random()
         return min(bisect(self._sums, chance * self._sums[-1]), len(self._sums) - 1)
+
+    def weights(self) -> list[int]:
+        """Return how often each item comes in a thousand, at least 1."""
+        shares = (after - before for before, after in pairwise((0.0, *self._sums)))
+        return [max(1, round(1000 * share / self._sums[-1])) for share in shares]

@@ -17,6 +17,7 @@ from loadtests.load.lag import FULL, LATE
 from loadtests.load.messages import Done
 from loadtests.load.sampling import Sample
 from loadtests.load.strangers import Attack
+from loadtests.load.warming import Warmed
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
@@ -32,6 +33,7 @@ class Span:
     broken: Sequence[Broken] = ()
     attack: Attack | None = None
     supplied: Mapping[str, int] = field(default_factory=dict)  # what the place made for images meanwhile
+    warmed: Warmed | None = None
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
@@ -69,6 +71,9 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
         }
     if images := {event.image for event in events if event.image}:
         found["dataset"] = {"images_used": len(images), **span.supplied}
+    if span.warmed is not None:
+        found["dataset"] = dict(span.supplied)
+        found["warm_up"] = of_warm_up(span.warmed)
     if span.attack is not None:
         found["strangers"] = of_attack(span.attack)
     if span.broken:
@@ -76,6 +81,17 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
             {"kill": one.kill, "at": one.at, "away": round(one.away, 3)} for one in span.broken
         ]
     return found
+
+
+def of_warm_up(warmed: Warmed) -> dict[str, Any]:
+    """Return the images, their copies and bytes, how long they took, the estimate at half ÷ what it took, and errors."""
+    result, estimate = warmed.result, warmed.estimate
+    return {
+        **{name: getattr(result, name) for name in ("images", "ready", "failed", "copies", "bytes")},
+        "seconds": round(warmed.seconds, 2),
+        "estimate": None if estimate is None else round(estimate, 3),
+        "errors": [f"{error.image}: {error.message}" for error in result.errors],
+    }
 
 
 def of_attack(attack: Attack) -> dict[str, Any]:

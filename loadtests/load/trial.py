@@ -9,7 +9,7 @@ import platform
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from loadtests.load.profile_files import Loaded
 from loadtests.load.sampling import Sample, Sampler
 from loadtests.load.strangers import during
 from loadtests.load.summary import Span
+from loadtests.load.warming import Warmed, warm_up
 
 AHEAD = 0.1  # seconds from the assignment of a phase to its start
 Tell = Callable[[str], None]
@@ -122,12 +123,24 @@ async def trial(
         for phase in profile.phases:
             tell(f"phase {phase.name}")
             before = await place.supplied() if images else {}
-            async with contextlib.nullcontext() if phase.rest else beside.during(phase.name):
-                async with during(phase.strangers, place=place, make=make) as attack:
+            quiet = phase.rest is not None or phase.warm_up is not None
+            async with (
+                contextlib.nullcontext() if quiet else beside.during(phase.name),
+                during(phase.strangers, place=place, make=make) as attack,
+            ):
+                if phase.warm_up is not None and profile.images is not None:
+                    warming = warm_up(
+                        images,
+                        zipf=profile.images.zipf,
+                        timeout=phase.warm_up.seconds,
+                        client=place.client,
+                    )
+                    span = await _warming(phase, warming, sampler=sampler, zero=zero)
+                else:
                     span = await _phase(phase, generators=generators, sampler=sampler, place=place, zero=zero)
-                after = await place.supplied() if images else {}
-                supplied = {name: after[name] - before.get(name, 0) for name in after}
-                spans.append(replace(span, attack=attack, supplied=supplied))
+            after = await place.supplied() if images else {}
+            supplied = {name: after[name] - before.get(name, 0) for name in after}
+            spans.append(replace(span, attack=attack, supplied=supplied))
         await _end_all(place, label)
         tell("baselines again")
         await baselines()
@@ -181,6 +194,13 @@ async def _phase(
     return Span(
         name=phase.name, begun=start - zero, ended=last.at, done=done.result(), broken=broken.result()
     )
+
+
+async def _warming(phase: Phase, warming: Awaitable[Warmed], *, sampler: Sampler, zero: float) -> Span:
+    first = await sampler.take()
+    warmed = await warming
+    last = await sampler.take()
+    return Span(name=phase.name, begun=first.at, ended=last.at, done=(), warmed=warmed)
 
 
 async def _end_all(place: Place, label: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from itertools import pairwise
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sandlot.models import ImageFailure, WarmupInfo
 from sandlot_gateway.backends.local.images import ImageStore
 
 from loadtests.load import dataset
@@ -17,6 +19,7 @@ from loadtests.load.cells import dataset_lines
 from loadtests.load.events import Event
 from loadtests.load.schedule import Popularity
 from loadtests.load.summary import Span, of_phase
+from loadtests.load.warming import Progress, Warmed
 
 
 @pytest.fixture
@@ -57,6 +60,19 @@ def test_images_share_their_base_and_are_built_once(folder: Path) -> None:
     assert sorted(path.name.partition("-")[0] for path in folder.iterdir()) == ["2", "4", "lock"]
 
 
+def test_new_images_share_no_layer_and_no_name_with_any_built_before(folder: Path) -> None:
+    def blobs(path: Path) -> set[str]:
+        index = json.loads((path / "index.json").read_text())
+        names = {entry["annotations"]["io.containerd.image.name"] for entry in index["manifests"]}
+        return names | {blob.name for blob in (path / "blobs/sha256").iterdir()}
+
+    with dataset.new_layout(2) as one, dataset.new_layout(2) as other:
+        assert len(blobs(one)) == len(blobs(other)) == len(blobs(dataset.layout(2))) == 1 + 2 * 4
+        assert not blobs(one) & blobs(other)
+        assert not blobs(one) & blobs(dataset.layout(2))
+    assert not one.exists()
+
+
 def test_there_is_nothing_unpacked_in_a_cache_that_is_not_there(tmp_path: Path) -> None:
     assert dataset.unpacked(tmp_path / "none") == {"images_prepared": 0, "image_bytes": 0}
 
@@ -81,6 +97,28 @@ def test_popular_images_have_their_share() -> None:
         assert abs(share - 1 / rank / whole) < 0.015  # four standard deviations
     assert all(first > second for first, second in pairwise(shares))
     assert len(counts) == 50
+
+
+def test_images_of_a_warm_up_weigh_what_tasks_use_of_them() -> None:
+    assert Popularity(4, zipf=1.0).weights() == [480, 240, 160, 120]
+    assert Popularity(3000, zipf=2.0).weights()[-1] == 1
+
+
+def test_a_warm_up_tells_how_good_its_estimate_at_half_was() -> None:
+    result = WarmupInfo(
+        id="w", images=4, ready=3, failed=1, copies=8, bytes=9, errors=(ImageFailure("b", "is missing"),)
+    )
+    told = [Progress(1.0, 1, None), Progress(2.0, 2, 6.0), Progress(4.0, 3, 1.0)]
+    warmed = Warmed(6.0, result, told)
+    assert warmed.estimate == 1.5
+    assert Warmed(6.0, result, told[:1]).estimate is None
+    span = Span(name="warm_up", begun=0, ended=7, done=[], supplied={"images_prepared": 8}, warmed=warmed)
+    found = of_phase(span, events=[], samples=[])
+    assert found["warm_up"]["failed"] == 1
+    assert list(dataset_lines(found)) == [
+        "3 of 4 ready in 8 copies after 6.00 s; time left as told at half ÷ as it was 1.50; b: is missing",
+        "8 prepared",
+    ]
 
 
 def test_a_phase_tells_what_its_nodes_pulled() -> None:

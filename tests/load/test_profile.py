@@ -86,7 +86,7 @@ def test_shell_variables_are_left_alone() -> None:
         ({"phases": [{**CLOSED, "closed": {"callers": 1}}]}, "exactly one of tasks, seconds; it has none"),
         (
             {"phases": [{**CLOSED, "rest": {"seconds": 1}}]},
-            "one of closed, open, rest; it has closed and rest",
+            "one of closed, open, rest, warm_up; it has closed and rest",
         ),
         (
             {"phases": [{**CLOSED, "steps": [{"exec": "a", "read": "b"}]}]},
@@ -121,6 +121,14 @@ def test_shell_variables_are_left_alone() -> None:
             r"phases\[0\].strangers: `connections` is 3 and must be at least `sandboxes` \(4\)",
         ),
         ({"phases": [CLOSED], "images": {"count": 0, "zipf": 1}}, "images.count: expected `int` >= 1"),
+        (
+            {"phases": [{"name": "a", "warm_up": {"seconds": 5}}]},
+            "phase 'a' warms images up, and the profile has no `images`",
+        ),
+        (
+            {"phases": [{"name": "a", "warm_up": {"seconds": 5}, "steps": [{"exec": "true"}]}]},
+            "a phase with `warm_up` has no steps and no ledger",
+        ),
         ({"phases": [CLOSED, CLOSED]}, "two phases are called 'a'"),
         ({"phases": [{**CLOSED, "sandbox": "kept"}]}, "none before it keeps any"),
         ({"phases": [CLOSED], "processes": 3}, "`closed.callers` is 2 and must be at least `processes`"),
