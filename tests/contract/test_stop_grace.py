@@ -18,6 +18,7 @@ def test_the_usual_grace_is_in_bounds() -> None:
         ({"start_command": {"state": "stopping", "exit_code": None}}, True),
         ({"start_command": {"state": "ended", "exit_code": 7}}, False),
         ({"start_command": None}, False),
+        ({"start_command": ["stopping"]}, False),
         ({}, False),
     ],
 )

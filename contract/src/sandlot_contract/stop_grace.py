@@ -13,5 +13,8 @@ STOPPING = "stopping"  # state of a start command that has its grace
 
 def is_stopping(state: dict[str, Any]) -> bool:
     """Return whether a state document, such as the answer to an end, says that the start command has its grace."""
-    start = state.get("start_command")
-    return isinstance(start, dict) and start.get("state") == STOPPING
+    match state:
+        case {"start_command": {"state": str(told)}}:
+            return told == STOPPING
+        case _:
+            return False
