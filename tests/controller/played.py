@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from sandlot_contract.ids import SandboxId
 from sandlot_controller.act.pod_deletion import PodDeletion
-from sandlot_controller.act.sidecars import Owner, Sidecars, SidecarUnreachable
+from sandlot_controller.act.sidecars import EndAnswer, Owner, Sidecars, SidecarUnreachable
 from sandlot_controller.settings import Settings
 from sandlot_controller.tokens import InstanceTokens
 from sandlot_controller.world.world import World
@@ -39,9 +39,9 @@ class PlayedSidecars:
             raise SidecarUnreachable("no answer")
         return None if self.owner_id is None else Owner(SandboxId(self.owner_id))
 
-    async def end(self, address: str, *, only_of: SandboxId | None = None, **_: Any) -> bool:
+    async def end(self, address: str, *, only_of: SandboxId | None = None, **_: Any) -> EndAnswer:
         self.ended.append(only_of)
-        return True
+        return EndAnswer.ENDED
 
 
 class Deletion:
@@ -53,6 +53,10 @@ class Deletion:
 
     def delete(self, pod: Pod) -> None:
         self.deleted.append(pod.metadata.name)
+
+    def delete_ended(self, pod: Pod, answer: EndAnswer) -> None:
+        assert answer is EndAnswer.ENDED
+        self.delete(pod)
 
 
 class Part:

@@ -16,6 +16,7 @@ class FakeSidecars:
         self.generations: dict[str, int] = {}  # of those that are reused
         self.asked: list[str] = []  # instances whose sidecar was asked to end if nobody owns it
         self.told: dict[str, str] = {}  # those that were told to end → the verdict
+        self.stopping: set[str] = set()  # those whose start command has its stop grace
         self.port = 0
         self._pods = pods
         self._tokens = tokens
@@ -42,11 +43,11 @@ class FakeSidecars:
             return web.json_response({"error": "claimed"}, status=409)
         if body.get("only_unclaimed") is not True:
             self.told[name] = body["verdict"]
-            return web.json_response({"phase": "ended"})
+            return self._ended(name)
         self.asked.append(name)
         if name in self.claimed:
             return web.json_response({"error": "claimed"}, status=409)
-        return web.json_response({"phase": "ended"})
+        return self._ended(name)
 
     async def _state(self, request: web.Request) -> web.Response:
         name = self._whose(request)
@@ -55,6 +56,10 @@ class FakeSidecars:
         phase = "claimed" if name in self.claimed else "warm"
         state = {"phase": phase, "sandbox_id": self.owners.get(name)}
         return web.json_response({**state, "generation": self.generations.get(name, 1)})
+
+    def _ended(self, name: str) -> web.Response:
+        state = "stopping" if name in self.stopping else "none"
+        return web.json_response({"phase": "ended", "start_command": {"state": state, "exit_code": None}})
 
     def _whose(self, request: web.Request) -> str | None:
         token = request.headers["Authorization"].removeprefix("Bearer ")

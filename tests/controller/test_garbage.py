@@ -9,7 +9,9 @@ import pytest
 from sandlot_controller.act.api import Api
 from sandlot_controller.act.ended_sandboxes import EndedSandboxes
 from sandlot_controller.act.pod_deletion import PodDeletion
+from sandlot_controller.act.sidecars import Sidecars
 from sandlot_controller.metrics import Metrics
+from sandlot_controller.tokens import InstanceTokens
 from sandlot_controller.world.world import World
 from sandlot_kube import paths
 
@@ -88,8 +90,16 @@ async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(cluster: 
         pod, _ = await claimed(cluster)
     world, metrics = World(clock=time.monotonic), Metrics()
     api = Api(cluster.client, namespace=cluster.namespace, metrics=metrics)
-    deletion = PodDeletion(world, api)
-    ended = EndedSandboxes(world, api, deletion=deletion, settings=cluster.settings(), metrics=metrics)
+    deletion, sidecars = PodDeletion(world, api), Sidecars(port=cluster.sidecars.port)
+    ended = EndedSandboxes(
+        world,
+        api,
+        deletion=deletion,
+        settings=cluster.settings(),
+        tokens=InstanceTokens.from_file(cluster.key_file),
+        sidecars=sidecars,
+        metrics=metrics,
+    )
     task = asyncio.create_task(ended.run())
     try:
         world.pods_replaced(list(cluster.pods.values()))
@@ -100,6 +110,7 @@ async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(cluster: 
         task.cancel()
         await asyncio.wait([task])
         await deletion.close()
+        await sidecars.close()
 
 
 async def test_ends_that_grew_old_while_no_controller_ran_are_removed(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sandlot_controller.act import pod_deletion
 from sandlot_controller.act.api import Api
 from sandlot_controller.act.pod_deletion import PodDeletion
+from sandlot_controller.act.sidecars import EndAnswer
 from sandlot_controller.world.world import World
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod
@@ -111,3 +112,55 @@ async def test_one_that_the_scheduler_has_touched_stays(
     world.pod_deleted(pod(1))
     assert await deletion.delete_unscheduled(pod(1)) is True
     assert not deletion.is_asked(pod(1)), "its end was told before the answer came"
+
+
+def over(number: int) -> Pod:
+    """A pod whose sidecar has exited."""
+    states = [{"name": "sidecar", "state": {"terminated": {"exitCode": 0}}}]
+    body = {"metadata": {"name": f"i-{number:016x}", "uid": f"u-{number}"}}
+    return msgspec.convert({**body, "status": {"containerStatuses": states}}, Pod)
+
+
+async def test_one_whose_start_command_is_being_stopped_is_deleted_after_its_sidecar(
+    deletion: PodDeletion, api: Requests, world: World
+) -> None:
+    deletion.delete_ended(pod(0), EndAnswer.STOPPING)
+    deletion.delete(pod(0))
+    deletion.delete_in_batch(pod(0))
+    assert deletion.is_asked(pod(0))
+    deletion.delete_ended(pod(1), EndAnswer.ENDED)
+    await until(lambda: api.sent)
+    assert api.sent == [(pod(1).metadata.name, False)]
+    world.pod_changed(over(0))
+    await until(lambda: len(api.sent) == 2)
+    assert api.sent[1] == (pod(0).metadata.name, False)
+
+
+async def test_one_whose_sidecar_was_over_by_then_is_not_waited_for(
+    deletion: PodDeletion, api: Requests, world: World
+) -> None:
+    world.pod_changed(over(0))
+    deletion.delete_ended(pod(0), EndAnswer.STOPPING)
+    await until(lambda: api.sent == [(pod(0).metadata.name, False)])
+
+
+async def test_a_sidecar_that_does_not_end_holds_up_its_pod_for_a_while_only(
+    api: Requests, world: World
+) -> None:
+    deletion = PodDeletion(world, cast(Api, api), longest_stop=0.1)
+    deletion.delete_ended(pod(0), EndAnswer.STOPPING)
+    await until(lambda: api.sent == [(pod(0).metadata.name, False)])
+    await deletion.close()
+
+
+async def test_a_lost_node_cuts_the_wait_and_one_that_is_gone_is_not_deleted_again(
+    deletion: PodDeletion, api: Requests, world: World
+) -> None:
+    for number in range(3):
+        deletion.delete_ended(pod(number), EndAnswer.STOPPING)
+    deletion.delete(pod(0), force=True)
+    world.pod_deleted(pod(0))
+    world.pod_deleted(pod(1))
+    world.pod_changed(over(2))
+    await until(lambda: len(api.sent) == 2)
+    assert sorted(api.sent) == [(pod(0).metadata.name, True), (pod(2).metadata.name, False)]

@@ -33,9 +33,11 @@ class Nodes:
         self.platforms = dict.fromkeys(names, "linux/amd64")
         self.present: dict[str, dict[str, int]] = {name: {} for name in names}
         self.busy: dict[str, tuple[tuple[frozenset[str], int], ...]] = {}
+        self.preparing: dict[str, frozenset[str]] = {}  # by others
         self.refuse: Callable[[str, str], str | None] = lambda node, image: None  # returns a code
         self.holds: Callable[[str, str], bool] = lambda node, image: False
         self.released = asyncio.Event()  # set: nothing is held any more
+        self.asked: list[tuple[str, str]] = []
         self.tried: list[tuple[str, str]] = []
         self.statuses: dict[str, dict[str, Any]] = {}
         self.now = time.time
@@ -50,9 +52,16 @@ class Nodes:
     async def images(self, address: str) -> NodeImages:
         self._reach(address)
         present = dict(self.present[address])
-        return NodeImages(self.room[address], present, self.platforms[address], self.busy.get(address, ()))
+        return NodeImages(
+            self.room[address],
+            present,
+            self.platforms[address],
+            self.busy.get(address, ()),
+            self.preparing.get(address, frozenset()),
+        )
 
     async def prepare(self, address: str, image: str, *, tenant: str, auth: Any) -> int:
+        self.asked.append((image, address))
         if self.holds(address, image):
             await self.released.wait()
         self.tried.append((image, address))

@@ -174,6 +174,26 @@ async def test_another_controller_goes_on(warm: Warm) -> None:
     assert all(warm.pulls(f"image-{number}") == 3 for number in range(4))
 
 
+async def test_another_controller_knows_what_is_being_prepared(warm: Warm) -> None:
+    """Otherwise a warm-up that goes first would get that node, too, and the image a second first node."""
+    for engine in warm.engines.values():
+        engine.gate.clear()
+    async with warm.controlled(warmup_pulls_per_node=1):
+        await warm.begin({"late": 1})
+        await until(lambda: warm.pulls("late") == 1)
+        (busy,) = [engine for engine in warm.engines.values() if engine.pulls]
+    await warm.begin({"early": 1}, name="v")
+    async with warm.controlled(warmup_pulls_per_node=1):
+        await until(lambda: warm.pulls("early") == 1)
+        await warm.running("v")
+        assert [name for name, _ in busy.pulls] == ["late"]
+        assert warm.pulls("late") == 1
+        for engine in warm.engines.values():
+            engine.gate.set()
+        assert [(await warm.done(name))["ready"] for name in ("w", "v")] == [1, 1]
+    assert (warm.pulls("late"), warm.pulls("early")) == (3, 3)
+
+
 async def test_without_node_agents_it_fails_at_once(warm: Warm) -> None:
     warm.cluster.agents = None
     async with warm.controlled():

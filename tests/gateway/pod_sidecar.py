@@ -95,6 +95,11 @@ class Sidecar:
         }
         return {"content": body, "headers": headers}
 
+    @property
+    def runs(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.returncode is None
+
     def signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)

@@ -46,6 +46,7 @@ class Node:
         self.namespace = namespace
         self.client = KubeClient(server.access(namespace=namespace))
         self.sidecars: dict[str, Sidecar] = {}
+        self.cut: set[str] = set()  # those that were deleted before their sidecar had ended
         self._seen: set[str] = set()
         self._ending: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,6 +142,8 @@ class Node:
     async def _end(self, name: str) -> None:
         sidecar = self.sidecars.pop(name, None)
         if sidecar is not None:
+            if sidecar.runs:
+                self.cut.add(name)
             await sidecar.end()
         try:
             await self.client.request(
@@ -238,6 +241,30 @@ async def test_pool_claim_refill_cold_start_and_ends(world: World) -> None:
         await gateway.warm(2)
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
         await until(lambda: not node.sidecars)
+
+
+async def test_a_pod_is_deleted_after_its_sandboxs_start_command_has_stopped(world: World) -> None:
+    stops = {
+        "start_command": "trap 'sleep 3; exit' TERM; while :; do sleep 0.05; done",
+        "stop_grace_seconds": 5,
+    }
+    node = Node(world.server, namespace=world.namespace)
+    async with (
+        node.running(),
+        world.gateway() as gateway,
+        controller(world, webhook=gateway.webhook),
+    ):
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 1})
+        await gateway.warm(1)
+        warm, cold = await gateway.made(**stops), await gateway.made(cpu_cores=0.5, **stops)
+        assert (warm["poolHit"], cold["poolHit"]) == (True, False)
+        for one in (warm, cold):
+            pod = gateway.gateway.directory.get(one["id"]).instance_id
+            # The command has set its trap once it has a child.
+            await gateway.run(one["id"], "until pgrep -x sleep; do sleep 0.05; done")
+            await gateway.client.delete(f"/api/v1/sandbox/{one['id']}")
+            await until(lambda pod=pod: pod not in node.sidecars)
+    assert node.cut == set()
 
 
 async def test_every_create_from_a_full_pool_hits_it_through_either_gateway(world: World) -> None:

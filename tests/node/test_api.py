@@ -67,7 +67,7 @@ async def test_an_image_is_prepared_used_and_released(
     used = await client.post(f"{path}/uses", json={"slot": "slot-1"})
     assert used.json()["uses"] == ["slot-1"]
     brief = (await client.get("/v1/images", params={"brief": True})).json()
-    assert brief == {"images": [{"names": [A], "bytes": 10, "uses": ["slot-1"]}]}
+    assert brief == {"images": [{"names": [A], "bytes": 10, "uses": ["slot-1"]}], "preparing": []}
     earlier = {"until": used.json()["since"]}
     again = await client.post(f"{path}/uses", json={"slot": "slot-1"})
     assert (await client.delete(f"{path}/uses/slot-1", params=earlier)).status_code == 204
@@ -106,6 +106,21 @@ async def test_progress_is_told_until_the_image_is_there(
     assert first.json() == {"status": "preparing", "phase": "pulling", "done": 1, "total": 10}
     engine.gate.set()
     assert (await prepare(client)).status_code == 200
+
+
+async def test_the_brief_list_names_what_is_being_prepared(
+    client: httpx.AsyncClient, engine: PlayedEngine
+) -> None:
+    async def preparing() -> list[str]:
+        return (await client.get("/v1/images", params={"brief": True})).json()["preparing"]
+
+    engine.gate.clear()
+    await client.post("/v1/images", json={"image": A}, params={"wait": 0.05})
+    assert await preparing() == [A]
+    engine.refuse = {(A, None): ImageError(Kind.FAILED, "the reason")}
+    engine.gate.set()
+    assert (await prepare(client)).status_code == 502
+    assert await preparing() == []
 
 
 @pytest.mark.parametrize(

@@ -130,13 +130,15 @@ async def test_one_that_has_ended_is_not_waited_for(make) -> None:
     assert (await end(box))["start_command"] == {"state": "ended", "exit_code": 3}
 
 
-async def test_sigterm_ends_the_grace(make) -> None:
-    box = await running(make, traps("TERM", "sleep 4; exit 7"), stop_grace=5.0)
+async def test_sigterm_leaves_it_the_rest_of_its_grace(make) -> None:
+    """A pod that is deleted during the grace has the time for it."""
+    box = await running(make, traps("TERM", "sleep 1; exit 7"), stop_grace=5.0)
     await end(box)
     assert box.process is not None
     box.process.terminate()
     event = await box.webhooks.wait("ended")
-    assert (event["verdict"], event["start_command"]["exit_code"]) == ("deleted", None)
+    assert (event["verdict"], event["start_command"]["exit_code"]) == ("deleted", 7)
+    assert await box.wait_exit() == 0
 
 
 @pytest.mark.parametrize("keep_claim", [True, False])

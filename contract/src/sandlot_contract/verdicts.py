@@ -43,6 +43,8 @@ class SandboxVerdict(StrEnum):
 
 
 SANDBOX_VERDICTS: frozenset[str] = frozenset(SandboxVerdict)
+# Ends that give the start command its stop signal and its grace; for others there is no time, or no sandbox.
+GRACEFUL: frozenset[str] = frozenset((SandboxVerdict.DELETED, SandboxVerdict.DEADLINE, SandboxVerdict.IDLE))
 # The command was lost with its sandbox and has no result.
 LOST: frozenset[str] = frozenset(
     (

@@ -101,6 +101,8 @@ class Controller:
         finally:
             await replacement.close()
             await deletion.close()
+            # A pod that appears after the next leader has listed them would be one start too many.
+            await api.settle(seconds=self.settings.lease_seconds / 4)
 
     async def _run_loops(
         self,
@@ -132,7 +134,15 @@ class Controller:
             sidecars=sidecars,
             metrics=metrics,
         )
-        ended = EndedSandboxes(world, api, deletion=deletion, settings=settings, metrics=metrics)
+        ended = EndedSandboxes(
+            world,
+            api,
+            deletion=deletion,
+            settings=settings,
+            tokens=tokens,
+            sidecars=sidecars,
+            metrics=metrics,
+        )
         unrecorded = UnrecordedClaims(
             world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars
         )

@@ -96,11 +96,14 @@ class Routes:
         return JSONResponse(answer.model_dump(), status_code=202)
 
     async def images(self, brief: bool = False) -> models.ImagesBody | models.BriefImagesBody:
-        """List the prepared images; `brief`: only what tells of their names and space."""
+        """List the prepared images; `brief`: only what tells of their names and space, and of what comes."""
         images = self._preparer.images()
         if brief:
             entries = self._preparer.ledger.entries
-            return models.BriefImagesBody(images=[models.brief_body(entries[image.id]) for image in images])
+            return models.BriefImagesBody(
+                images=[models.brief_body(entries[image.id]) for image in images],
+                preparing=self._preparer.preparing(),
+            )
         return models.ImagesBody(images=[self._body(image) for image in images])
 
     async def image(self, image_id: str) -> models.ImageBody:

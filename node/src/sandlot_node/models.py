@@ -93,6 +93,7 @@ class BriefImageBody(BaseModel):
 
 class BriefImagesBody(BaseModel):
     images: list[BriefImageBody]
+    preparing: list[str] = Field(description="The names that are being prepared, whoever asked for them.")
 
 
 class UsageBody(BaseModel):

@@ -188,6 +188,10 @@ class Preparer:
         self._save()
         return image
 
+    def preparing(self) -> list[str]:
+        """Return the names whose preparation runs, or waits for its turn."""
+        return sorted({key[0] for key, one in self._preparations.items() if one.failed is None})
+
     def images(self) -> list[Image]:
         """Return the prepared images."""
         return self._prepared.images()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,10 @@ from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.warmups import ImageWarmup
 
 from ..metrics import Metrics
+
+# Seconds for a pod whose sidecar has ended, or is waited for no longer. Its own would be spent in full, since the first
+# process of the sandbox's container heeds no SIGTERM, and its node would have no room for another pod until then.
+_POD_GRACE = 1
 
 
 class _Pods(msgspec.Struct):
@@ -34,8 +39,17 @@ class Api:
         """`now`: Unix seconds by the API server's clock; None: as the client knows it."""
         self.now = now or client.now
         self._client = client
+        self._underway: set[asyncio.Task[bytes]] = set()
         self.namespace = namespace
         self._metrics = metrics
+
+    async def settle(self, *, seconds: float) -> None:
+        """Wait for the answers to writes whose callers were cancelled: the API server may carry them out all the same."""
+        if self._underway:
+            await asyncio.wait(self._underway, timeout=seconds)
+        for request in self._underway:
+            request.cancel()
+        await asyncio.gather(*self._underway, return_exceptions=True)
 
     async def create_pod(self, pod: dict[str, Any], *, kind: str) -> None:
         """Create a pod; one of that name that exists already, from an earlier request, is no error."""
@@ -55,9 +69,7 @@ class Api:
         preconditions = {"uid": pod.metadata.uid}
         if unchanged:
             preconditions["resourceVersion"] = pod.metadata.resource_version
-        body: dict[str, Any] = {"preconditions": preconditions}
-        if force:
-            body["gracePeriodSeconds"] = 0
+        body = {"preconditions": preconditions, "gracePeriodSeconds": 0 if force else _POD_GRACE}
         try:
             await self._write("DELETE", paths.pods(self.namespace, pod.metadata.name), body)
         except KubeError as error:
@@ -70,7 +82,12 @@ class Api:
     async def delete_pods(self, instances: list[str]) -> None:
         """Delete pods by one request; those that are gone are no error."""
         selector = f"{names.LABEL_INSTANCE} in ({','.join(instances)})"
-        await self._write("DELETE", paths.pods(self.namespace), params={"labelSelector": selector})
+        await self._write(
+            "DELETE",
+            paths.pods(self.namespace),
+            {"gracePeriodSeconds": _POD_GRACE},
+            params={"labelSelector": selector},
+        )
 
     async def patch_sandbox_status(
         self, sandbox: Sandbox, patch: dict[str, Any], *, unchanged: bool = False
@@ -153,11 +170,21 @@ class Api:
         params: dict[str, str] | None = None,
         content_type: str = "application/json",
     ) -> None:
+        request = asyncio.create_task(
+            self._client.request(method, path, params=params, body=body, content_type=content_type)
+        )
+        self._underway.add(request)
+        request.add_done_callback(self._answered)
         try:
-            await self._client.request(method, path, params=params, body=body, content_type=content_type)
+            await asyncio.shield(request)
         except KubeError as error:
             self._metrics.api_errors.labels(method, error.reason or "Unreachable").inc()
             raise
+
+    def _answered(self, request: asyncio.Task[bytes]) -> None:
+        self._underway.discard(request)
+        if not request.cancelled():
+            request.exception()  # its caller may be gone, and asyncio would complain
 
 
 def refused(error: KubeError) -> bool:

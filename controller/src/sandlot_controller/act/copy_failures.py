@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap, Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
 
 from ..plan.warmup_progress import Failure
@@ -45,6 +45,10 @@ class CopyFailures:
     def waiting(self, *, now: float) -> dict[Copy, float]:
         """Return the copies that are not to be tried yet, with the times of their next tries."""
         return {copy: at for copy, at in self._retry_at.items() if at > now}
+
+    def may_try(self, copies: Iterable[Copy], *, now: float) -> list[Copy]:
+        """Return those of the copies that have not failed, or may be tried again by now."""
+        return [copy for copy in copies if copy not in self.failed and self._retry_at.get(copy, now) <= now]
 
     def made(self, copy: Copy) -> None:
         self._tries.pop(copy, None)

@@ -1,27 +1,45 @@
-"""Cleans up after ended Sandboxes: deletes the pod at once and the resource after a retention period."""
+"""Cleans up after ended Sandboxes: deletes the pod once its sidecar has ended, and the resource after a retention period."""
 
 from __future__ import annotations
 
-from sandlot_contract.verdicts import SandboxVerdict
+import logging
+
+from sandlot_contract.verdicts import GRACEFUL, SandboxVerdict
 from sandlot_kube import clock
 from sandlot_kube.objects import Pod, Sandbox, SandboxPhase
 
 from ..metrics import Metrics
 from ..settings import Settings
+from ..tokens import InstanceTokens
 from ..world.world import World
 from .api import Api
-from .pod_deletion import PodDeletion
+from .pod_deletion import PodDeletion, sidecar_is_over
 from .retention import Retention
+from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
+from .tasks import Tasks
+
+_log = logging.getLogger(__name__)
 
 
 class EndedSandboxes:
     """Handles every event of a Sandbox by `seen` and `gone`, which return at once; each step is idempotent."""
 
     def __init__(
-        self, world: World, api: Api, *, deletion: PodDeletion, settings: Settings, metrics: Metrics
+        self,
+        world: World,
+        api: Api,
+        *,
+        deletion: PodDeletion,
+        settings: Settings,
+        tokens: InstanceTokens,
+        sidecars: Sidecars,
+        metrics: Metrics,
     ) -> None:
         self._world = world
         self._deletion = deletion
+        self._tokens = tokens
+        self._sidecars = sidecars
+        self._tasks = Tasks()
         self._metrics = metrics
         self._retention = Retention(api, seconds=settings.retention)
         self._since = api.now() - 1.0  # times of ends have whole seconds
@@ -31,7 +49,10 @@ class EndedSandboxes:
 
     async def run(self) -> None:
         """Run until cancelled: delete resources after their retention."""
-        await self._retention.run()
+        try:
+            await self._retention.run()
+        finally:
+            await self._tasks.close()
 
     def seen(self, sandbox: Sandbox) -> None:
         """Handle a new or changed Sandbox."""
@@ -73,5 +94,32 @@ class EndedSandboxes:
             or pod.spec.node_name in self._world.silent_since
         ):
             self._deletion.delete(pod, force=True)
-        elif pod.metadata.deletion_timestamp is None:
+        elif not self._deletion.is_asked(pod):
+            self._delete_after_sidecar(pod, sandbox)
+
+    def _delete_after_sidecar(self, pod: Pod, sandbox: Sandbox) -> None:
+        """Delete a pod, also one that is being deleted: its own grace is longer than it needs by now."""
+        verdict = sandbox.status.verdict or SandboxVerdict.DELETED
+        address = pod.status.pod_ip
+        if verdict in GRACEFUL and address is not None and not sidecar_is_over(pod):
+            self._tasks.spawn(pod.metadata.uid, self._end(pod, address, sandbox, verdict=verdict))
+        else:
+            self._deletion.delete_in_batch(pod)
+
+    async def _end(self, pod: Pod, address: str, sandbox: Sandbox, *, verdict: str) -> None:
+        """Have the sidecar end, as the gateway does that wrote the end: the deletion may come first, and leaves no grace."""
+        answer = EndAnswer.ENDED
+        try:
+            answer = await self._sidecars.end(
+                address,
+                token=self._tokens.instance(pod.metadata.name),
+                verdict=verdict,
+                message=sandbox.status.message or "its Sandbox has ended",
+                only_of=sandbox.status.sandbox_id or sandbox.spec.belongs_to,
+            )
+        except SidecarUnreachable as error:
+            _log.debug("%s: its sidecar has ended, or stops nothing any more: %s", pod.metadata.name, error)
+        if answer is EndAnswer.STOPPING:
+            self._deletion.delete_ended(pod, answer)
+        else:
             self._deletion.delete_in_batch(pod)

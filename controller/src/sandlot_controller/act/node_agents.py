@@ -51,13 +51,15 @@ def needs_credentials(image: str, tenant: str, error: AgentError) -> AgentError:
 class NodeImages:
     """What a node has: bytes that prepared images may take, and each image's bytes by its names.
 
-    `busy`: names and bytes of the images that slots use. `platform`: empty if its agent does not say.
+    `busy`: names and bytes of the images that slots use. `platform`: empty if its agent does not say. `preparing`: names that
+    it prepares, whoever asked.
     """
 
     room: int
     present: dict[str, int]
     platform: str = ""
     busy: tuple[tuple[frozenset[str], int], ...] = ()
+    preparing: frozenset[str] = frozenset()
 
 
 class NodeAgents:
@@ -89,6 +91,7 @@ class NodeAgents:
                 {name: size for names, size, _ in images for name in names},
                 str(usage.get("platform", "")),
                 tuple((names, size) for names, size, used in images if used),
+                frozenset(str(name) for name in listed.get("preparing", ())),  # an earlier agent does not say
             )
         except (KeyError, TypeError, ValueError) as error:
             raise AgentError(

@@ -1,17 +1,21 @@
-"""Deletes each pod once; pods whose Sandboxes end within one second go into one request."""
+"""Deletes each pod once, after its sidecar; pods whose Sandboxes end within one second go into one request."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 
+from sandlot_contract import names
 from sandlot_contract.ids import is_instance_id
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod
+from sandlot_kube.waiting import wait_set
 
+from ..plan.pod import STOP_SECONDS
 from ..world.world import World
 from .api import Api
 from .retry import until_done
+from .sidecars import EndAnswer
 from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -22,9 +26,12 @@ _BATCH_SIZE = 100  # names in one request's URL
 class PodDeletion:
     """Deletes pods in the background: methods return at once and may be called repeatedly."""
 
-    def __init__(self, world: World, api: Api) -> None:
+    def __init__(self, world: World, api: Api, *, longest_stop: float = STOP_SECONDS) -> None:
+        """`longest_stop`: seconds that the pod of a start command that is being stopped is kept at most."""
         self._world = world
         self._api = api
+        self._longest_stop = longest_stop
+        self._stops: dict[str, asyncio.Event] = {}  # pod uid -> set once its sidecar has ended
         self._tasks = Tasks()
         self._asked: dict[str, bool] = {}  # pod uid -> whether forced
         self._batch: list[Pod] = []
@@ -39,6 +46,16 @@ class PodDeletion:
         """Delete a pod. `force`: its node will never confirm its end."""
         if self._is_new(pod, force=force):
             self._begin(pod, force=force)
+
+    def delete_ended(self, pod: Pod, answer: EndAnswer) -> None:
+        """Delete a pod whose sidecar gave this answer to an end, while its start command has its grace after that."""
+        if answer is not EndAnswer.STOPPING:
+            self.delete(pod)
+        elif self._is_new(pod, force=False):
+            ended = self._stops[pod.metadata.uid] = asyncio.Event()
+            if sidecar_is_over(self._world.pods.get(pod.metadata.name, pod)):
+                ended.set()
+            self._tasks.spawn(f"stop {pod.metadata.uid}", self._delete_after_stop(pod, ended))
 
     def delete_in_batch(self, pod: Pod) -> None:
         """Delete a pod together with others, within a second."""
@@ -68,8 +85,11 @@ class PodDeletion:
         await self._tasks.close()
 
     def _on_pod(self, pod: Pod, gone: bool) -> None:
+        uid = pod.metadata.uid
         if gone:
-            self._asked.pop(pod.metadata.uid, None)
+            self._asked.pop(uid, None)
+        if (gone or sidecar_is_over(pod)) and uid in self._stops:
+            self._stops[uid].set()
 
     def _is_new(self, pod: Pod, *, force: bool) -> bool:
         before = self._asked.get(pod.metadata.uid)
@@ -98,9 +118,23 @@ class PodDeletion:
         for pod in pods:
             await self._delete(pod, force=False)
 
+    async def _delete_after_stop(self, pod: Pod, ended: asyncio.Event) -> None:
+        try:
+            await wait_set(ended, seconds=self._longest_stop)
+        finally:
+            del self._stops[pod.metadata.uid]
+        if self._asked.get(pod.metadata.uid) is False:  # it is neither gone nor forced meanwhile
+            await self._delete(pod, force=False)
+
     async def _delete(self, pod: Pod, *, force: bool) -> None:
         try:
             await until_done(lambda: self._api.delete_pod(pod, force=force))
         except KubeError:
             self._asked.pop(pod.metadata.uid, None)  # the next look at it tries again
             raise
+
+
+def sidecar_is_over(pod: Pod) -> bool:
+    """Return whether the node has told that the pod's sidecar has exited."""
+    sidecar = pod.container(names.CONTAINER_SIDECAR)
+    return pod.status.terminal or (sidecar is not None and sidecar.state.terminated is not None)

@@ -12,7 +12,7 @@ from ..plan.pools import Planner
 from ..tokens import InstanceTokens
 from ..world.world import World
 from .pod_deletion import PodDeletion
-from .sidecars import Sidecars, SidecarUnreachable
+from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
 from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -68,8 +68,9 @@ class PoolRetirement:
         """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
         assert pod.status.pod_ip is not None
         token = self._tokens.instance(pod.metadata.name)
-        if not await self._sidecars.end_if_unclaimed(pod.status.pod_ip, token=token):
+        answer = await self._sidecars.end_if_unclaimed(pod.status.pod_ip, token=token)
+        if answer is EndAnswer.OWNED:
             self._world.claimed_without_record(pod.metadata.name)
             return False
-        self._deletion.delete(pod)
+        self._deletion.delete_ended(pod, answer)
         return True

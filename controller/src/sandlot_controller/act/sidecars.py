@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.phases import Phase
 from sandlot_contract.ports import SIDECAR_PORT
+from sandlot_contract.stop_grace import is_stopping
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .pod_http import CALL_ERRORS, PodHttp
@@ -25,6 +27,14 @@ class Owner:
     generation: int | None = None
 
 
+class EndAnswer(Enum):
+    """What a sidecar makes of an end."""
+
+    ENDED = auto()
+    STOPPING = auto()  # it ends by itself, once its start command has stopped or has had its grace
+    OWNED = auto()  # it goes on
+
+
 class Sidecars:
     """Client of all sidecars; `close` it at the end."""
 
@@ -32,15 +42,14 @@ class Sidecars:
         self._http = PodHttp(port=port)
         self._timeout = timeout
 
-    async def end_if_unclaimed(self, address: str, *, token: str) -> bool:
-        """End a sidecar unless it is claimed; return whether it ended. Raises SidecarUnreachable."""
+    async def end_if_unclaimed(self, address: str, *, token: str) -> EndAnswer:
+        """End a sidecar unless it is claimed. Raises SidecarUnreachable."""
         body = {
             "verdict": SandboxVerdict.DELETED,
             "message": "the controller retired this instance",
             "only_unclaimed": True,
         }
-        status, _ = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
-        return status == 200
+        return await self._end(address, body, token=token)
 
     async def end(
         self,
@@ -50,14 +59,10 @@ class Sidecars:
         verdict: str,
         message: str,
         only_of: SandboxId | None = None,
-    ) -> bool:
-        """End a sidecar unless another sandbox than `only_of` owns it; return whether it ended.
-
-        Raises SidecarUnreachable.
-        """
+    ) -> EndAnswer:
+        """End a sidecar unless another sandbox than `only_of` owns it. Raises SidecarUnreachable."""
         body = {"verdict": verdict, "message": message, **({} if only_of is None else {"only_of": only_of})}
-        status, _ = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
-        return status == 200
+        return await self._end(address, body, token=token)
 
     async def owner(self, address: str, *, token: str) -> Owner | None:
         """Return a sidecar's owner, or None if it has none. Raises SidecarUnreachable."""
@@ -66,6 +71,12 @@ class Sidecars:
             return None
         generation = document.get("generation")
         return Owner(document.get("sandbox_id"), generation if isinstance(generation, int) else None)
+
+    async def _end(self, address: str, body: dict[str, Any], *, token: str) -> EndAnswer:
+        status, state = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
+        if status != 200:
+            return EndAnswer.OWNED
+        return EndAnswer.STOPPING if is_stopping(state) else EndAnswer.ENDED
 
     async def _ask(
         self,

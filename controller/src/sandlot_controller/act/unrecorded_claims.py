@@ -15,7 +15,7 @@ from ..settings import Settings
 from ..tokens import InstanceTokens
 from ..world.world import World
 from .pod_deletion import PodDeletion
-from .sidecars import Sidecars, SidecarUnreachable
+from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
 from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -133,26 +133,26 @@ class UnrecordedClaims:
             await self._end(pod, only_of=owner.sandbox_id)
 
     async def _end(self, pod: Pod, *, only_of: SandboxId | None = None) -> None:
-        name = pod.metadata.name
+        name, answer = pod.metadata.name, EndAnswer.ENDED
         _log.warning("ending %s: it was claimed, but no Sandbox named it for %g s", name, self._grace)
         if pod.status.pod_ip is not None:
             token = self._tokens.instance(name)
             try:
-                if not await self._sidecars.end(
+                answer = await self._sidecars.end(
                     pod.status.pod_ip,
                     token=token,
                     verdict=SandboxVerdict.DELETED,
                     message=_MESSAGE,
                     only_of=only_of,
-                ):
-                    return
+                )
             except SidecarUnreachable as error:
                 _log.info(
                     "deleting %s without its sidecar's agreement, as it did not respond: %s", name, error
                 )
                 if not self._is_unrecorded(pod):
                     return
-        self._deletion.delete(pod)
+        if answer is not EndAnswer.OWNED:
+            self._deletion.delete_ended(pod, answer)
 
     def _is_unrecorded(self, pod: Pod) -> bool:
         """Look again, since a record may have come while the sidecar was asked."""

@@ -21,6 +21,7 @@ class _Node:
     budget: int
     present: dict[str, int]
     busy: tuple[tuple[frozenset[str], int], ...]
+    preparing: frozenset[str]
     full_until: float = 0.0
     fulls: int = 0
 
@@ -56,6 +57,15 @@ class WarmNodes:
         """Return why one of the nodes prepares no image at all."""
         return next((why for node, why in self._unable.items() if node in self._nodes), None)
 
+    def preparing(self) -> set[Copy]:
+        """Return the copies that the agents were preparing at the last look, and that their nodes lack."""
+        return {
+            copy
+            for name, node in self._nodes.items()
+            for image in node.preparing
+            if (copy := Copy(image, name)) not in self.present
+        }
+
     def address(self, node: str) -> str:
         return self._nodes[node].address
 
@@ -74,7 +84,12 @@ class WarmNodes:
                 raise images
             else:
                 node = nodes[name] = _Node(
-                    address, images.platform, images.room, dict(images.present), images.busy
+                    address,
+                    images.platform,
+                    images.room,
+                    dict(images.present),
+                    images.busy,
+                    images.preparing,
                 )
                 if (known := self._nodes.get(name)) is not None:
                     node.full_until, node.fulls = known.full_until, known.fulls

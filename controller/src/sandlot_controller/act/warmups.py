@@ -89,6 +89,7 @@ class WarmupLoop:
             run = self._runs[warmup.metadata.name] = _Run(
                 warmup, Pace(self._now()), Counter(), standing=standing
             )
+            self._look_at = float("-inf")  # the agents may be preparing its images
             for image in warmup.spec.images:
                 run.weights[image.name] += image.weight
             if not standing:
@@ -178,9 +179,8 @@ class WarmupLoop:
             refused = self._failures.refused(run.resource.spec.tenant)
             kept = {name for name in refused if refused[name].kept} & self._nodes.somewhere
             stopped.update(name for name in kept if self._tenant_for(name) is None)
-            weights = {
-                name: weight for name, weight in run.weights.items() if name not in refused or name in kept
-            }
+            left_out = refused.keys() - kept
+            weights = {name: weight for name, weight in run.weights.items() if name not in left_out}
             demands[run.standing].append((run.resource.spec.tenant, weights))
         wanted, standing = wanted_images(demands[False]), wanted_images(demands[True])
         plan = self._plan = await asyncio.to_thread(
@@ -233,8 +233,12 @@ class WarmupLoop:
             addresses = await self._api.node_agents()
         except KubeError as error:
             return f"cannot list the node agents: {error}"
+        ours = frozenset(self._pulling)  # they may end, and fail, during the look
         dropped, silent = await self._nodes.look(self._agents, addresses)
         self._failures.dropped(dropped)
+        # What an earlier leader began goes on at the agents: it is joined, and counts, before anything else begins.
+        for copy in self._failures.may_try(self._nodes.preparing() - ours, now=self._now()):
+            self._begin(copy)
         self._stale = self._stale or self._nodes.joined
         return silent
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from sandlot_contract import images, names
 from sandlot_contract.ports import SIDECAR_PORT
+from sandlot_contract.stop_grace import MAX_STOP_GRACE
 from sandlot_kube import reuse
 from sandlot_kube.objects import Metadata, PodSpec, PoolReuse, Sandbox, SandboxPool
 from sandlot_kube.template import Template, encode, key
@@ -18,6 +19,8 @@ from ..settings import Settings
 from . import containers
 from .containers import FILES_DIR, HOLDER_DIR, STATE_DIR
 
+# Seconds for the longest grace of a start command, and then for the sidecar to end the rest and to tell its gateway.
+STOP_SECONDS = math.ceil(MAX_STOP_GRACE) + 2
 _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of an unreachable node
 
 ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pool pods: the result of `build` when the pod was created
@@ -132,7 +135,8 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "shareProcessNamespace": True,
-        "terminationGracePeriodSeconds": 1,
+        # For whoever deletes it; the controller itself waits for the sidecar first, and then leaves it a second.
+        "terminationGracePeriodSeconds": STOP_SECONDS,
         "hostname": instance_id,
         "subdomain": settings.subdomain,
         "containers": [

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from sandlot_contract.verdicts import INFRASTRUCTURE, SANDBOX_VERDICTS, CommandVerdict, SandboxVerdict
+from sandlot_contract.verdicts import (
+    GRACEFUL,
+    INFRASTRUCTURE,
+    SANDBOX_VERDICTS,
+    CommandVerdict,
+    SandboxVerdict,
+)
 
 
 class End:
@@ -22,11 +28,9 @@ class End:
 
     @property
     def graceful(self) -> bool:
-        """Whether the start command gets its stop signal; otherwise there is no time for it, or no sandbox."""
-        return self.verdict in _GRACEFUL
+        """Whether the start command gets its stop signal."""
+        return self.verdict in GRACEFUL
 
-
-_GRACEFUL = frozenset((SandboxVerdict.DELETED, SandboxVerdict.DEADLINE, SandboxVerdict.IDLE))
 
 # Ends that the claim asked for.
 

@@ -83,10 +83,9 @@ def _loop_failure(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -
 
 
 async def _terminate(instance: Instance) -> None:
-    """Handle SIGTERM: end the sandbox as evicted or deleted."""
+    """Handle SIGTERM: end the sandbox as evicted or deleted, unless it ends already, perhaps with a grace."""
     end = ends.terminated(owned=instance.record.claim is not None)
     await instance.end(end, patience=TERM_PATIENCE)
-    instance.use.end_grace()  # of an earlier end: Kubernetes gives a pod a second
     if instance.life.phase is Phase.FAILED:
         instance.finished.set()
 

@@ -7,7 +7,7 @@ import signal
 from collections import deque
 
 from sandlot_contract.frames import STDERR, STDOUT
-from sandlot_contract.stop_grace import STOP_GRACE
+from sandlot_contract.stop_grace import STOP_GRACE, STOPPING
 
 from ..core.errors import ApiError
 from ..core.op import Op, State
@@ -128,5 +128,5 @@ class StartCommand:
         if self.op.state is State.ENDED:
             return {"state": "ended", "exit_code": self.op.exit_code}
         if self._grace_over is not None:
-            return {"state": "stopping", "exit_code": None}
+            return {"state": STOPPING, "exit_code": None}
         return {"state": "none" if self.op.state is State.QUEUED else "running", "exit_code": None}

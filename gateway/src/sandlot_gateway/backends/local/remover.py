@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandlot_contract.ids import InstanceId
-from sandlot_contract.stop_grace import MAX_STOP_GRACE
+from sandlot_contract.stop_grace import MAX_STOP_GRACE, is_stopping
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.backend import Events
 from ...core.slot import Loss, Phase
-from ...data.pool import Answer, HttpPool, PoolError
+from ...data.pool import HttpPool, PoolError
 from ...sidecars import document
 from .background import Background
 from .cgroups import Cgroups
@@ -117,15 +117,9 @@ class Remover:
         except PoolError:
             asked = None
         if asked is not None and asked.status == 200:
-            grace = self._end_grace + (MAX_STOP_GRACE if _is_stopping(asked) else 0.0)
+            grace = self._end_grace + (MAX_STOP_GRACE if is_stopping(document(asked)) else 0.0)
             if await entry.wait_exit(timeout=grace):
                 return entry.exit_code in (0, None)
         entry.kill()
         await entry.wait_exit(timeout=5.0)
         return False
-
-
-def _is_stopping(ended: Answer) -> bool:
-    """Return whether the answer to an end says that the start command has its grace."""
-    start = document(ended).get("start_command")
-    return isinstance(start, dict) and start.get("state") == "stopping"
