@@ -190,7 +190,30 @@ async def test_the_room_of_images_in_use_is_not_given_away() -> None:
     async with nodes.warming({"wanted": 2, "more": 1}):
         status = await nodes.done()
     assert (status["ready"], status["failed"]) == (1, 1)
-    assert nodes.tried == []
+    assert nodes.tried == [("wanted", "only")], "what is there is asked for, and nothing else"
+
+
+async def test_an_image_that_is_there_is_ready_once_its_agent_says_that_its_name_still_means_it() -> None:
+    nodes = Nodes("a", "b")
+    nodes.present = {"a": {"same": 1, "moved": 1}, "b": {"same": 1, "moved": 1}}
+    nodes.holds = lambda node, image: image == "moved"
+    async with nodes.warming({"same": 1, "moved": 1}):
+        await until(lambda: nodes.statuses.get("w", {}).get("ready") == 1)
+        assert nodes.statuses["w"]["copiesReady"] == 2
+        nodes.released.set()
+        status = await nodes.done()
+    assert (status["ready"], status["copiesReady"]) == (2, 4)
+    assert sorted(nodes.tried) == sorted((image, node) for image in ("same", "moved") for node in "ab")
+
+
+async def test_an_image_that_is_there_and_not_for_this_tenant_is_not_ready() -> None:
+    nodes = Nodes("a", "b")
+    nodes.present = {"a": {"private": 1}, "b": {"private": 1}}
+    nodes.refuse = lambda node, image: "unauthorized"
+    async with nodes.warming({"private": 1}):
+        status = await nodes.done()
+    assert (status["ready"], status["failed"]) == (0, 1)
+    assert "needs credentials" in status["errors"][0]["message"]
 
 
 async def test_a_copy_that_its_node_has_dropped_is_no_ready_one() -> None:

@@ -27,12 +27,19 @@ class _Node:
 
 
 class WarmNodes:
-    """The nodes whose agents answer. `present`: bytes of each copy; `images`: on how many nodes each is."""
+    """The nodes whose agents answer. `present`: bytes of each copy; `images`: on how many nodes each is.
+
+    `ready` are the present copies but those that `ask_again` has named, until their agents have been asked.
+    """
 
     def __init__(self, *, now: Callable[[], float]) -> None:
         """`now`: a monotonic clock."""
         self.present: dict[Copy, int] = {}
+        self.ready: dict[Copy, int] = {}
         self._images: dict[str, int] = {}
+        self._to_ask: set[str] = set()  # images
+        self._asked: set[Copy] = set()  # of these
+        self._ready_images: set[str] = set()
         self._now = now
         self._nodes: dict[str, _Node] = {}
         self._prepared: dict[Copy, int] = {}  # for the warm-ups of now
@@ -51,6 +58,26 @@ class WarmNodes:
     def somewhere(self) -> Set[str]:
         """Return the images that a node has."""
         return self._images.keys()
+
+    @property
+    def ready_somewhere(self) -> Set[str]:
+        """Return the images of which a copy is ready."""
+        return self._ready_images
+
+    def ask_again(self, images: Collection[str]) -> None:
+        """Let copies of these images be ready only once their agents have been asked for them from now on.
+
+        A tag may mean another image by now, and the tenant that wants it may not have it.
+        """
+        self._to_ask.update(images)
+        self._asked = {copy for copy in self._asked if copy.image not in images}
+        self._count()
+
+    def ask_only(self, images: Collection[str]) -> None:
+        """Let the copies of all other images be ready where they are present."""
+        self._to_ask.intersection_update(images)
+        self._asked = {copy for copy in self._asked if copy.image in self._to_ask}
+        self._count()
 
     @property
     def trouble(self) -> str | None:
@@ -117,8 +144,8 @@ class WarmNodes:
             del self._prepared[copy]
 
     def _count(self) -> None:
-        self.present.clear()
-        self._images.clear()
+        for known in (self.present, self.ready, self._images, self._ready_images):
+            known.clear()
         for name, node in self._nodes.items():
             for image, size in node.present.items():
                 self._add(Copy(image, name), size)
@@ -127,6 +154,9 @@ class WarmNodes:
         if copy not in self.present:
             self._images[copy.image] = self._images.get(copy.image, 0) + 1
         self.present[copy] = size
+        if copy.image not in self._to_ask or copy in self._asked:
+            self.ready[copy] = size
+            self._ready_images.add(copy.image)
 
     def for_plan(self, wanted: Collection[str], *, stopped: Collection[str]) -> list[WarmNode]:
         """Return the nodes with the room that they have for these images; `stopped` ones go to no other node."""
@@ -172,6 +202,7 @@ class WarmNodes:
         if (node := self._nodes.get(copy.node)) is not None:
             node.fulls = 0
             node.present[copy.image] = size
+            self._asked.add(copy)
             self._add(copy, size)
 
     def full(self, name: str) -> None:
@@ -208,6 +239,7 @@ class WarmNodes:
 
     def forget(self) -> None:
         """Forget everything."""
-        for known in (self.present, self._images, self._nodes, self._prepared, self._unable, self._barred):
+        for known in (self._nodes, self._prepared, self._unable, self._barred, self._known, self._to_ask):
             known.clear()
-        self._known.clear()
+        self._asked.clear()
+        self._count()

@@ -94,6 +94,7 @@ class WarmupLoop:
                 run.weights[image.name] += image.weight
             if not standing:
                 self._failures.try_again(run.weights, tenant=warmup.spec.tenant)
+                self._nodes.ask_again(run.weights)
         self._replan()
 
     def gone(self, warmup: ImageWarmup) -> None:
@@ -117,6 +118,7 @@ class WarmupLoop:
             await self._statuses.close()
 
     def _replan(self) -> None:
+        self._nodes.ask_only({image for run in self._active() for image in run.weights})
         self._stale = True
         self._changed.set()
 
@@ -128,8 +130,6 @@ class WarmupLoop:
             left = run.pace.seconds_left(counts.open_copies, now=self._now())
         report = Report(counts, seconds_left=left, message=message, standing=run.standing)
         return self._statuses.tell(run.resource, report)
-
-    # One round.
 
     async def _round(self) -> float:
         """Plan once and begin what is due; return when the next round is due at the latest."""
@@ -195,13 +195,13 @@ class WarmupLoop:
         self._failures.nowhere(plan.left_out)
 
     def _begin_next(self, now: float) -> None:
-        present, failed = self._nodes.present, self._failures.failed
-        self._open = [copy for copy in self._open if copy not in present and copy not in failed]
+        ready, failed = self._nodes.ready, self._failures.failed
+        self._open = [copy for copy in self._open if copy not in ready and copy not in failed]
         here = tuple(copy for copy in self._open if copy.node in self._nodes)
         for copy in next_pulls(
             WarmPlan(here, ()),
             present=(),
-            somewhere=self._nodes.somewhere,
+            somewhere=self._nodes.ready_somewhere,
             pulling=self._pulling,
             waiting=self._failures.waiting(now=now),
             per_node=self._settings.warmup_pulls_per_node,
@@ -218,7 +218,7 @@ class WarmupLoop:
             counts = progress(
                 run.weights,
                 copies=self._copies,
-                present=self._nodes.present,
+                present=self._nodes.present if run.standing else self._nodes.ready,
                 refused=self._failures.refused(run.resource.spec.tenant),
                 failed=self._failures.failed,
                 settled=settled,
@@ -244,8 +244,6 @@ class WarmupLoop:
 
     def _active(self) -> Iterator[_Run]:
         return (run for run in self._runs.values() if not run.standing)
-
-    # One copy.
 
     def _begin(self, copy: Copy) -> None:
         address = self._nodes.address(copy.node)
