@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -74,6 +75,7 @@ class Preparer:
         self._pulls: PullQueue[_Key] = PullQueue(limit=limits.pulls)
         self._checks: PullQueue[_Key] = PullQueue(limit=limits.pulls)
         self._salt = secrets.token_bytes(16)
+        self._latest_use = 0.0
 
     async def start(self) -> None:
         """Adopt what an earlier agent prepared, with the uses that it recorded.
@@ -82,7 +84,9 @@ class Preparer:
         """
         saved = self._state.load()
         for image in await self._engine.restore():
-            self._prepared.adopt(image, saved.get(image.id) or Entry(parts={}, last_used=self._clock()))
+            entry = saved.get(image.id) or Entry(parts={}, last_used=self._clock())
+            self._prepared.adopt(image, entry)
+            self._latest_use = max(self._latest_use, *entry.uses.values(), 0.0)
         self._save()
 
     async def stop(self) -> None:
@@ -201,9 +205,11 @@ class Preparer:
 
     def use(self, image_id: ImageId, slot: SlotId) -> float:
         """Record that a slot uses an image, so that it stays; return since when. Raises ImageError."""
-        now = self._clock()
+        # Also after the clock was set back: the end of an earlier use comes a second after this one, and must not end it.
+        now = max(self._clock(), math.nextafter(self._latest_use, math.inf))
         if not self.ledger.use(image_id, slot, now=now):
             raise absent(image_id)
+        self._latest_use = now
         self._note(image_id)
         return now
 
