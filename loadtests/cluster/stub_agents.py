@@ -92,7 +92,11 @@ class StubAgents:
                 return 200, {"images": [_image(name) for name in self._nodes.images[node]]}
             case ["POST", "images"]:
                 left = self._nodes.prepare(node, body["image"], now=time.monotonic(), pull=self._pull)
-                wait = float(parse_qs(url.query).get("wait", ["0"])[0])
+                query = parse_qs(url.query)
+                if not left and "slot" in query:
+                    self._nodes.use(node, body["image"], query["slot"][0])
+                    return 200, {**_image(body["image"]), "since": time.time()}
+                wait = float(query.get("wait", ["0"])[0])
                 await asyncio.sleep(min(left, wait))
                 if left > wait:
                     return 202, {"phase": "pulling", "done": 0, "total": None}

@@ -13,7 +13,13 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.claim_images import KubernetesImages
 from sandlot_gateway.backends.kubernetes.image_uses import ImageUses
-from sandlot_gateway.backends.kubernetes.node_agents import AgentUnreachable, NodeAgents, Prepared
+from sandlot_gateway.backends.kubernetes.node_agents import (
+    AgentError,
+    AgentUnreachable,
+    NodeAgents,
+    Prepared,
+    Progress,
+)
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.backend import NodeFailed
 from sandlot_gateway.core.instances import Instance, Laid
@@ -35,6 +41,10 @@ class Agents:
         self.open = asyncio.Event()
         self.open.set()
         self.now = 0.0
+        self.means = ONE  # what the name one:1 means
+        self.preparing = self.older = False
+        self.told_since = True
+        self.refuses: AgentError | None = None
 
     async def use(self, node: str, image_id: str, *, slot: str) -> Prepared:
         assert (node, slot) == ("n1", SLOT)
@@ -42,7 +52,17 @@ class Agents:
         self.calls.append(("use", image_id, None))
         if not self.answers:
             raise AgentUnreachable("no answer")
-        return Prepared(image_id, "/images/rootfs", since=self.now)
+        return Prepared(image_id, "/images/rootfs", since=self.now if self.told_since else None)
+
+    async def prepare(self, node: str, image: str, *, slot: str, **options: Any) -> Any:
+        assert (node, image, slot) == ("n1", "one:1", SLOT)
+        if self.preparing:
+            return Progress("pulling")
+        if self.refuses is not None:
+            raise self.refuses
+        if self.older:  # it does not know of `slot`
+            return Prepared(self.means, "/images/rootfs")
+        return await self.use(node, self.means, slot=slot)
 
     async def unuse(self, node: str, image_id: str, *, slot: str, until: float | None) -> None:
         assert (node, slot) == ("n1", SLOT)
@@ -64,8 +84,16 @@ class Sidecar:
         return SimpleNamespace(status=200, json=lambda: {"image": self.image})
 
 
-def uses_of(agents: Agents, sidecar: Sidecar, *, unlaid_for: float = 0.0) -> ImageUses:
-    return ImageUses(cast("Any", agents), pool=cast("Any", sidecar), unlaid_for=unlaid_for, timeout=5.0)
+def uses_of(
+    agents: Agents, sidecar: Sidecar, *, unlaid_for: float = 0.0, after_claim: float = 0.0
+) -> ImageUses:
+    return ImageUses(
+        cast("Any", agents),
+        pool=cast("Any", sidecar),
+        unlaid_for=unlaid_for,
+        timeout=5.0,
+        after_claim=after_claim,
+    )
 
 
 def slot() -> Instance:
@@ -130,6 +158,91 @@ async def test_a_use_whose_answer_is_lost_is_taken_back(how: str) -> None:
         task.cancel()
         await asyncio.wait([task])
     await until(lambda: agents.calls == [("use", ONE, None), ("unuse", ONE, None)])
+    await uses.close()
+
+
+async def ask(uses: ImageUses, instance: Instance) -> Prepared | None:
+    return await uses.ask("n1", "one:1", instance, tenant="t", auth=None, expected=ONE)
+
+
+async def test_a_use_that_was_asked_for_by_name_is_one_like_any_other() -> None:
+    agents, instance = Agents(), slot()
+    uses = uses_of(agents, Sidecar(TWO))
+    used = await ask(uses, instance)
+    assert used is not None
+    assert (used.id, used.since) == (ONE, 1.0)
+    instance.laid = Laid(ONE)
+    uses.laid(instance, before=Laid(TWO))
+    await until(lambda: agents.calls == [("use", ONE, None), ("unuse", TWO, 1.0)])
+    await uses.close()
+
+
+async def test_the_image_that_a_name_means_by_now_stays() -> None:
+    """The node has another one by it than the gateway knew, and an earlier claim of that one had failed."""
+    agents, instance = Agents(), slot()
+    uses = uses_of(agents, Sidecar(ONE), unlaid_for=0.1)
+    await uses.use("n1", TWO, instance)
+    uses.unlaid(instance, TWO)
+    agents.means = TWO
+    used = await ask(uses, instance)
+    assert used is not None
+    assert used.id == TWO
+    await asyncio.sleep(0.2)
+    await uses.close()
+    assert agents.calls == [("use", TWO, None)] * 2
+
+
+@pytest.mark.parametrize("why", ["preparing", "older", "refused"])
+async def test_a_use_that_has_not_begun_leaves_an_earlier_one_to_its_end(why: str) -> None:
+    agents, instance = Agents(), slot()
+    sidecar = Sidecar(TWO)
+    uses = uses_of(agents, sidecar, unlaid_for=0.05)
+    await uses.use("n1", ONE, instance)
+    uses.unlaid(instance, ONE)
+    agents.preparing, agents.older = why == "preparing", why == "older"
+    agents.refuses = AgentError("unauthorized", "no right") if why == "refused" else None
+    if why == "refused":
+        with pytest.raises(AgentError):
+            await ask(uses, instance)
+    else:
+        assert await ask(uses, instance) is None
+    await until(lambda: agents.calls[-1] == ("unuse", ONE, None))
+    await uses.close()
+
+
+async def test_a_use_by_name_whose_answer_is_lost_is_taken_back() -> None:
+    agents, instance = Agents(), slot()
+    agents.answers = False
+    uses = uses_of(agents, Sidecar(TWO))
+    with pytest.raises(AgentUnreachable):
+        await ask(uses, instance)
+    await until(lambda: agents.calls == [("use", ONE, None), ("unuse", ONE, None)])
+    await uses.close()
+
+
+async def test_the_end_of_the_earlier_use_waits_for_the_owner_s_first_command() -> None:
+    agents, instance = Agents(), slot()
+    uses = uses_of(agents, Sidecar(TWO), after_claim=0.1)
+    await uses.use("n1", ONE, instance)
+    instance.laid = Laid(ONE)
+    uses.laid(instance, before=Laid(TWO))
+    await asyncio.sleep(0)
+    await uses.use("n1", TWO, instance)
+    instance.laid = Laid(TWO)
+    uses.laid(instance, before=Laid(ONE))
+    await until(lambda: len(agents.calls) == 4)
+    assert agents.calls == [("use", ONE, None), ("use", TWO, None), ("unuse", TWO, 1.0), ("unuse", ONE, 2.0)]
+    await uses.close()
+
+
+async def test_without_the_time_of_a_use_the_earlier_one_ends_at_once() -> None:
+    agents, instance = Agents(), slot()
+    agents.told_since = False
+    uses = uses_of(agents, Sidecar(TWO), after_claim=3600.0)
+    await uses.use("n1", ONE, instance)
+    instance.laid = Laid(ONE)
+    uses.laid(instance, before=Laid(TWO))
+    await until(lambda: agents.calls == [("use", ONE, None), ("unuse", TWO, None)])
     await uses.close()
 
 
@@ -211,7 +324,7 @@ class Node(Agents):
             raise self.failure
         return [Prepared(ONE, "/images/rootfs", names=["one:1"])]
 
-    async def prepare(self, node: str, image: str, **options: Any) -> Prepared:
+    async def prepare(self, node: str, image: str, *, slot: str = SLOT, **options: Any) -> Any:
         return Prepared(ONE, "/images/rootfs", names=["one:1"])
 
 

@@ -137,6 +137,26 @@ async def test_a_hot_claim_costs_one_call_of_the_agent(world: World, nodes: list
         assert node.requests == [use, "POST /v1/images", use]
 
 
+async def test_the_first_claim_of_an_image_that_the_node_has_costs_one_call(
+    world: World, nodes: list[ImageNode]
+) -> None:
+    node = nodes[0]
+    headers = {"Authorization": "Bearer a token of the node agents"}
+    async with httpx.AsyncClient(base_url=f"http://{node.ip}:8660/v1", headers=headers) as client:
+        answer = await client.post("/images?wait=10", json={"image": IMAGES[0]})
+        assert answer.status_code == 200
+    async with laying_gateway(world, image_list_pause=0.2) as gateway:
+        await node.pod()
+        await gateway.warm()
+        await until(lambda: gateway.gateway.backend.nodes_with(IMAGES[0]) == {"n1"})
+        node.requests.clear()
+        made = await gateway.made(docker_image=IMAGES[0])
+        assert await which(gateway, made) == IMAGES[0]
+        calls = [request for request in node.requests if request != "GET /v1/images"]
+        assert calls == ["POST /v1/images"]
+        assert node.uses() == {IMAGES[0]: {pod_of(gateway, made)}}
+
+
 async def test_a_slow_pull_holds_no_pod_and_is_shown(world: World, nodes: list[ImageNode]) -> None:
     node = nodes[0]
     await make_pool(world)  # which spares its creates a cold start

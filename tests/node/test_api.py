@@ -97,6 +97,41 @@ async def test_an_image_is_prepared_used_and_released(
     assert not engine.attached
 
 
+async def test_one_call_asks_for_an_image_and_uses_it(
+    client: httpx.AsyncClient, engine: PlayedEngine
+) -> None:
+    first = await client.post("/v1/images", json={"image": A}, params={"wait": 10, "slot": "slot-1"})
+    assert (first.status_code, first.json()["uses"], "since" in first.json()) == (200, [], False), (
+        "not there yet"
+    )
+    answer = await client.post("/v1/images", json={"image": A, "tenant": "t"}, params={"slot": "slot-1"})
+    image = answer.json()
+    assert (image["id"], image["uses"]) == (engine.id_of(A), ["slot-1"])
+    path = f"/v1/images/{image['id']}"
+    assert (await client.delete(path)).status_code == 409
+    gone = await client.delete(f"{path}/uses/slot-1", params={"until": image["since"]})
+    assert (gone.status_code, (await client.get(path)).json()["uses"]) == (204, [])
+    for body in ({"image": "elsewhere.org/a"}, {"image": "../etc"}):
+        refused = await client.post("/v1/images", json=body, params={"slot": "slot-1"})
+        assert refused.json()["errors"][0]["param"] == "image", refused.text
+    nameless = await client.post("/v1/images", json={"image": A}, params={"slot": ""})
+    assert nameless.json()["errors"][0]["param"] == "slot"
+
+
+async def test_a_private_image_is_used_by_no_other_tenant(
+    client: httpx.AsyncClient, engine: PlayedEngine
+) -> None:
+    engine.refuse = {(A, None): ImageError(Kind.UNAUTHORIZED, "the reason")}
+    auth = {"username": "u", "password": "p"}
+    assert (await prepare(client, tenant="one", auth=auth)).status_code == 200
+    wanted = {"wait": 10, "slot": "slot-1"}
+    other = await client.post("/v1/images", json={"image": A, "tenant": "other"}, params=wanted)
+    assert (other.status_code, other.json()["code"]) == (403, "unauthorized")
+    assert (await client.get("/v1/images")).json()["images"][0]["uses"] == []
+    own = await client.post("/v1/images", json={"image": A, "tenant": "one"}, params=wanted)
+    assert own.json()["uses"] == ["slot-1"]
+
+
 async def test_progress_is_told_until_the_image_is_there(
     client: httpx.AsyncClient, engine: PlayedEngine
 ) -> None:

@@ -170,6 +170,22 @@ async def test_idle_images_go_for_free_space_before_a_pull(engine: PlayedEngine,
     assert engine.pulls == [(A, None)], "nothing was pulled onto a full disk"
 
 
+async def test_a_later_use_has_a_greater_time_whatever_the_clock_says(
+    engine: PlayedEngine, tmp_path: Path
+) -> None:
+    clock = Clock()
+    preparer = preparer_of(engine, tmp_path, clock=clock)
+    image, slot = await ready(preparer, A), SlotId("slot-1")
+    first = preparer.use(image.id, slot)
+    clock.now -= 3600
+    preparer.use(image.id, slot)
+    preparer.unuse(image.id, slot, until=first)
+    assert preparer.ledger.entries[image.id].uses.keys() == {slot}
+    second = preparer_of(engine, tmp_path, clock=clock)
+    await second.start()
+    assert second.use(image.id, slot) > first
+
+
 async def test_a_restarted_agent_knows_which_slots_use_what(engine: PlayedEngine, tmp_path: Path) -> None:
     first = preparer_of(engine, tmp_path, budget=20)
     image = await ready(first, A)

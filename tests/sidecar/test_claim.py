@@ -91,6 +91,18 @@ async def test_nothing_is_prepared_while_a_claim_is_applied(tmp_path: Path) -> N
     instance.use.stop()
 
 
+async def test_a_slot_is_checked_before_the_next_claim_can_come(tmp_path: Path) -> None:
+    executor: Any = Slow()
+    instance: Any = Instance(config=Config({**CONFIG, "state_dir": str(tmp_path)}), executor=executor)
+    instance.life.phase, instance.record.generation = Phase.WARM, 2
+    instance.sandbox.setup, instance.config.root["images"] = {"overlay": True}, str(tmp_path)
+    instance.use.ahead.begin(instance.record)
+    await asyncio.sleep(0)
+    assert executor.asked == ["check"]
+    await until(lambda: executor.asked == ["check", "prepare"])
+    instance.use.stop()
+
+
 async def test_no_next_generation_is_prepared_after_a_check_that_a_claim_came_into(tmp_path: Path) -> None:
     executor: Any = Slow()
     instance: Any = Instance(config=Config({**CONFIG, "state_dir": str(tmp_path)}), executor=executor)

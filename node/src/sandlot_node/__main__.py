@@ -31,6 +31,9 @@ from .state import State
 _log = logging.getLogger(__name__)
 
 _START_SECONDS = 300.0  # containerd may start after the agent
+# Seconds that an idle connection stays open: longer than a gateway keeps one (60 and a quarter), which otherwise may
+# send a call into a connection that was just closed, and take the agent for away.
+_KEEP_ALIVE = 80
 
 
 def main() -> int:
@@ -104,6 +107,7 @@ async def _serve(settings: Settings, secret: str) -> int:
                 access_log=False,
                 log_config=None,
                 server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE,
                 timeout_graceful_shutdown=10,
             )
         )

@@ -66,7 +66,11 @@ class Routes:
         add = router.add_api_route
         preparing: dict[int | str, dict[str, Any]] = {202: {"model": models.ProgressBody}}
         add(
-            "/v1/images", self.prepare, methods=["POST"], response_model=models.ImageBody, responses=preparing
+            "/v1/images",
+            self.prepare,
+            methods=["POST"],
+            response_model=models.UsedImageBody | models.ImageBody,
+            responses=preparing,
         )
         add("/v1/images", self.images, methods=["GET"])
         add("/v1/images/{image_id}", self.image, methods=["GET"])
@@ -79,17 +83,24 @@ class Routes:
         return router
 
     async def prepare(
-        self, body: models.PrepareBody, wait: Annotated[float, Query(ge=0, le=30)] = 0.0
+        self,
+        body: models.PrepareBody,
+        wait: Annotated[float, Query(ge=0, le=30)] = 0.0,
+        slot: Annotated[str | None, Query(min_length=1, max_length=253)] = None,
     ) -> models.ImageBody | JSONResponse:
-        """Prepare an image, or tell how far its preparation is; a caller repeats this until the answer is not 202."""
+        """Prepare an image, or tell how far its preparation is; a caller repeats this until the answer is not 202.
+
+        `slot`: uses the image if it is there already; then the answer has `since`.
+        """
         if body.auth is not None and body.tenant is None:
             raise _BadField("tenant", "required with `auth`, whose tenant it names")
         auth = None if body.auth is None else body.auth.auth()
         if auth is not None and not (auth.username or auth.identity_token):
             raise _BadField("auth", "needs `username` with `password`, or `identity_token`")
-        found = await self._preparer.prepare(
-            Wanted(reference=body.image, tenant=body.tenant, auth=auth), wait=wait
-        )
+        wanted = Wanted(reference=body.image, tenant=body.tenant, auth=auth)
+        if slot is not None and (there := self._preparer.find(wanted)) is not None:
+            return self._used(there.id, SlotId(slot))
+        found = await self._preparer.prepare(wanted, wait=wait)
         if isinstance(found, Image):
             return self._body(found)
         answer = models.ProgressBody(phase=found.phase, done=found.done, total=found.total)
@@ -116,8 +127,11 @@ class Routes:
 
     async def use(self, image_id: str, body: models.UseBody) -> models.UsedImageBody:
         """Record that a slot uses an image, which then stays until the slot ends."""
-        since = self._preparer.use(_image_id(image_id), SlotId(body.slot))
-        image = self._body(self._preparer.image(_image_id(image_id)))
+        return self._used(_image_id(image_id), SlotId(body.slot))
+
+    def _used(self, image_id: ImageId, slot: SlotId) -> models.UsedImageBody:
+        since = self._preparer.use(image_id, slot)
+        image = self._body(self._preparer.image(image_id))
         return models.UsedImageBody(**image.model_dump(), since=since)
 
     async def unuse(self, image_id: str, slot: str, until: float | None = None) -> None:
@@ -142,7 +156,7 @@ class Routes:
 
     async def numbers(self) -> Response:
         """Answer Prometheus."""
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(self._metrics.text(self._preparer.ledger), media_type=CONTENT_TYPE_LATEST)
 
     def _body(self, image: Image) -> models.ImageBody:
         return models.image_body(image, self._preparer.ledger.entries[image.id])

@@ -46,12 +46,10 @@ class Metrics:
         )
         self._budget = Gauge("sandlot_node_budget_bytes", "Bytes that they may have.", registry=self.registry)
 
-    def show(self, ledger: Ledger) -> None:
-        """Set the gauges."""
+    def text(self, ledger: Ledger) -> bytes:
+        """Return the page. The gauges are counted for it only: a claim waits for each change of the ledger."""
         self._images.set(len(ledger.entries))
         self._in_use.set(sum(bool(entry.uses) for entry in ledger.entries.values()))
         self._bytes.set(ledger.used())
         self._budget.set(ledger.budget)
-
-    def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from .requests import Limits, Request
 from .state import State
 
 _log = logging.getLogger(__name__)
+
+_UNWRITTEN = "could not write which slots use which images; a restart may evict them: %s"
 
 _Key = tuple[str, str | None, str]
 
@@ -72,6 +75,7 @@ class Preparer:
         self._pulls: PullQueue[_Key] = PullQueue(limit=limits.pulls)
         self._checks: PullQueue[_Key] = PullQueue(limit=limits.pulls)
         self._salt = secrets.token_bytes(16)
+        self._latest_use = 0.0
 
     async def start(self) -> None:
         """Adopt what an earlier agent prepared, with the uses that it recorded.
@@ -80,7 +84,9 @@ class Preparer:
         """
         saved = self._state.load()
         for image in await self._engine.restore():
-            self._prepared.adopt(image, saved.get(image.id) or Entry(parts={}, last_used=self._clock()))
+            entry = saved.get(image.id) or Entry(parts={}, last_used=self._clock())
+            self._prepared.adopt(image, entry)
+            self._latest_use = max(self._latest_use, *entry.uses.values(), 0.0)
         self._save()
 
     async def stop(self) -> None:
@@ -96,11 +102,7 @@ class Preparer:
 
         Raises ImageError.
         """
-        refusal = references.refusal(request.reference, allowed=self._limits.registries)
-        if refusal is not None:
-            valid = references.is_image_name(request.reference)
-            raise ImageError(Kind.NOT_ALLOWED if valid else Kind.INVALID, refusal)
-        there = self._find(request)
+        there = self.find(request)
         if there is not None:
             return there
         preparation = self._preparation(request)
@@ -110,7 +112,12 @@ class Preparer:
         done, _ = await asyncio.wait([preparation.task], timeout=wait)
         return preparation.task.result() if done else preparation.progress
 
-    def _find(self, request: Request) -> Image | None:
+    def find(self, request: Request) -> Image | None:
+        """Return the image if it is there and the tenant may have it. Raises ImageError for a name that is not allowed."""
+        refusal = references.refusal(request.reference, allowed=self._limits.registries)
+        if refusal is not None:
+            valid = references.is_image_name(request.reference)
+            raise ImageError(Kind.NOT_ALLOWED if valid else Kind.INVALID, refusal)
         now = self._clock()
         found = self._access.find(request.reference, request.tenant, now=now)
         if found is None or not self.ledger.touch(found, now=now, name=request.reference):
@@ -202,16 +209,18 @@ class Preparer:
 
     def use(self, image_id: ImageId, slot: SlotId) -> float:
         """Record that a slot uses an image, so that it stays; return since when. Raises ImageError."""
-        now = self._clock()
+        # Also after the clock was set back: the end of an earlier use comes a second after this one, and must not end it.
+        now = max(self._clock(), math.nextafter(self._latest_use, math.inf))
         if not self.ledger.use(image_id, slot, now=now):
             raise absent(image_id)
-        self._save()
+        self._latest_use = now
+        self._note(image_id)
         return now
 
     def unuse(self, image_id: ImageId, slot: SlotId, *, until: float | None = None) -> None:
         """Record that a slot no longer uses an image, unless it began to after `until`."""
         self.ledger.unuse(image_id, slot, now=self._clock(), until=until)
-        self._save()
+        self._note(image_id)
 
     async def delete(self, image_id: ImageId) -> None:
         """Release an image that no slot uses. Raises ImageError."""
@@ -242,9 +251,18 @@ class Preparer:
         await self._prepared.keep_budget()
         self._save()
 
+    def _note(self, image_id: ImageId) -> None:
+        """Write one image's uses."""
+        entry = self.ledger.entries.get(image_id)
+        if entry is None:
+            return
+        try:
+            self._state.note(image_id, entry)
+        except OSError as error:
+            _log.error(_UNWRITTEN, error)
+
     def _save(self) -> None:
         try:
             self._state.save(self.ledger)
         except OSError as error:
-            _log.error("could not write which slots use which images; a restart may evict them: %s", error)
-        self._metrics.show(self.ledger)
+            _log.error(_UNWRITTEN, error)

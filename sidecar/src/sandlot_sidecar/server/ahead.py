@@ -1,6 +1,7 @@
-"""Asks for the preparation of the next generation once the sandbox is idle; without an owner, first for a check.
+"""Asks for the preparation of the next generation once the sandbox is idle; without an owner, at once for a check.
 
 Preparing takes the CPU time of a sandbox's start, on the sandbox's own cores: an owner's commands should not wait for it.
+The check takes a twentieth of that, which a claim with another image would take else.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LATEST = 3.0  # seconds after which it asks although the owner is busy: commands
 
 
 class Ahead:
-    """One timer, from the beginning of a use, and what it asks for then."""
+    """A check at the beginning of a use, one timer, and what it asks for then."""
 
     def __init__(self, sandbox: Sandbox, *, idle: Callable[[], float]) -> None:
         """`idle`: returns for how many seconds the owner has run nothing."""
@@ -31,42 +32,34 @@ class Ahead:
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._asking: list[asyncio.Task[None]] = []
         self._latest = 0.0
-        self._checks = self._prepares = False
 
     def begin(self, record: Record) -> None:
         """Begin to wait for an idle moment."""
         self.stop()
-        self._checks = record.claim is None and self._sandbox.takes_images
-        self._prepares = record.generation > 1  # many pods have one owner only, and would pay for nothing
-        if not (self._checks or self._prepares):
-            return
-        self._latest = self._loop.time() + LATEST
-        self._timer = self._loop.call_later(IDLE, self._look)
+        if record.claim is None and self._sandbox.takes_images:
+            self._asking.append(self._tasks.spawn_quiet(self._check()))
+        if record.generation > 1:  # many pods have one owner only, and would pay for nothing
+            self._latest = self._loop.time() + LATEST
+            self._timer = self._loop.call_later(IDLE, self._look)
 
     def stop(self) -> None:
         """Stop waiting, and ask for nothing more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._asking is not None:
-            self._asking.cancel()
-            self._asking = None
+        for task in self._asking:
+            task.cancel()
+        self._asking.clear()
 
     def _look(self) -> None:
         if self._idle() >= IDLE or self._loop.time() >= self._latest:
             self._timer = None
             # A failure is in the executor's log already, or is its end.
-            self._asking = self._tasks.spawn_quiet(self._ask())
+            self._asking.append(self._tasks.spawn_quiet(self._sandbox.prepare_reset()))
         else:
             self._timer = self._loop.call_later(IDLE, self._look)
-
-    async def _ask(self) -> None:
-        if self._checks:
-            await self._check()
-        if self._prepares:
-            await self._sandbox.prepare_reset()
 
     async def _check(self) -> None:
         try:

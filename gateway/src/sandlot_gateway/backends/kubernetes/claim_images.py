@@ -82,6 +82,9 @@ class KubernetesImages:
         for _ in range(2):
             image_id = self._known.find(node, image, tenant, now=_now())
             if image_id is None:
+                used = await self._used_at_once(node, image, tenant, instance)
+                if used is not None:
+                    return _claim_image(used)
                 image_id = (await self._prepared(node, image, tenant)).id
             try:
                 # Before the claim: the agent may remove an image that no pod uses.
@@ -97,6 +100,22 @@ class KubernetesImages:
             node=node,
             error_type="IMAGE_PULL_FAILED",
         )
+
+    async def _used_at_once(self, node: str, image: str, tenant: str, instance: Instance) -> Prepared | None:
+        """Ask for an image and use it in one call, where it should be on the node; None: it has to be prepared."""
+        expected = self._known.id_on(node, image)
+        if expected is None or node in self._running.get((image, tenant), {}):
+            return None
+        auth = self._credentials.of(tenant, image)
+        try:
+            used = await self._uses.ask(node, image, instance, tenant=tenant, auth=auth, expected=expected)
+        except AgentUnreachable as error:
+            raise self._away(error, node) from error
+        except AgentError as error:
+            raise _failure(error, node) from error
+        if used is not None:
+            self._known.allow(node, image, tenant, used, now=_now())
+        return used
 
     def laid(self, instance: Instance, *, before: Laid | None) -> None:
         self._uses.laid(instance, before=before)

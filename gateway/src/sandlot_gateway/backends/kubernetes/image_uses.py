@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from sandlot_contract.ids import InstanceId
+from sandlot_kube.registry_credentials import Auth
 
 from ...core.instances import Instance, Laid
 from ...data.pool import HttpPool, PoolError
@@ -15,6 +17,9 @@ from .node_agents import AgentError, AgentUnreachable, NodeAgents, Prepared
 _log = logging.getLogger(__name__)
 
 _CALL = 3.0  # seconds for a sidecar's state
+# Seconds after a claim until the use of the earlier image is taken back: the call would take CPU time of the node from
+# the owner's first command.
+_AFTER_CLAIM = 1.0
 
 
 class ImageUses:
@@ -24,17 +29,28 @@ class ImageUses:
     another gateway may lay the same image meanwhile, which the sidecar's state shows then.
     """
 
-    def __init__(self, agents: NodeAgents, *, pool: HttpPool, unlaid_for: float, timeout: float) -> None:
+    def __init__(
+        self,
+        agents: NodeAgents,
+        *,
+        pool: HttpPool,
+        unlaid_for: float,
+        timeout: float,
+        after_claim: float = _AFTER_CLAIM,
+    ) -> None:
         self._agents = agents
         self._pool = pool
         self._unlaid_for = unlaid_for
         self._timeout = timeout
+        self._after_claim = after_claim
+        self._closing = asyncio.Event()
         self._since: dict[InstanceId, float | None] = {}  # of the use that was begun last
         self._later: dict[tuple[InstanceId, str], asyncio.Task[None]] = {}
         self._calls = Tasks()
 
     async def close(self) -> None:
         """Finish the calls in progress. A use of an image that was not laid stays until its pod ends."""
+        self._closing.set()
         later = list(self._later.values())
         for task in later:
             task.cancel()
@@ -56,12 +72,50 @@ class ImageUses:
         self._since[instance.id] = prepared.since
         return prepared
 
+    async def ask(
+        self, node: str, image: str, instance: Instance, *, tenant: str, auth: Auth | None, expected: str
+    ) -> Prepared | None:
+        """Begin a use of an image by its name, which the node should have: `expected` by its id.
+
+        Return None if no use has begun: the node does not have it, or the agent is an earlier version. Raises as `use`.
+        """
+        earlier = self._later.get((instance.id, expected))
+        if earlier is not None:
+            earlier.cancel()
+        begun: Prepared | None = None
+        lost = True
+        try:
+            answer = await self._agents.prepare(
+                node, image, tenant=tenant, auth=auth, wait=0.0, slot=instance.id
+            )
+            lost = False
+            if isinstance(answer, Prepared) and answer.since is not None:
+                begun = answer
+        except AgentError:
+            lost = False
+            raise
+        finally:
+            if begun is None and (lost or earlier is not None):
+                self.unlaid(instance, expected)
+        if begun is not None:
+            if begun.id != expected and (task := self._later.get((instance.id, begun.id))) is not None:
+                task.cancel()
+            self._since[instance.id] = begun.since
+        return begun
+
     def laid(self, instance: Instance, *, before: Laid | None) -> None:
         """Take back the use of the image that a claim has replaced. Return at once."""
         since = self._since.pop(instance.id, None)
         if before is None or instance.laid is None or before.id == instance.laid.id:
             return
-        self._calls.spawn(self._unuse(instance, before.id, until=since))
+        self._calls.spawn(self._unuse_replaced(instance, before.id, until=since))
+
+    async def _unuse_replaced(self, instance: Instance, image_id: str, *, until: float | None) -> None:
+        # Without `until`, of an earlier version's agent, a later call could end the use of a later claim.
+        if until is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), self._after_claim)
+        await self._unuse(instance, image_id, until=until)
 
     def unlaid(self, instance: Instance, image_id: str) -> None:
         """Take back the use of an image that a claim has not laid, unless the instance has it. Return at once."""

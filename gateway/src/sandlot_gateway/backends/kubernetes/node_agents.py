@@ -104,14 +104,18 @@ class NodeAgents:
     # Calls.
 
     async def prepare(
-        self, node: str, image: str, *, tenant: str, auth: Auth | None, wait: float
+        self, node: str, image: str, *, tenant: str, auth: Auth | None, wait: float, slot: str | None = None
     ) -> Prepared | Progress:
-        """Return the image, or how far its preparation is after `wait` seconds."""
+        """Return the image, or how far its preparation is after `wait` seconds.
+
+        `slot`: a pod that uses the image if it is there already; its `since` is set then.
+        """
         body: dict[str, Any] = {"image": image, "tenant": tenant}
         if auth is not None:
             body["auth"] = auth.document()
+        using = "" if slot is None else f"&slot={quote(slot, safe='')}"
         answer = await self._call(
-            node, "POST", f"/v1/images?wait={wait:g}", body, timeout=wait + self._timeout
+            node, "POST", f"/v1/images?wait={wait:g}{using}", body, timeout=wait + self._timeout
         )
         return _decoded(answer, node, Progress if answer.status == 202 else Prepared)
 

@@ -17,13 +17,17 @@ class PreparedImages:
     def __init__(self, *, remembered: float) -> None:
         self._remembered = remembered
         self._nodes: dict[str, set[str]] = {}  # image name -> nodes
-        self._names: dict[str, set[str]] = {}  # node -> image names
+        self._names: dict[str, dict[str, str]] = {}  # node -> image name -> image id
         self._name_of: OrderedDict[str, str] = OrderedDict()  # image id -> name
         # (node, image name, tenant) -> (until when, image id), the oldest first
         self._rights: OrderedDict[tuple[str, str, str], tuple[float, str]] = OrderedDict()
 
     def nodes_with(self, image: str) -> Collection[str]:
         return self._nodes.get(image, ())
+
+    def id_on(self, node: str, image: str) -> str | None:
+        """Return the id of an image that a node has by this name, as far as known; this says nothing of any right."""
+        return self._names.get(node, {}).get(image)
 
     def name_of(self, image_id: str) -> str | None:
         """Return a name of the image, if this gateway has seen one."""
@@ -51,7 +55,7 @@ class PreparedImages:
     def listed(self, node: str, images: Iterable[Prepared]) -> None:
         """Record everything that a node has."""
         found = {name: image.id for image in images for name in image.names}
-        for name in self._names.get(node, set()) - found.keys():
+        for name in self._names.get(node, {}).keys() - found.keys():
             self._remove(node, name)
         for name, image_id in found.items():
             self._add(node, name, image_id)
@@ -63,15 +67,17 @@ class PreparedImages:
 
     def _add(self, node: str, image: str, image_id: str) -> None:
         self._nodes.setdefault(image, set()).add(node)
-        self._names.setdefault(node, set()).add(image)
+        self._names.setdefault(node, {})[image] = image_id
         self._name_of.pop(image_id, None)
         self._name_of[image_id] = image
         if len(self._name_of) > _NAMES:
             self._name_of.popitem(last=False)
 
     def _remove(self, node: str, image: str) -> None:
-        for index, key, value in ((self._nodes, image, node), (self._names, node, image)):
-            values = index.get(key, set())
-            values.discard(value)
-            if not values:
-                index.pop(key, None)
+        nodes, names = self._nodes.get(image, set()), self._names.get(node, {})
+        nodes.discard(node)
+        names.pop(image, None)
+        if not nodes:
+            self._nodes.pop(image, None)
+        if not names:
+            self._names.pop(node, None)
