@@ -23,7 +23,7 @@ Found = Counter[str]
 async def writes(site: Site) -> dict[str, Reading]:
     """Measure `writes_warm` and `writes_cold`: from a sandbox's create to the removal of its resource."""
     await _gone(site)
-    async with site.pool("runc", size=AT_ONCE) as pool:
+    async with site.pool("runc", size=AT_ONCE, reuse="never") as pool:
         begun = await asyncio.to_thread(_position)
         for _ in range(BATCHES):
             await _lives(pool, [await pool.create() for _ in range(AT_ONCE)])
