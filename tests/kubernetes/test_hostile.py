@@ -42,7 +42,9 @@ def credentials(stack: Stack, box: Sandbox) -> list[str]:
     secrets = stack.get("secrets", "-n", stack.namespace)["items"]
     data = {name: value for each in secrets for name, value in (each.get("data") or {}).items()}
     tokens = Tokens(base64.b64decode(data["master"]))
-    generation = resource_of(stack, box)["spec"].get("generation", 1)  # of a reused pod; a cold start has one owner
+    generation = resource_of(stack, box)["spec"].get(
+        "generation", 1
+    )  # of a reused pod; a cold start has one owner
     pod = pod_of(stack, box)
     instance = pod["metadata"]["name"]
     sidecar = next(each for each in pod["spec"]["containers"] if each["name"] == "sidecar")
