@@ -139,7 +139,7 @@ async def test_a_hot_claim_costs_one_call_of_the_agent(world: World, nodes: list
 
 async def test_a_slow_pull_holds_no_pod_and_is_shown(world: World, nodes: list[ImageNode]) -> None:
     node = nodes[0]
-    await make_pool(world)  # which spares its creates a cold start
+    await make_pool(world, reuse={"policy": "never"})  # which spares its creates a cold start
     async with laying_gateway(world, image_hold=0.2) as gateway:
         pod = await node.pod(OWN)
         await gateway.warm()
