@@ -15,7 +15,7 @@ from tests.kubernetes.killing import pool_is_warm_everywhere
 from tests.kubernetes.stack import IMAGE, Stack
 
 REPLACED = {"policy": "never"}  # the `reuse` of a pool whose pods end with their sandbox
-_SIZE = {"cpu": 1, "memory": 384 << 20, "disk": 1 << 30}  # that no other pool has
+_SIZE: dict[str, Any] = {"cpu": 1, "memory": 384 << 20, "disk": 1 << 30}  # that no other pool has
 
 
 @dataclass(frozen=True)
