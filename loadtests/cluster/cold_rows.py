@@ -33,7 +33,7 @@ async def cold(site: Site, runtime: str) -> dict[str, Reading]:
     ours: list[float] = []
     bare: list[float] = []
     cores = [site.core() for _ in range(AT_ONCE)]
-    async with site.pool(runtime, size=0) as pool:
+    async with site.pool(runtime, size=0, reuse="never") as pool:
         try:
             for _ in range(IN_TURN):
                 ours.append((await first_output(pool))[1])

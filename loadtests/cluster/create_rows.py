@@ -34,7 +34,7 @@ print(time.time() - at)
 
 async def creates(site: Site, runtime: str, *, rounds: int = 20) -> dict[str, Reading]:
     """Measure `create_RUNTIME`, `back_to_back_RUNTIME`, `burst_RUNTIME` and the last over its floor: one pool of 20."""
-    async with site.pool(runtime, size=AT_ONCE) as pool:
+    async with site.pool(runtime, size=AT_ONCE, reuse="never") as pool:
         warm_up = await _first_output(pool)
         await _settle(pool, held=1)
         settled = []

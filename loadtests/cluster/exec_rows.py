@@ -21,7 +21,7 @@ BATCH = 16
 
 async def latency(site: Site, runtime: str, *, rounds: int = 12) -> dict[str, Reading]:
     """Measure `exec_RUNTIME` and `pods_exec_RUNTIME`: p50 of one caller over the spawn, `pods/exec` over it."""
-    async with site.pool(runtime, size=1) as pool:
+    async with site.pool(runtime, size=1, reuse="never") as pool:
         box = await pool.create()
         pod = await pool.pod_of(box)
         await pool.full(1)
@@ -79,7 +79,7 @@ async def rate(
     theirs: list[float] = []
     times: list[float] = []
     refused = 0
-    async with site.pool(runtime, size=SANDBOXES) as pool:
+    async with site.pool(runtime, size=SANDBOXES, reuse="never") as pool:
         boxes = await asyncio.gather(*(pool.create() for _ in range(SANDBOXES)))
         pods = [await pool.pod_of(box) for box in boxes]
         await pool.full(SANDBOXES, timeout=180)

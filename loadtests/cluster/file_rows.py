@@ -23,7 +23,7 @@ async def files(site: Site, runtime: str) -> dict[str, Reading]:
     """Measure the rows `files_PART_RUNTIME`."""
     image = await on_every_node()
     template = {"image": image, "memory": MEMORY, "disk": DISK}
-    async with site.pool(runtime, size=1, cpu=CPU, template=template) as pool:
+    async with site.pool(runtime, size=1, cpu=CPU, template=template, reuse="never") as pool:
         box = await pool.create()
         pod = await pod_object(pool, box)
         await pool.full(1)

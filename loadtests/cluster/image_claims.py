@@ -93,7 +93,7 @@ async def _measured(size: Size) -> dict[str, Reading]:
             "apiVersion": API_VERSION,
             "kind": POOL_KIND,
             "metadata": {"name": "slots"},
-            "spec": {"size": size.slots, "template": _TEMPLATE},
+            "spec": {"size": size.slots, "template": _TEMPLATE, "reuse": {"policy": "never"}},
         }
         await client.request("POST", paths.pools(namespace), body=resource)
 

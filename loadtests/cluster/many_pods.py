@@ -88,7 +88,7 @@ async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
         "apiVersion": API_VERSION,
         "kind": POOL_KIND,
         "metadata": {"name": "kwok"},
-        "spec": {"size": 0, "template": crd},
+        "spec": {"size": 0, "template": crd, "reuse": {"policy": "never"}},  # records without a generation
     }
     await client.request("POST", paths.pools(namespace), body=resource)
     pool = msgspec.convert(resource, SandboxPool)

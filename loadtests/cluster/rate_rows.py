@@ -64,7 +64,7 @@ class _Side:
 
 async def rates(site: Site, runtime: str) -> dict[str, Reading]:
     """Measure `rate_8_RUNTIME` and `rate_64_RUNTIME`: callers over 8 sandboxes ÷ a loop of spawns in each."""
-    async with site.pool(runtime, size=SANDBOXES) as pool:
+    async with site.pool(runtime, size=SANDBOXES, reuse="never") as pool:
         boxes = await asyncio.gather(*(pool.create() for _ in range(SANDBOXES)))
         await pool.full(SANDBOXES, timeout=180)
         cpu = PodCpu(await _parts(site, pool, boxes), processes={"client": os.getpid()})

@@ -136,7 +136,11 @@ class _Run:
                 "apiVersion": API_VERSION,
                 "kind": POOL_KIND,
                 "metadata": {"name": f"pool-{number}"},
-                "spec": {"size": self.size.pods // self.size.pools, "template": template},
+                "spec": {
+                    "size": self.size.pods // self.size.pools,
+                    "template": template,
+                    "reuse": {"policy": "never"},  # each sandbox costs a pod
+                },
             }
             await self.client.request("POST", paths.pools(self.namespace), body=resource)
 

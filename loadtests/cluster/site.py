@@ -60,15 +60,15 @@ class Site:
         runtime: str,
         *,
         size: int,
+        reuse: str,
         cpu: float = 1,
         template: Mapping[str, Any] | None = None,
-        reuse: str = "never",
         slots: bool = False,
         name: str = "bench",
     ) -> AsyncIterator[Pool]:
         """Fill a pool, and remove it with all sandboxes and pods at the end. `template` overrides the default one.
 
-        `reuse`: the pool's policy. `slots`: it has no image, and each create names one.
+        `reuse`: the pool's policy; with `never` pods are replaced and claims are recorded at once. `slots`: it has no image, and each create names one.
         """
         async with self.client() as client, self._kube() as kube:
             wanted = {**_TEMPLATE, "cpu": cpu, **(template or {})}

@@ -22,7 +22,7 @@ _METRIC = "sandlot_ready_seconds"
 async def claimable(site: Site, runtime: str) -> dict[str, Reading]:
     """Measure `claimable_RUNTIME`: from a sidecar's readiness to its place in a gateway's queue, ms, p50."""
     before = await _histogram(site)
-    async with site.pool(runtime, size=POOL) as pool:
+    async with site.pool(runtime, size=POOL, reuse="never") as pool:
         boxes = await asyncio.gather(*(pool.create() for _ in range(POOL)))
         await pool.full(POOL)
         await asyncio.gather(*(box.delete() for box in boxes))
@@ -68,7 +68,7 @@ def quantile(counts: dict[float, float], share: float) -> float:
 
 async def cold_burst(site: Site, runtime: str) -> dict[str, Reading]:
     """Measure `cold_burst_RUNTIME`: how many of 64 cold creates become ready, and each caller's wait."""
-    async with site.pool(runtime, size=0) as pool:
+    async with site.pool(runtime, size=0, reuse="never") as pool:
         begun = time.perf_counter()
         found = await asyncio.gather(*(_waited(pool) for _ in range(AT_ONCE)), return_exceptions=True)
         whole = time.perf_counter() - begun

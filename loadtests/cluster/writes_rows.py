@@ -29,7 +29,7 @@ async def writes(site: Site) -> dict[str, Reading]:
     """
     reused = await _reused(site)
     await _gone(site)
-    async with site.pool("runc", size=AT_ONCE) as pool:
+    async with site.pool("runc", size=AT_ONCE, reuse="never") as pool:
         begun = await asyncio.to_thread(_position)
         for _ in range(BATCHES):
             await _lives(pool, [await pool.create() for _ in range(AT_ONCE)])

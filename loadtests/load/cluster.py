@@ -95,7 +95,10 @@ class Cluster:
 
     @asynccontextmanager
     async def pool(self, *, size: int, cpu: float | None, slots: bool) -> AsyncIterator[str | None]:
-        """Make a pool, also of size 0, because its template sets the sandboxes' runtime."""
+        """Make a pool, also of size 0, because its template sets the sandboxes' runtime.
+
+        One of slots resets its pods, any other replaces them: its figures are those of starts.
+        """
         reuse = "tenant" if slots else "never"
         async with self.site.pool(self._runtime, size=size, cpu=cpu or 1, reuse=reuse, slots=slots) as pool:
             self._pool = pool
@@ -109,7 +112,7 @@ class Cluster:
     async def cold_pool(self, cpu: float | None) -> AsyncIterator[str | None]:
         template = {"memory": COLD_MEMORY}
         async with self.site.pool(
-            self._runtime, size=0, cpu=cpu or 1, template=template, slots=True, name="cold"
+            self._runtime, size=0, cpu=cpu or 1, template=template, reuse="never", slots=True, name="cold"
         ) as pool:
             yield pool.name
 

@@ -84,7 +84,7 @@ ALL: dict[str, Any] = {
     },
     "pools": {
         "fixed": {"size": 4, "template": {"image": "python:3.12"}},
-        "slots": {"size": 4, "template": {"cpu": 2}, "reuse": {"policy": "tenant"}},
+        "slots": {"size": 4, "template": {"cpu": 2}, "reuse": {"policy": "never", "maxUses": 7, "maxAge": 60}},
         "scaled": {
             "minSize": 2,
             "maxSize": 40,

@@ -124,6 +124,15 @@ def test_without_gvisor_the_nodes_default_holds(monkeypatch: pytest.MonkeyPatch)
     assert other["spec"]["runtimeClassName"] == "walled"
 
 
+def test_a_pool_of_the_values_reuses_its_pods_unless_it_says_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mark(**pool: Any) -> str | None:
+        pools = {"default": {"size": 1, "template": PYTHON, **pool}}
+        return built({"pools": pools}, monkeypatch)["metadata"]["annotations"].get("sandlot.dev/reuse")
+
+    assert mark() == "tenant"
+    assert mark(reuse={"policy": "never"}) is None
+
+
 def test_an_autoscaled_pool_arrives_as_one() -> None:
     (made,) = of_kind(
         render({"pools": {"scaled": {"minSize": 2, "maxSize": 40, "template": PYTHON}}}), "SandboxPool"

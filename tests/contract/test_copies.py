@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from sandlot import errors, models
-from sandlot._protocol import answers, frames
+from sandlot._protocol import answers, documents, frames
 from sandlot.cli.local import up
 from sandlot_contract import frames as contract_frames
-from sandlot_contract import headers, ports
+from sandlot_contract import headers, ports, reuse
 from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.verdicts import INFRASTRUCTURE, LOST, CommandVerdict, SandboxVerdict
 
@@ -60,6 +60,23 @@ def test_the_sdk_names_no_header_of_ours_that_is_not_known() -> None:
     named = {name.lower() for name in re.findall(r"(?i)x-sandlot-[a-z-]+", sources)}
     assert len(named) >= 3
     assert named <= known
+
+
+def test_the_sdk_knows_how_a_new_pool_reuses_its_slots() -> None:
+    usual = models.PoolReuse()
+    contracts = (reuse.POLICY, reuse.MAX_USES, reuse.MAX_AGE)
+    assert (usual.policy, usual.max_uses, usual.max_age) == contracts
+    assert documents.pool_info({"name": "a", "reuse": None}).reuse == usual
+
+
+def test_the_page_of_slots_has_the_defaults_of_reuse() -> None:
+    page = (ROOT / "docs/slots.md").read_text().partition("\n## Policy\n")[2].partition("\n## ")[0]
+    told = dict(re.findall(r"^\| `(\w+)` \| `?(\w+)`? \|", page, re.MULTILINE))
+    assert told == {
+        "policy": str(reuse.POLICY),
+        "max_uses": str(reuse.MAX_USES),
+        "max_age": str(reuse.MAX_AGE),
+    }
 
 
 def test_a_local_stack_of_the_command_line_has_the_gateways_port() -> None:

@@ -106,6 +106,19 @@ def test_a_pool_may_have_no_image(resources: ApiServer, namespace: str) -> None:
     assert spec["template"] == {"cpu": 2, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024, "gpuCount": 0}
 
 
+def test_a_pool_s_reuse_has_the_defaults_of_the_fields_that_it_leaves_out(
+    resources: ApiServer, namespace: str
+) -> None:
+    pool = {"template": {"image": "x"}, "size": 1}
+    for name, said, stored in (
+        ("a", {}, {"policy": "tenant", "maxUses": 100, "maxAge": 3600}),
+        ("b", {"maxUses": 7}, {"policy": "tenant", "maxUses": 7, "maxAge": 3600}),
+        ("c", {"policy": "never"}, {"policy": "never", "maxUses": 100, "maxAge": 3600}),
+    ):
+        made = create(resources, namespace, "SandboxPool", {**pool, "reuse": said}, name)
+        assert made["spec"]["reuse"] == stored
+
+
 def test_a_claim_cannot_be_changed_nor_an_end_taken_back(resources: ApiServer, namespace: str) -> None:
     create(resources, namespace, "Sandbox", {"template": {"image": "x"}})
     patch(resources, namespace, "Sandbox", {"template": {"image": "y"}})

@@ -15,7 +15,7 @@ from sandlot_controller.tokens import InstanceTokens
 from sandlot_controller.world.world import World
 from sandlot_kube import paths
 
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import NEVER, Cluster
 from tests.controller.objects import is_ready
 
 pytestmark = pytest.mark.programs
@@ -24,7 +24,7 @@ COLD = "i-0123456789abcdef"
 
 
 async def warm(cluster: Cluster, *, size: int = 1) -> list[str]:
-    await cluster.pool(size=size)
+    await cluster.pool(size=size, reuse=NEVER)
     await cluster.until(lambda: len(cluster.warm()) == size, "the pool is filled")
     return cluster.warm()
 

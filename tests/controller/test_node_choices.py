@@ -16,7 +16,7 @@ from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH
 from sandlot_kube.objects import Pod
 
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import NEVER, Cluster
 from tests.controller.objects import is_ready
 from tests.controller.sandboxes import ID
 
@@ -252,9 +252,9 @@ async def test_a_smaller_pool_empties_the_emptiest_node(cluster: Cluster) -> Non
     first, second = sorted(cluster.nodes)
     cluster.taken[first] = 107  # of 110
     async with cluster.controlled():
-        await cluster.pool(size=5)
+        await cluster.pool(size=5, reuse=NEVER)
         await cluster.until(lambda: len(cluster.warm()) == 5, "five are warm")
         assert per_node(cluster) == {first: 3, second: 2}
-        await cluster.pool(size=3)
+        await cluster.pool(size=3, reuse=NEVER)
         await cluster.until(lambda: len(cluster.pods) == 3, "two are gone")
         assert per_node(cluster) == {first: 3}

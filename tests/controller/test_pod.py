@@ -29,9 +29,17 @@ def settings(**values: Any) -> Settings:
     )
 
 
-def build(*, node: str | None = None, of: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
+def build(
+    *,
+    node: str | None = None,
+    of: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+    **values: Any,
+) -> dict[str, Any]:
+    """`of`: fields of the template, `spec`: of the pool."""
     what = {"image": "python:3.12", "cpu": 2, "memory": 1 << 30, "disk": 5 << 30, **(of or {})}
-    pool = msgspec.convert({"metadata": {"name": "p"}, "spec": {"template": what, "size": 1}}, SandboxPool)
+    body = {"metadata": {"name": "p"}, "spec": {"template": what, "size": 1, **(spec or {})}}
+    pool = msgspec.convert(body, SandboxPool)
     return pods.pool_pod(pool, instance_id=ID, token="sit_x", settings=settings(**values), node=node)
 
 
@@ -128,6 +136,15 @@ def test_only_the_class_of_gvisor_has_a_kernel_of_its_own() -> None:
     )
     assert cores(build(of={"runtimeClass": "nvidia"}, runtime_class="gvisor")) == cores(build())
     assert cores(build()) != cores(build(runtime_class="gvisor"))
+
+
+def test_a_pool_s_pod_runs_one_sandbox_after_the_other_unless_the_pool_says_never() -> None:
+    def mark(**spec: Any) -> str | None:
+        return build(spec=spec)["metadata"]["annotations"].get("sandlot.dev/reuse")
+
+    assert mark() == mark(reuse={"maxUses": 7}) == mark(reuse={"policy": "tenant"}) == "tenant"
+    assert mark(reuse={"policy": "never"}) is None
+    assert mark(reuse={"policy": "of a newer version"}) is None
 
 
 def test_a_pool_without_an_image_needs_an_images_directory() -> None:

@@ -10,14 +10,14 @@ from sandlot_contract.names import ANNOTATION_LAYS_IMAGES, ANNOTATION_TEMPLATE
 from sandlot_kube import paths
 from sandlot_kube.template import decode
 
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import NEVER, Cluster
 
 pytestmark = pytest.mark.programs
 
 
 async def test_a_pool_is_filled_told_of_and_filled_again_after_a_claim(cluster: Cluster) -> None:
     async with cluster.controlled():
-        await cluster.pool(size=3)
+        await cluster.pool(size=3, reuse=NEVER)
         await cluster.until(lambda: len(cluster.warm()) == 3, "three are warm")
         await cluster.until(lambda: cluster.pools["p"].status.ready == 3, "the status says so")
         first = cluster.warm()[0]
@@ -107,11 +107,11 @@ async def test_a_roll_has_no_outage_and_asks_every_old_one(cluster: Cluster) -> 
 
 async def test_a_smaller_pool_spares_the_one_that_is_being_claimed(cluster: Cluster) -> None:
     async with cluster.controlled():
-        await cluster.pool(size=3)
+        await cluster.pool(size=3, reuse=NEVER)
         await cluster.until(lambda: len(cluster.warm()) == 3, "three are warm")
         claimed = cluster.warm()[0]
         await cluster.claim(claimed, record=False)
-        await cluster.pool(size=0)
+        await cluster.pool(size=0, reuse=NEVER)
         await cluster.until(lambda: list(cluster.pods) == [claimed], "the others are gone")
         await cluster.until(lambda: cluster.pools["p"].status.claimed == 1, "this one is claimed")
         assert claimed in cluster.sidecars.asked
@@ -119,7 +119,7 @@ async def test_a_smaller_pool_spares_the_one_that_is_being_claimed(cluster: Clus
 
 async def test_a_deleted_pool_leaves_the_claimed_ones(cluster: Cluster) -> None:
     async with cluster.controlled():
-        await cluster.pool(size=2)
+        await cluster.pool(size=2, reuse=NEVER)
         await cluster.until(lambda: len(cluster.warm()) == 2, "two are warm")
         claimed = cluster.warm()[0]
         name = await cluster.claim(claimed)
@@ -170,7 +170,7 @@ async def test_two_controllers_race_and_nothing_is_made_twice(cluster: Cluster) 
     controllers = [cluster.controller() for _ in range(2)]
     tasks = [asyncio.create_task(one.run()) for one in controllers]
     try:
-        await cluster.pool(size=5)
+        await cluster.pool(size=5, reuse=NEVER)
         await cluster.until(lambda: len(cluster.warm()) == 5, "five are warm")
         assert sum(one.working.is_set() for one in controllers) == 1
         # The one that works ends in order; the other takes over and finds everything.

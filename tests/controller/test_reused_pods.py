@@ -1,4 +1,4 @@
-"""Pods that run one sandbox after the other: which end of which Sandbox they survive, and what ends them."""
+"""Pods that run one sandbox after the other, by default: which end of which Sandbox they survive, and what ends them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandlot_controller.world.world import World
 from sandlot_kube import paths
 from sandlot_kube.objects import Pod
 
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import NEVER, Cluster
 from tests.waiting import until
 
 pytestmark = pytest.mark.programs
@@ -25,7 +25,8 @@ async def ready(cluster: Cluster, *, size: int = 1, **spec: Any) -> list[str]:
 
 
 async def warm(cluster: Cluster) -> list[str]:
-    return await ready(cluster, reuse=TENANT)
+    """Of a pool that says nothing of reuse."""
+    return await ready(cluster)
 
 
 def counts(cluster: Cluster) -> tuple[int, int]:
@@ -114,7 +115,7 @@ async def test_a_deleted_record_ends_the_sandbox_that_it_names_and_no_other(clus
 
 async def test_another_policy_replaces_the_pods(cluster: Cluster) -> None:
     async with cluster.controlled():
-        await cluster.pool(size=1)
+        await cluster.pool(size=1, reuse=NEVER)
         await cluster.until(lambda: len(cluster.warm()) == 1, "the pool is filled")
         (before,) = cluster.warm()
         assert "sandlot.dev/reuse" not in cluster.pods[before].metadata.annotations
@@ -139,7 +140,7 @@ async def test_another_policy_replaces_a_pod_whose_node_the_controller_has_not_s
 
     monkeypatch.setattr(World, "pod_changed", late)
     async with cluster.controlled():
-        (before,) = await ready(cluster)
+        (before,) = await ready(cluster, reuse=NEVER)
         await cluster.pool(size=1, reuse=TENANT)
         await cluster.until(lambda: before not in cluster.pods, "the old pod is gone", timeout=20)
     assert cluster.sidecars.asked == [before]

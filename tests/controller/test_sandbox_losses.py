@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sandlot_kube import paths
 
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import NEVER, Cluster
 from tests.controller.sandboxes import ID, cold, ended, running
 
 pytestmark = pytest.mark.programs
@@ -94,7 +94,7 @@ async def test_a_node_that_comes_back_in_time_loses_nothing(cluster: Cluster) ->
 
 async def test_a_claim_on_a_pod_that_is_gone_is_lost(cluster: Cluster) -> None:
     async with cluster.controlled():
-        await cluster.pool(size=1)
+        await cluster.pool(size=1, reuse=NEVER)
         await cluster.until(cluster.warm, "one is warm")
         (pod,) = cluster.warm()
         await cluster.dies(pod, "sidecar", code=137)

@@ -10,7 +10,7 @@ from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import MERGE_PATCH
 from sandlot_kube.errors import KubeError
 
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import NEVER, Cluster
 from tests.controller.sandboxes import ID, cold, ended, running
 from tests.kube.apiserver import ApiServer
 
@@ -59,7 +59,7 @@ async def test_ends_without_a_minute_are_removed_too(cluster: Cluster) -> None:
 
 async def test_deleting_a_warm_resource_deletes_its_pod(cluster: Cluster) -> None:
     async with cluster.controlled():
-        await cluster.pool(size=1)
+        await cluster.pool(size=1, reuse=NEVER)
         await cluster.until(cluster.warm, "one is warm")
         (pod,) = cluster.warm()
         name = await cluster.claim(pod)
@@ -79,7 +79,7 @@ async def test_an_outage_of_the_api_server_delays_and_loses_nothing(
     cluster: Cluster, resources: ApiServer
 ) -> None:
     async with cluster.controlled(lease_seconds=60.0):
-        await cluster.pool(size=2)
+        await cluster.pool(size=2, reuse=NEVER)
         await cluster.until(lambda: len(cluster.warm()) == 2, "two are warm")
         await cold(cluster)
         await asyncio.to_thread(resources.stop)

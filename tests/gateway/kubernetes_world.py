@@ -41,6 +41,8 @@ FIELDS = {
     "pids": 256,
 }
 
+REPLACED = {"reuse": {"policy": "never"}}  # of a pool whose pods end with their sandbox
+
 
 class Running:
     """A gateway that serves, and a client of it."""

@@ -45,7 +45,6 @@ class Below:
 
     name = "world"
     single_gateway = lays_images = pools_without_image = False
-    reuse = REUSING.reuse
     shared_notes = others = warmups = None
 
     def __init__(self, gateway: Gateway) -> None:

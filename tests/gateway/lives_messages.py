@@ -6,8 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import PoolSpec, Reuse, ReusePolicy
+from sandlot_gateway.core.instances import PoolSpec, Reuse
 from sandlot_gateway.keys import Tenant
 
 if TYPE_CHECKING:

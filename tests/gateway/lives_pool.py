@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from sandlot_contract import names
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_kube import reuse, template, verdicts
-from sandlot_kube.objects import Pod, PoolReuse, ReusePolicy
+from sandlot_kube.objects import Pod, PoolReuse
 
 from tests.gateway.api_server import PODS, POOLS, SANDBOXES, ApiServer
 

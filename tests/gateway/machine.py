@@ -12,7 +12,7 @@ from typing import Any
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.warmups import LocalWarmups
 from sandlot_gateway.core.backend import BackendError, Events
-from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Reuse
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.tokens import Tokens
@@ -59,7 +59,6 @@ class StubBackend:
     name = "stub"
     single_gateway = True
     lays_images = pools_without_image = False
-    reuse = Reuse()
     shared_notes = None
     others = None
     warmups: LocalWarmups

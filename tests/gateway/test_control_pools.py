@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import PoolSpec, Reuse, ReusePolicy
+from sandlot_gateway.core.instances import PoolSpec, Reuse
 
 from tests.gateway.conftest import API, Running
 from tests.waiting import until
@@ -71,11 +72,17 @@ async def test_a_pools_own_instance_is_preferred(box: Running) -> None:
     assert refused.json()["errors"][0]["param"] == "cpu_cores"
 
 
-async def test_reuse_is_set_field_by_field(box: Running) -> None:
+async def test_reuse_is_for_the_same_tenant_by_default_and_set_field_by_field(box: Running) -> None:
     url = f"{API}/pools/used"
-    usual = {"policy": "never", "max_uses": 100, "max_age": 3600.0}
+    usual = {"policy": "tenant", "max_uses": 100, "max_age": 3600.0}
     assert (await box.client.put(url, json={"size": 0})).json()["reuse"] == usual
-    for said in ({"policy": "tenant"}, {"max_uses": 7}, {"max_age": 60}, {"max_age": None}):
+    for said in (
+        {"policy": "never"},
+        {"policy": "tenant"},
+        {"max_uses": 7},
+        {"max_age": 60},
+        {"max_age": None},
+    ):
         answer = await box.client.put(url, json={"reuse": said})
         assert answer.status_code == 200, answer.text
     assert answer.json()["reuse"] == {"policy": "tenant", "max_uses": 7, "max_age": 60.0}

@@ -25,7 +25,7 @@ from sandlot_kube.template import Template
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.gateway.kubelet import apply_crds
-from tests.gateway.kubernetes_world import IMAGE, World, pool_fields
+from tests.gateway.kubernetes_world import IMAGE, REPLACED, World, pool_fields
 from tests.gateway.pod_sidecar import Sidecar
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
@@ -210,7 +210,7 @@ async def test_pool_claim_refill_cold_start_and_ends(world: World) -> None:
         world.gateway() as gateway,
         controller(world, webhook=gateway.webhook),
     ):
-        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 2})
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), **REPLACED, "size": 2})
         await gateway.warm(2)
         made = await gateway.made(labels=["one"])
         assert made["poolHit"] is True
@@ -276,7 +276,7 @@ async def test_every_create_from_a_full_pool_hits_it_through_either_gateway(worl
         world.gateway("b") as second,
         controller(world, webhook=first.webhook),
     ):
-        await first.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 5})
+        await first.client.put("/api/v1/pools/default", json={**pool_fields(), **REPLACED, "size": 5})
         for number in range(7):
             for gateway in (first, second):
                 await until(lambda gateway=gateway: gateway.gateway.supply.slots.warm.count("default") == 5)

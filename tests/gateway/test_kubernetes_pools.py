@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sandlot_gateway.backends.kubernetes.states import SidecarStates
 from sandlot_kube import paths
@@ -56,6 +58,26 @@ async def test_pools_are_resources(world: World) -> None:
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 404
         assert gateway.gateway.backend.pools() == []
+
+
+async def test_a_pool_that_says_nothing_of_reuse_is_for_the_same_tenant_again(world: World) -> None:
+    path = paths.pools(world.namespace, "default")
+    usual = {"policy": "tenant", "max_uses": 100, "max_age": 3600.0}
+    async with world.gateway() as gateway:
+
+        async def put(**body: Any) -> dict[str, Any]:
+            answer = await gateway.client.put("/api/v1/pools/default", json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["reuse"]
+
+        assert await put(**pool_fields(), size=0) == usual
+        assert "reuse" not in world.server.call("GET", path)["spec"]
+        assert await put(reuse={"policy": "never"}) == {**usual, "policy": "never"}
+        # What differs from the default is in the resource, which the controller reads.
+        stored = {"policy": "never", "maxUses": 100, "maxAge": 3600}
+        assert world.server.call("GET", path)["spec"]["reuse"] == stored
+        assert await put(size=1) == {**usual, "policy": "never"}
+        assert await put(reuse={"policy": "tenant"}) == usual
 
 
 async def test_a_pool_that_the_watch_does_not_show_yet_is_changed_as_it_is(world: World) -> None:

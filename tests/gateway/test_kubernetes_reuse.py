@@ -38,7 +38,7 @@ async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 
 @asynccontextmanager
 async def pool(world: World, *gateways: Running, **reuse: Any) -> AsyncIterator[Node]:
-    """A full pool of two that resets its pods."""
+    """A full pool of two that resets its pods, as pools do by default. `reuse`: its limits."""
     node = Node(world.server, namespace=world.namespace)
     async with node.running(), controller(world, webhook=gateways[0].webhook):
         body = {
@@ -47,7 +47,7 @@ async def pool(world: World, *gateways: Running, **reuse: Any) -> AsyncIterator[
             "metadata": {"name": "default"},
             "spec": {
                 "size": SIZE,
-                "reuse": {"policy": "tenant", **reuse},
+                **({"reuse": reuse} if reuse else {}),
                 "template": _template(),
             },
         }

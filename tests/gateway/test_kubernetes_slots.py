@@ -159,7 +159,7 @@ async def test_the_first_claim_of_an_image_that_the_node_has_costs_one_call(
 
 async def test_a_slow_pull_holds_no_pod_and_is_shown(world: World, nodes: list[ImageNode]) -> None:
     node = nodes[0]
-    await make_pool(world)  # which spares its creates a cold start
+    await make_pool(world, reuse={"policy": "never"})  # which spares its creates a cold start
     async with laying_gateway(world, image_hold=0.2) as gateway:
         pod = await node.pod(OWN)
         await gateway.warm()

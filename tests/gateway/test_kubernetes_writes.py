@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sandlot_kube import paths
 
-from tests.gateway.kubernetes_world import World, pool_fields, world_of_two_users
+from tests.gateway.kubernetes_world import REPLACED, World, pool_fields, world_of_two_users
 from tests.gateway.test_kubernetes_controller import Node, controller
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
@@ -43,7 +43,7 @@ async def test_a_warm_sandbox_costs_four_writes_and_its_share_of_one_removal(wor
         def resources() -> list[dict[str, Any]]:
             return world.server.call("GET", paths.sandboxes(world.namespace))["items"]
 
-        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 1})
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), **REPLACED, "size": 1})
         for _ in range(SANDBOXES):
             await gateway.warm()
             made = await gateway.made()
@@ -81,7 +81,7 @@ async def test_what_ends_in_one_moment_costs_less_than_four_with_all_that_is_wri
         world.gateway() as gateway,
         controller(world, webhook=gateway.webhook, retention=1.0),
     ):
-        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": at_once})
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), **REPLACED, "size": at_once})
         await gateway.warm(at_once)
         before = [len(world.server.writes(user, namespace=world.namespace)) for user in world.server.tokens]
         for _ in range(rounds):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse, ReusePolicy
+from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse
 from sandlot_gateway.core.reuse import UNBOUND, Binding, takes_back
 
 HOST, OTHER = Template("host"), Template("other")
@@ -22,7 +23,7 @@ def test_a_pool_takes_back_what_its_tenant_used() -> None:
 @pytest.mark.parametrize(
     ("changes", "instance", "binding", "now"),
     [
-        ({"reuse": Reuse()}, {}, Binding("t", 1), 1001.0),
+        ({"reuse": Reuse(ReusePolicy.NEVER)}, {}, Binding("t", 1), 1001.0),
         ({"owner": "u"}, {}, Binding("t", 1), 1001.0),
         ({"template": OTHER}, {}, Binding("t", 1), 1001.0),
         ({}, {}, Binding("t", 3), 1001.0),

@@ -6,8 +6,9 @@ import json
 import time
 
 import pytest
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse, ReusePolicy
+from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse
 from sandlot_gateway.core.slot import ReportOutcome
 
 from tests.gateway.conftest import Running
@@ -219,7 +220,11 @@ async def test_a_used_instance_is_its_tenants_and_makes_room_for_others(box: Run
 
 
 async def test_an_instance_that_is_used_up_ends(box: Running) -> None:
-    for reuse in (Reuse(), Reuse(ReusePolicy.TENANT, max_uses=1), Reuse(ReusePolicy.TENANT, max_age=0.0)):
+    for reuse in (
+        Reuse(ReusePolicy.NEVER),
+        Reuse(ReusePolicy.TENANT, max_uses=1),
+        Reuse(ReusePolicy.TENANT, max_age=0.0),
+    ):
         await box.backend.set_pool(PoolSpec("one", Template(image="host"), 1, reuse=reuse))
         await until(lambda: box.gateway.supply.slots.warm.count("one") == 1)
         made = await box.create()

@@ -9,13 +9,15 @@ from sandlot import Client, Sandbox
 
 from tests.kubernetes.boxes import POOLED, filled
 from tests.kubernetes.killing import warm_everywhere
+from tests.kubernetes.pools import REPLACED
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE
 
 SIZE = 8
 CREATES = 10  # more than the pool holds: the ninth was once cold each time, and nobody knew why
 VALUES = {
-    "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}}},
+    # Where pods are reused, a claim is recorded only after ten seconds, and nothing takes its place before.
+    "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}, "reuse": REPLACED}},
     "controller.replicas": 1,
 }
 

@@ -12,7 +12,7 @@ from sandlot import Client, Sandbox
 from sandlot_gateway.tokens import Tokens
 
 from tests.kubernetes.attacks import BREAKOUT, NAMESPACE, SPY
-from tests.kubernetes.boxes import pod_of, warm
+from tests.kubernetes.boxes import pod_of, resource_of, warm
 from tests.kubernetes.network_attacks import SQUAT
 from tests.kubernetes.stack import Stack
 from tests.sidecar.attacks import UNAUTHORIZED_CALLS
@@ -42,6 +42,9 @@ def credentials(stack: Stack, box: Sandbox) -> list[str]:
     secrets = stack.get("secrets", "-n", stack.namespace)["items"]
     data = {name: value for each in secrets for name, value in (each.get("data") or {}).items()}
     tokens = Tokens(base64.b64decode(data["master"]))
+    generation = resource_of(stack, box)["spec"].get(
+        "generation", 1
+    )  # of a reused pod; a cold start has one owner
     pod = pod_of(stack, box)
     instance = pod["metadata"]["name"]
     sidecar = next(each for each in pod["spec"]["containers"] if each["name"] == "sidecar")
@@ -50,7 +53,7 @@ def credentials(stack: Stack, box: Sandbox) -> list[str]:
     of_client = tokens.client(box.id, "default", 0).partition(".")[0]
     return [
         tokens.instance(instance),
-        tokens.sandbox(instance, 1, box.id),
+        tokens.sandbox(instance, generation, box.id),
         stack.api_key,
         data["master"],
         of_client,

@@ -25,6 +25,7 @@ from tests.kubernetes.killing import (
     whole,
     whole_again,
 )
+from tests.kubernetes.pools import REPLACED, own_pool
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
 runc = pytest.mark.parametrize("stack", ["runc"], indirect=True)
@@ -187,17 +188,19 @@ def test_a_sandbox_deleted_while_no_controller_runs_takes_its_pod_along(stack: S
         "deployments", "-n", stack.namespace, "-l", "app.kubernetes.io/component=controller"
     )["items"]
     name = f"deployment/{deployment['metadata']['name']}"
-    box = warm(client)
-    pod = pod_of(stack, box)["metadata"]["name"]
-    stack.kubectl("scale", name, "-n", stack.namespace, "--replicas=0")
-    try:
-        until(lambda: not pods(stack, "controller"), seconds=60)
-        resource = resource_of(stack, box)["metadata"]["name"]
-        stack.kubectl("delete", "sandboxes.sandlot.dev", resource, "-n", stack.sandboxes)
-        assert until(lambda: box.refresh().verdict, seconds=SOON) == "deleted"
-    finally:
-        stack.kubectl("scale", name, "-n", stack.namespace, "--replicas=2")
-    until(lambda: pod not in sandbox_pods(stack), seconds=90)
+    with own_pool(stack, "replaced", size=1, reuse=REPLACED) as pool:
+        box = pool.create(client)
+        pod = pod_of(stack, box)["metadata"]["name"]
+        assert pod in pool.pods()
+        stack.kubectl("scale", name, "-n", stack.namespace, "--replicas=0")
+        try:
+            until(lambda: not pods(stack, "controller"), seconds=60)
+            resource = resource_of(stack, box)["metadata"]["name"]
+            stack.kubectl("delete", "sandboxes.sandlot.dev", resource, "-n", stack.sandboxes)
+            assert until(lambda: box.refresh().verdict, seconds=SOON) == "deleted"
+        finally:
+            stack.kubectl("scale", name, "-n", stack.namespace, "--replicas=2")
+        until(lambda: pod not in sandbox_pods(stack), seconds=90)
 
 
 @gvisor

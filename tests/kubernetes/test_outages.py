@@ -94,6 +94,9 @@ def test_without_its_kubelet_a_node_s_sandboxes_go_on(stack: Stack, client: Clie
         assert verdict(box) is None
 
 
+@pytest.mark.timeout(
+    480
+)  # in reused pods the record that tells a sandbox's node takes ten seconds, for up to eight
 def test_a_lost_node_ends_its_sandboxes_and_the_pool_fills_elsewhere(stack: Stack) -> None:
     filled(stack, size=POOL)
     whole(stack, "gateway")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sandlot import Client, ExecResult, Sandbox
 
-from tests.kubernetes.boxes import POOLED, filled, pod_of, resources, until, warm
+from tests.kubernetes.boxes import POOLED, filled, pod_of, resource_of, resources, until, warm
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import CHART, IMAGE, Stack
 
@@ -136,7 +136,9 @@ def test_an_uninstall_leaves_what_it_says_and_nothing_else(life: Stack) -> None:
     filled(life, size=SIZE)
     with Client(url=life.url, api_key=life.api_key) as client:
         warm(client)
-        warm(client).delete()
+        ended = warm(client)
+        resource_of(life, ended)  # in a pod that is reused, one that ends before has no record
+        ended.delete()
     until(
         lambda: (
             {"Running", "Ended"}

@@ -14,6 +14,7 @@ from sandlot import Client, Sandbox
 from tests.cluster.shell import CommandFailed
 from tests.kubernetes.boxes import resource_of, resources, until, warm
 from tests.kubernetes.killing import pool_is_warm_everywhere
+from tests.kubernetes.pools import REPLACED
 from tests.kubernetes.stack import IMAGE, Stack
 
 TEMPLATE = {"image": IMAGE, "cpu": 0.5, "memory": 128 << 20, "disk": 256 << 20}
@@ -80,7 +81,8 @@ def test_the_end_is_shown(stack: Stack, client: Client) -> None:
 @pytest.mark.parametrize("stack", ["runc"], indirect=True)
 def test_a_pool_applied_by_hand_fills_and_is_claimed_from(stack: Stack, client: Client) -> None:
     name = "by-hand"
-    with applied(stack, "SandboxPool", name, {"template": TEMPLATE, "size": 1}):
+    # A pool that reuses its pods keeps those beyond its size for a minute.
+    with applied(stack, "SandboxPool", name, {"template": TEMPLATE, "size": 1, "reuse": REPLACED}):
         until(lambda: status(stack, "sandboxpools", name).get("ready") == 1)
         until(lambda: table(stack, "sandboxpools", name)["READY"] == "1")
         shown = table(stack, "sandboxpools", name)
@@ -92,7 +94,7 @@ def test_a_pool_applied_by_hand_fills_and_is_claimed_from(stack: Stack, client: 
             assert box.info.pool_hit
             assert box.exec("echo from the pool", timeout=30).stdout == "from the pool\n"
             until(lambda: [each for each in resources(stack) if each["spec"].get("podName") == pod])
-            changed = {"template": TEMPLATE, "size": 0}
+            changed = {"template": TEMPLATE, "size": 0, "reuse": REPLACED}
             stack.kubectl(
                 "apply", "-n", stack.sandboxes, "-f", "-", stdin=manifest("SandboxPool", name, changed)
             )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from sandlot import Client, Sandbox
 
 from tests.kubernetes.boxes import until
+from tests.kubernetes.killing import sandbox_pods
+from tests.kubernetes.pools import REPLACED, own_pool
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
 
@@ -45,19 +47,19 @@ def test_output_that_does_not_fit_into_the_sidecars_memory_is_whole(client: Clie
 
 
 def test_a_delete_is_told_by_the_resource_and_the_pod_goes(stack: Stack, client: Client) -> None:
-    box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
-    until(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
-    pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
-    box.delete()
+    with own_pool(stack, "replaced", size=1, reuse=REPLACED) as pool:
+        box = pool.create(client)
+        until(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
+        pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
+        assert pod in pool.pods()
+        box.delete()
 
-    def ended() -> bool:
-        found = [r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id]
-        return [r.get("status", {}).get("verdict") for r in found] == ["deleted"]
+        def ended() -> bool:
+            found = [r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id]
+            return [r.get("status", {}).get("verdict") for r in found] == ["deleted"]
 
-    until(ended)
-    until(
-        lambda: pod not in [p["metadata"]["name"] for p in stack.get("pods", "-n", stack.sandboxes)["items"]]
-    )
+        until(ended)
+        until(lambda: pod not in sandbox_pods(stack))
 
 
 def test_a_pod_that_is_killed_ends_its_sandbox_with_a_verdict_of_the_infrastructure(

@@ -8,8 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse, ReusePolicy
+from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse
 
 from tests.local.conftest import Machine
 from tests.local.gateway import Gateway

@@ -223,8 +223,7 @@ class Gateway:
         )
         for spec in self.settings.pools():
             known = self.backend.pool(spec.name)
-            reuse = known.reuse if known is not None else self.backend.reuse
-            await self.backend.set_pool(replace(spec, reuse=reuse))
+            await self.backend.set_pool(spec if known is None else replace(spec, reuse=known.reuse))
         self.lifecycle.adoption.resume()
         await self.exposures.start()
         self.exposures.prune()

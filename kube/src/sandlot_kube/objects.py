@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import msgspec
+from sandlot_contract import reuse
 from sandlot_contract.ids import InstanceId, SandboxId
 
 from sandlot_kube.template import Template
@@ -224,17 +225,10 @@ class Sandbox(_Part):
         return self.spec.pod_name or InstanceId(self.metadata.name)
 
 
-class ReusePolicy(StrEnum):
-    """Who may get a pool's pod after its owner is done and a reset has found no difference from a fresh one."""
-
-    NEVER = "never"
-    TENANT = "tenant"  # the tenant that used it before
-
-
 class PoolReuse(_Part):
-    policy: str = ReusePolicy.NEVER  # any string is accepted: during an upgrade it may be a newer policy
-    max_uses: int = 100  # sandboxes
-    max_age: int = 3600  # seconds since the pod's creation
+    policy: str = reuse.POLICY  # any string is accepted: during an upgrade it may be a newer policy
+    max_uses: int = reuse.MAX_USES
+    max_age: int = reuse.MAX_AGE  # seconds since the pod's creation
 
 
 class SandboxPoolSpec(_Part):

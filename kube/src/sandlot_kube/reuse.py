@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sandlot_contract.names import ANNOTATION_REUSE
+from sandlot_contract.reuse import ReusePolicy
 
-from sandlot_kube.objects import Pod, PoolReuse, ReusePolicy
+from sandlot_kube.objects import Pod, PoolReuse
 
 
 def marks(reuse: PoolReuse) -> dict[str, str]:

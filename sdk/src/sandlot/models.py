@@ -200,15 +200,15 @@ class CheckpointInfo:
 
 @dataclass(frozen=True, slots=True)
 class PoolReuse:
-    """What a pool does with the slot of a sandbox that has ended.
+    """What a pool does with the slot of a sandbox that has ended; the defaults are those of a new pool.
 
     `policy` is "never", or "tenant": after a reset that found no difference from a fresh one, the slot is for the same
     tenant's next sandbox, for `max_uses` sandboxes at most and until `max_age` seconds after its start.
     """
 
-    policy: str = "never"
-    max_uses: int = 0
-    max_age: float = 0.0
+    policy: str = "tenant"
+    max_uses: int = 100
+    max_age: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ import asyncio
 import logging
 
 from sandlot_contract import names
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import reuse
-from sandlot_kube.objects import Pod, ReusePolicy, SandboxPoolSpec
+from sandlot_kube.objects import Pod, SandboxPoolSpec
 from sandlot_kube.waiting import wait_set
 
 from ..metrics import Metrics

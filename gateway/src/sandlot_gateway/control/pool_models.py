@@ -19,7 +19,7 @@ class ReuseRequest(Strict):
     policy: Literal["never", "tenant"] | None = Field(
         None,
         description="never: no one. tenant: after a reset that found no difference, the tenant that used it "
-        "before. Default of a new pool: the backend's.",
+        f"before. Default: {_USUAL.policy}.",
     )
     max_uses: Uses | None = Field(
         None, description=f"Sandboxes that one instance serves at most; default {_USUAL.max_uses}."

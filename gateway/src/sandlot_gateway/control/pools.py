@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
@@ -15,7 +16,7 @@ from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
-from sandlot_gateway.core.instances import PoolSpec, PoolStatus, Reuse, ReusePolicy
+from sandlot_gateway.core.instances import PoolSpec, PoolStatus, Reuse
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])
@@ -130,7 +131,7 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
                 422, f"size: pool {name!r} does not exist yet: give the size of a new one", field="size"
             )
         template = Template(image="" if have.backend.pools_without_image else "host")
-        old = PoolSpec(name, template, size=body.size, reuse=have.backend.reuse)
+        old = PoolSpec(name, template, size=body.size)
     said = {
         "image": body.image,
         "cpu": body.cpu_cores,

@@ -13,7 +13,7 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 
 from .claim_images import ClaimImages
-from .instances import ImageCheck, Instance, PoolSpec, PoolStatus, Reuse
+from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from .owners import Claim, KeyAnswer, KeyQuestion, PendingCreate, RecordedEnd
 from .slot import Loss, Phase
 from .warmups import Warmups
@@ -158,7 +158,6 @@ class Backend(ClaimImages, Protocol):
     shared_notes: Notes | None  # None: there is only this gateway
     others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
     warmups: Warmups
-    reuse: Reuse  # of new pools, unless their creator says otherwise
     single_gateway: bool  # only one gateway at a time: an instance that `start` does not find is gone
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from sandlot_contract import reuse
 from sandlot_contract.ids import InstanceId
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
 
 Kind = Callable[[Template], str]
@@ -55,20 +56,13 @@ class Instance:
         return self.laid is None and self.template.image == image
 
 
-class ReusePolicy(StrEnum):
-    """Who may get an instance after its owner is done and a reset has found no difference from a fresh one."""
-
-    NEVER = "never"
-    TENANT = "tenant"  # the tenant that used it before
-
-
 @dataclass(frozen=True, slots=True)
 class Reuse:
     """How a pool reuses its instances: for at most `max_uses` sandboxes, and until `max_age` seconds after its start."""
 
-    policy: ReusePolicy = ReusePolicy.NEVER
-    max_uses: int = 100
-    max_age: float = 3600.0
+    policy: ReusePolicy = reuse.POLICY
+    max_uses: int = reuse.MAX_USES
+    max_age: float = float(reuse.MAX_AGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .instances import Instance, Kind, PoolSpec, ReusePolicy, by_template
+from sandlot_contract.reuse import ReusePolicy
+
+from .instances import Instance, Kind, PoolSpec, by_template
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,8 +254,9 @@ def warmup_info(document: Document) -> WarmupInfo:
 
 
 def _reuse(document: Document) -> PoolReuse:
+    usual = PoolReuse()
     return PoolReuse(
-        policy=document.get("policy") or "never",
-        max_uses=document.get("max_uses") or 0,
-        max_age=float(document.get("max_age") or 0),
+        policy=document.get("policy") or usual.policy,
+        max_uses=document.get("max_uses") or usual.max_uses,
+        max_age=float(document.get("max_age") or usual.max_age),
     )

@@ -51,7 +51,8 @@ class Pools:
         A pool belongs to the key's tenant; a key with the role `operate` makes a shared pool, or one of the tenant
         that `owner` names ("": shared). Raises AuthError when the key may not change the pool.
 
-        `reuse` is "never" or "tenant"; `max_uses` and `max_age` (seconds) bound it, see `PoolReuse`.
+        `reuse` is "tenant" or "never"; `max_uses` and `max_age` (seconds) bound it. `PoolReuse` has their meaning and
+        the defaults of a new pool.
         """
         body: dict[str, object] = {}
         if size is not None:

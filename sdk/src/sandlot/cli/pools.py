@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from sandlot.cli import output
-from sandlot.models import PoolInfo
+from sandlot.models import PoolInfo, PoolReuse
 from sandlot.units import show_size
 
 pools = typer.Typer(
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(pools, name="pools")
 
 
+_USUAL = PoolReuse()
 _COLUMNS: dict[str, Callable[[PoolInfo], object]] = {
     "NAME": lambda pool: pool.name,
     "OWNER": lambda pool: pool.owner or "(shared)",
@@ -61,7 +62,10 @@ def set_pool(
         str | None, typer.Option(help="The tenant that owns it; empty: shared. Needs the role operate.")
     ] = None,
     reuse: Annotated[
-        Literal["never", "tenant"] | None, typer.Option(help="Who may get a used slot after its reset.")
+        Literal["never", "tenant"] | None,
+        typer.Option(
+            help=f"Who may get a used slot after its reset; default of a new pool: {_USUAL.policy}."
+        ),
     ] = None,
     max_uses: Annotated[int | None, typer.Option(min=1, help="Sandboxes in one slot at most.")] = None,
     max_age: Annotated[

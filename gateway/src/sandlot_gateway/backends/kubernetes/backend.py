@@ -13,7 +13,7 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
 
 from ...core.backend import BackendError, Events, Notes, OtherGateways
-from ...core.instances import Instance, PoolSpec, PoolStatus, Reuse
+from ...core.instances import Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, PendingCreate
 from ...core.slot import Loss, Phase
 from ...core.warmups import Warmups
@@ -49,7 +49,6 @@ class KubernetesBackend(ImageCalls):
     """The sandboxes of one namespace. Without an API server it works on with sidecars' reports and starts nothing."""
 
     name = "kubernetes"
-    reuse = Reuse()
     single_gateway = False
 
     def __init__(

@@ -11,13 +11,14 @@ import msgspec
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.images import is_image_name
 from sandlot_contract.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import PoolReuse, Sandbox, SandboxPool
 from sandlot_kube.template import Template as KubeTemplate
 
 from ...core.backend import BackendError, Unavailable
-from ...core.instances import PoolSpec, Reuse, ReusePolicy
+from ...core.instances import PoolSpec, Reuse
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from sandlot_contract.template import Template
 
 from ...core.backend import Events, Notes, OtherGateways, StillPreparing
 from ...core.claim_images import ClaimImage
-from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus, Reuse
+from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus
 from ...core.owners import Claim, PendingCreate
 from ...core.slot import Loss
 from ...core.warmups import Warmups
@@ -35,7 +35,7 @@ from .planner import Planner, PlanSettings
 from .preflight import check_namespaces
 from .remover import Remover
 from .resetter import Resetter
-from .settings import REUSE, LocalSettings
+from .settings import LocalSettings
 from .starter import Starter
 from .stats import Stats
 from .takeover import Takeover
@@ -49,7 +49,6 @@ class LocalBackend:
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
-    reuse: Reuse = REUSE
     single_gateway = True
     pools_without_image = False
     lays_images = True

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_contract.ids import InstanceId
+from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
 
 from ...atomic_file import write_atomic
 from ...core.backend import BackendError, Events
-from ...core.instances import Instance, PoolSpec, PoolStatus, Reuse, ReusePolicy
+from ...core.instances import Instance, PoolSpec, PoolStatus, Reuse
 from .planner import Planner
-from .settings import REUSE
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ def load_pools(path: Path) -> list[PoolSpec]:
                 Template(**item["template"]),
                 int(item["size"]),
                 item.get("owner"),
-                reuse=_reuse(item["reuse"]) if "reuse" in item else REUSE,
+                reuse=_reuse(item["reuse"]) if "reuse" in item else Reuse(),
             )
             for item in document["pools"]
         ]

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.instances import Reuse, ReusePolicy
-
-REUSE = Reuse(ReusePolicy.TENANT)  # of new pools
-
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
