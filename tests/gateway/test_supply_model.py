@@ -171,11 +171,11 @@ class SupplyModel(CheckedSupply):
         assert self.core.slots.report_warm(hold.instance, slot.generation + 1, binding) is ReportOutcome.NEWS
         self.step(Offered(hold.instance))
 
-    @precondition(lambda self: self.taken)
-    @rule(choice=choices)
-    def taken_one_is_put_back(self, choice: int) -> None:
-        """By a create that knows nothing of it: the slot may be another create's."""
-        assert self.core.slots.holds.put_back(self.taken.pop(choice % len(self.taken))) is None
+    @invariant()
+    def one_that_was_taken_is_not_put_back(self) -> None:
+        """By a create that knows nothing of it: the slot may be another create's by now."""
+        for hold in self.taken:
+            assert self.core.slots.holds.put_back(hold) is None
 
     @precondition(lambda self: self.owned)
     @rule(choice=choices)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sandlot_contract.ids import SandboxId
-
 from sandlot_gateway.core.slot import Loss
 
 
