@@ -143,7 +143,9 @@ class PendingCreates:
         self._finish(name)
         if self._record_of(waiting.sandbox_id) is None:
             at = clock.text(self._client.now())
-            self._over(waiting.sandbox_id, Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted"), None)
+            self._over(
+                waiting.sandbox_id, Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted"), None
+            )
 
     # Writes.
 
