@@ -6,7 +6,6 @@ import msgspec
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.pools import Pools
 from sandlot_gateway.core.instances import PoolSpec
-from sandlot_kube import paths
 from sandlot_kube.objects import Metadata, SandboxPool, SandboxPoolSpec
 from sandlot_kube.template import Template as KubeTemplate
 

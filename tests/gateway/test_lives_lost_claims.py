@@ -172,13 +172,37 @@ def test_one_whose_instance_is_discarded_gets_another(world: KubernetesWorld) ->
     """Its sidecar answered a poll with a document that no gateway can read."""
     maker, _ = world.gateways
     sandbox, claim = accepted(world, maker)
-    instance = maker.backend.instance(claim.instance_id)
-    maker._run(lambda: maker.webhooks.found(instance, {"phase": 7}))
-    world.give_answer(claim)
+    discarded(world, claim)
     goes_on(world)
     assert sandbox.status == "RUNNING"
     assert sandbox.instance_id != claim.instance_id
     assert [one.owner for one in world.sidecars.values() if one.owner is not None] == [sandbox.id]
+
+
+def test_one_whose_claims_are_given_back_again_and_again_fails(world: KubernetesWorld) -> None:
+    maker, _ = world.gateways
+    sandbox, claim = accepted(world, maker)
+    discarded(world, claim)
+    losses = 1
+    while sandbox.status == "PENDING":
+        world.quiet(until=lambda: any(call.kind == "claim" for call in world.calls))
+        world.pass_time(1.0)
+        for call in [call for call in world.calls if call.kind == "claim"]:
+            world.arrive(call)
+            discarded(world, call)
+            losses += 1
+    assert losses == 6
+    assert (sandbox.verdict, sandbox.message) == (
+        "start_failed",
+        "its instance was discarded while it was claimed",
+    )
+
+
+def discarded(world: KubernetesWorld, claim: Call) -> None:
+    """Its gateway gives it up, and then reads that it was accepted."""
+    instance = claim.gateway.backend.instance(claim.instance_id)
+    claim.gateway._run(lambda: claim.gateway.webhooks.found(instance, {"phase": 7}))
+    world.give_answer(claim)
 
 
 def goes_on(world: KubernetesWorld) -> None:
