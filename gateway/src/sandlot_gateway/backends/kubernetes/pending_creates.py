@@ -48,10 +48,8 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A pending create's resource; `uid`: as far as it was told."""
-
     sandbox_id: SandboxId
-    uid: str
+    uid: str  # of its resource, as far as it was told
 
 
 class PendingCreates:
@@ -99,10 +97,10 @@ class PendingCreates:
     def listing(self) -> None:
         """Note what a list that begins should show."""
         self._listed = [(name, waiting.uid) for name, waiting in self._there.items()]
-        self._listed += [(name, "") for name in self._ended]
 
     def replaced(self, names: Container[str]) -> None:
         """Handle a list, which has these `names`: those that it should show are deleted unless it does."""
+        self._ended = {name for name in self._ended if name in names}
         for name, uid in self._listed:
             if name not in names:
                 self.gone(name, uid=uid)
@@ -143,9 +141,8 @@ class PendingCreates:
         self._finish(name)
         if self._record_of(waiting.sandbox_id) is None:
             at = clock.text(self._client.now())
-            self._over(
-                waiting.sandbox_id, Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted"), None
-            )
+            ended = Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted")
+            self._over(waiting.sandbox_id, ended, None)
 
     # Writes.
 
