@@ -13,7 +13,8 @@ from unittest.mock import patch
 from hypothesis.stateful import RuleBasedStateMachine
 from sandlot_gateway.backends.kubernetes.destroyer import Destroyer
 from sandlot_gateway.backends.kubernetes.records import Records
-from sandlot_gateway.core.slot import Loss, Phase, ReportOutcome
+from sandlot_gateway.core.holds import Holds
+from sandlot_gateway.core.slot import Hold, Loss, Phase, ReportOutcome
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.starts import Starts
 from sandlot_gateway.engine.adoption import Adoption
@@ -105,6 +106,17 @@ def a_delete_is_answered_before_anybody_else_can_know_it() -> AbstractContextMan
     return patch.object(Records, "ends_written", hasty)
 
 
+def a_create_gives_back_whatever_slot_its_instance_has_now() -> AbstractContextManager[Any]:
+    """The slot had been reset and granted to another create, whose sandbox was taken for lost."""
+    end = Holds._end
+
+    def careless(self: Holds, hold: Hold) -> Any:
+        slot = self._slots.get(hold.instance.id)
+        return end(self, slot.hold if slot is not None and slot.hold is not None else hold)
+
+    return patch.object(Holds, "_end", careless)
+
+
 HOLES: list[tuple[Hole, type[RuleBasedStateMachine]]] = [
     (lost_before_its_launch_returned, SupplyModel),
     (lost_while_it_was_claimed, LivesModel),
@@ -112,5 +124,6 @@ HOLES: list[tuple[Hole, type[RuleBasedStateMachine]]] = [
     (another_gateways_claim_is_not_heard_while_ones_own_is_under_way, LivesModel),
     (an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after, LivesModel),
     (a_start_that_is_given_up_is_the_sandboxs_end, KubernetesLivesModel),
+    (a_create_gives_back_whatever_slot_its_instance_has_now, SupplyModel),
     (a_delete_is_answered_before_anybody_else_can_know_it, KubernetesLivesModel),
 ]

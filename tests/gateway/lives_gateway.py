@@ -124,6 +124,9 @@ class Below:
     def told(self, news: bytes) -> bool:
         return False
 
+    def sought(self, sandbox_id: str) -> None:
+        return
+
     def pools(self) -> list[PoolStatus]:
         return [PoolStatus(REUSING, starting=0)] if self._gateway.world.recycles else []
 
@@ -223,9 +226,11 @@ class Gateway:
 
     # What a test does.
 
-    def create(self, *, checkpoint: str | None = None, tenant: Tenant = TENANT) -> Sandbox | None:
+    def create(
+        self, *, checkpoint: str | None = None, key: str | None = None, tenant: Tenant = TENANT
+    ) -> Sandbox | None:
         """None: its line is full."""
-        spec = Spec(name="x", image=self.image, checkpoint=checkpoint)
+        spec = Spec(name="x", image=self.image, checkpoint=checkpoint, key=key)
 
         async def begin() -> Sandbox:
             return self.lifecycle.create(spec, secrets={}, tenant=tenant)

@@ -73,6 +73,7 @@ class Peers:
     """A gateway's `Peers`: what it tells is a word like a sidecar's, to each of the other gateways."""
 
     missing = Missing.DENIED  # what they say of an unknown one: one may be silent
+    deaf = False  # takes all others for dead
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -105,9 +106,13 @@ class Peers:
         return next((one.recorded_end() for one in known if one is not None and not one.live), None)
 
     async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
-        """As if the only other gateway that knew it had died."""
-        await look()
-        return KeyAnswer((), all_heard=True)
+        """As the others' `/internal/keys` says."""
+        world = self._gateway.world
+        if world.dead:
+            await look()
+        others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
+        told = [one.lifecycle.following.keyed.answer(question) for one in others]
+        return KeyAnswer(tuple({one for one in told if one is not None}), all_heard=True)
 
 
 class KubernetesGateway(Gateway):
@@ -120,7 +125,8 @@ class KubernetesGateway(Gateway):
         settings = KubernetesSettings(
             namespace=NAMESPACE, settle_timeout=0.0, peers=PeerSettings("gateways:1", own_port=1)
         )
-        with patch("sandlot_gateway.backends.kubernetes.backend.Peers", lambda *_, **__: Peers(self)):
+        self.peers = Peers(self)
+        with patch("sandlot_gateway.backends.kubernetes.backend.Peers", lambda *_, **__: self.peers):
             backend = KubernetesBackend(tokens=self.tokens, pool=pool, settings=settings, client=client)
         return backend, Sidecars(pool)
 

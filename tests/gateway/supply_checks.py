@@ -9,7 +9,7 @@ from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance, by_size, by_template
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.reuse import UNBOUND, Binding
-from sandlot_gateway.core.slot import Loss, ReportOutcome
+from sandlot_gateway.core.slot import Hold, Loss, ReportOutcome
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
@@ -57,6 +57,8 @@ class CheckedSupply(RuleBasedStateMachine):
         self.asks: dict[AskId, Asked] = {}  # that wait
         self.withdrawn: set[AskId] = set()
         self.owned: dict[str, Asked] = {}
+        self.holds: dict[str, Hold] = {}  # of those
+        self.taken: list[Hold] = []  # whose slots were taken from them
         self.bound: dict[str, str] = {}  # instances that a tenant has used
         self.leaving: dict[str, None] = {}  # instances that the backend is destroying
         self.starts: dict[StartId, Start] = {}  # that are not over
@@ -91,10 +93,10 @@ class CheckedSupply(RuleBasedStateMachine):
 
     def end_owner(self, instance_id: str) -> None:
         asked, slots = self.owned.pop(instance_id), self.core.slots
-        sandbox_id = f"sb-{asked.ask}"
-        claim = slots.claim(instance_id, sandbox_id, tenant=asked.tenant)
+        sandbox_id, hold = f"sb-{asked.ask}", self.holds.pop(instance_id)
+        claim = slots.holds.claim(hold, sandbox_id, tenant=asked.tenant)
         assert claim is not None
-        assert slots.accepted(claim) is None
+        assert slots.holds.accepted(hold) is None
         end = slots.end(instance_id, sandbox_id)
         assert end is not None
         assert end.binding.tenant == asked.tenant
@@ -124,7 +126,8 @@ class CheckedSupply(RuleBasedStateMachine):
         refused: set[str] = set()
         for effect in self.core.step(event, self.now):
             match effect:
-                case Grant(ask, instance):
+                case Grant(ask, hold):
+                    instance = hold.instance
                     asked = self.asks.pop(ask)  # once, and to nobody who has left
                     assert instance.id in self.offered, "one that is not ready, or somebody else's"
                     assert self.fits(instance, asked), "of another kind, pool or tenant"
@@ -133,6 +136,7 @@ class CheckedSupply(RuleBasedStateMachine):
                     assert effect.start >= 0
                     self.offered.discard(instance.id)
                     self.owned[instance.id] = asked
+                    self.holds[instance.id] = hold
                 case Refuse(ask, error):
                     asked = self.asks.pop(ask)
                     assert not (asked.again and isinstance(error, QueueFull))

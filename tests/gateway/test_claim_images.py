@@ -13,7 +13,7 @@ from sandlot_gateway.core.claim_images import ClaimImage
 from sandlot_gateway.core.instances import Instance, Laid
 from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.core.supply_events import StartFailed
-from sandlot_gateway.engine.claims import NoSidecar
+from sandlot_gateway.engine.claim_failures import NoSidecar
 from sandlot_gateway.engine.images import Patience
 
 from tests.gateway.machine import Machine

@@ -9,7 +9,7 @@ import pytest
 from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
-from sandlot_gateway.engine.claims import ClaimRefused, NoSidecar
+from sandlot_gateway.engine.claim_failures import ClaimRefused, NoSidecar
 
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TEMPLATE, TOKENS, Replica, new_sandbox

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sandlot_gateway.core.slot import Phase
-from sandlot_gateway.engine.claims import Abandoned
+from sandlot_gateway.engine.claim_failures import Abandoned
 
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TOKENS, Replica, new_sandbox

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.reuse import UNBOUND, Binding
+from sandlot_gateway.core.slot import Hold
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
@@ -93,11 +94,11 @@ class Crowd:
 
     def act(self, effect: Effect) -> None:
         match effect:
-            case Grant(ask, instance):
+            case Grant(ask, granted):
                 asked = self.asked[ask]
-                assert self.core.slots.bound_to(instance.id) in (None, asked.tenant)
+                assert self.core.slots.bound_to(granted.instance.id) in (None, asked.tenant)
                 self.waits[ask] = self.now - self.asked_at[ask]
-                self.after(self.hold(asked.tenant), lambda: self.end(instance, asked))
+                self.after(self.hold(asked.tenant), lambda: self.end(granted, asked))
             case Refuse(ask):
                 self.refused.append(ask)
             case Launch(start):
@@ -122,11 +123,11 @@ class Crowd:
         self.world.starting[SHARED.name] -= 1
         self.add(None)
 
-    def end(self, instance: Instance, asked: Asked) -> None:
-        sandbox_id = f"sb-{asked.ask}"
-        claim = self.core.slots.claim(instance.id, sandbox_id, tenant=asked.tenant)
+    def end(self, granted: Hold, asked: Asked) -> None:
+        sandbox_id, instance = f"sb-{asked.ask}", granted.instance
+        claim = self.core.slots.holds.claim(granted, sandbox_id, tenant=asked.tenant)
         assert claim is not None
-        assert self.core.slots.accepted(claim) is None
+        assert self.core.slots.holds.accepted(granted) is None
         end = self.core.slots.end(instance.id, sandbox_id)
         assert end is not None
         self.core.slots.was_reset(instance.id, end.generation)

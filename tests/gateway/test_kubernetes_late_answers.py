@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from aiohttp import web
 from sandlot_gateway.backends.kubernetes.records import Records
-from sandlot_kube.objects import Sandbox
+from sandlot_kube.objects import Metadata, Sandbox
 
 from tests.gateway.written_records import (
     CHANGED,
@@ -112,6 +113,22 @@ async def test_a_pending_create_that_was_deleted_before_its_create_was_answered_
         making = asyncio.create_task(records.pending_creates.make(PENDING, timeout=10))
         await held.after(lambda: come_and_gone(records, PROMISE))
         await making
+        assert "sb-0" not in records.pending_creates
+
+
+@pytest.mark.parametrize("by", ["watch", "list"])
+async def test_the_late_deletion_of_an_earlier_pending_create_of_the_name_leaves_the_new_one(by: str) -> None:
+    earlier = msgspec.structs.replace(PROMISE, metadata=Metadata(name="sb-0", uid="uid-0"))
+    async with writing(found(PROMISE)) as (records, _, _):
+        records.changed(earlier)
+        records.listing()
+        await records.pending_creates.make(PENDING, timeout=10)
+        if by == "watch":
+            records.deleted(earlier)
+        else:
+            records.replaced([])
+        assert "sb-0" in records.pending_creates
+        records.deleted(PROMISE)
         assert "sb-0" not in records.pending_creates
 
 

@@ -8,7 +8,7 @@ import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import first_come
-from sandlot_gateway.core.slot import Generation, Loss, Phase, ReportOutcome
+from sandlot_gateway.core.slot import Hold, Loss, Phase, ReportOutcome
 from sandlot_gateway.core.slots import Slots
 
 TEMPLATE = Template("host")
@@ -21,7 +21,7 @@ MAKE: dict[str, Callable[[Slots], object]] = {
     "unheard": lambda slots: slots.report_warm(INSTANCE, 2),
     "warm": lambda slots: (slots.report_warm(INSTANCE, 2), slots.wait(INSTANCE)),
     "granted": lambda slots: (slots.report_warm(INSTANCE, 2), slots.grant(INSTANCE)),
-    "claiming": lambda slots: (MAKE["granted"](slots), slots.claim("i-1", "sb-mine", tenant="t")),
+    "claiming": lambda slots: claimed(slots),
     "owned": lambda slots: slots.report_owned(INSTANCE, 2, "sb-mine"),
     "ending": lambda slots: (MAKE["owned"](slots), slots.end("i-1", "sb-mine")),
     "lost": lambda slots: slots.lost("i-1", LOSS),
@@ -124,67 +124,15 @@ def test_a_loss(name: str) -> None:
     assert slots.report_warm(INSTANCE, 9) is LATE
 
 
-def claimed() -> tuple[Slots, Generation]:
-    slots = made("granted")
-    claim = slots.claim("i-1", "sb-mine", tenant="t")
-    assert claim is not None
-    return slots, claim
+def granted(slots: Slots) -> Hold:
+    slots.report_warm(INSTANCE, 2)
+    return slots.grant(INSTANCE)
 
 
-def test_a_claim_is_begun_once_and_only_of_one_that_was_granted() -> None:
-    for name in MAKE:
-        assert (made(name).claim("i-1", "sb-other", tenant="t") is not None) == (name == "granted")
-    slots = made("granted")
-    slots.lost("i-1", LOSS)
-    assert slots.claim("i-1", "sb-mine", tenant="t") is None
-    assert slots.get("i-1") is None
-
-
-def test_a_claim_that_is_accepted() -> None:
-    slots, claim = claimed()
-    assert slots.accepted(claim) is None
-    assert slots.owner("i-1") == "sb-mine"
-
-
-def test_one_that_was_lost_while_it_was_claimed_tells_how() -> None:
-    """It was taken for running: its commands ended in connections that nobody answered."""
-    slots, claim = claimed()
-    slots.lost("i-1", LOSS)
-    assert slots.accepted(claim) is LOSS
-    assert slots.get("i-1") is None
-
-
-def test_an_answer_that_comes_too_late_changes_nothing() -> None:
-    for answer in ("accepted", "outdone", "failed"):
-        slots, claim = claimed()
-        assert slots.report_owned(INSTANCE, 3, "sb-another") is NEWS
-        result = getattr(slots, answer)(claim)
-        assert result if answer == "accepted" else not result
-        assert slots.owner("i-1") == "sb-another"
-
-
-def test_what_becomes_of_one_whose_claim_is_not_accepted() -> None:
-    slots, claim = claimed()
-    assert slots.outdone(claim)
-    assert phase(slots) is Phase.UNREPORTED
-    assert slots.report_owned(INSTANCE, 2, "sb-another") is NEWS
-    slots, claim = claimed()
-    assert slots.failed(claim)
-    assert phase(slots) is Phase.ENDING
-    assert slots.report_owned(INSTANCE, 2, "sb-mine") is LATE, "it may have been accepted, and is taken away"
-    for answer in ("outdone", "failed"):
-        slots, claim = claimed()
-        slots.lost("i-1", LOSS)
-        assert not getattr(slots, answer)(claim)
-        assert slots.get("i-1") is None
-
-
-def test_one_that_is_put_back() -> None:
-    for name in MAKE:
-        assert (made(name).put_back("i-1") is INSTANCE) == (name in ("granted", "claiming"))
-    slots = made("granted")
-    slots.lost("i-1", LOSS)
-    assert slots.put_back("i-1") is None
+def claimed(slots: Slots) -> Hold:
+    hold = granted(slots)
+    assert slots.holds.claim(hold, "sb-mine", tenant="t") is not None
+    return hold
 
 
 def test_the_end_of_an_owner_is_begun_once() -> None:

@@ -46,7 +46,7 @@ class SupplyOfMissingImagesModel(SupplyOfAnyImageModel):
         instance_id = pick(self.owned, choice)
         asked = self.owned.pop(instance_id)
         image = asked.template.image
-        instance = self.core.slots.put_back(instance_id)
+        instance = self.core.slots.holds.put_back(self.holds.pop(instance_id))
         assert instance is not None
         self.offered.add(instance_id)
         self.awaited.append((instance_id, image))

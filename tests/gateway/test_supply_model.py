@@ -150,10 +150,32 @@ class SupplyModel(CheckedSupply):
         if strange:
             assert used is not None
             self.bound[instance_id] = used
-        instance = self.core.slots.put_back(instance_id, binding=Binding(used, 1) if strange else None)
+        binding = Binding(used, 1) if strange else None
+        instance = self.core.slots.holds.put_back(self.holds.pop(instance_id), binding=binding)
         assert instance is not None
         self.offered.add(instance_id)
         self.step(Offered(instance))
+
+    @precondition(lambda self: self.owned)
+    @rule(choice=choices)
+    def is_used_elsewhere(self, choice: int) -> None:
+        """Another gateway's sandbox was faster, and has ended: the slot is reset for the next one of its tenant."""
+        instance_id = pick(self.owned, choice)
+        asked, hold = self.owned.pop(instance_id), self.holds.pop(instance_id)
+        self.taken.append(hold)
+        slot = self.core.slots.get(instance_id)
+        assert slot is not None
+        self.bound.setdefault(instance_id, asked.tenant)
+        self.offered.add(instance_id)
+        binding = Binding(self.bound[instance_id], 1)
+        assert self.core.slots.report_warm(hold.instance, slot.generation + 1, binding) is ReportOutcome.NEWS
+        self.step(Offered(hold.instance))
+
+    @invariant()
+    def one_that_was_taken_is_not_put_back(self) -> None:
+        """By a create that knows nothing of it: the slot may be another create's by now."""
+        for hold in self.taken:
+            assert self.core.slots.holds.put_back(hold) is None
 
     @precondition(lambda self: self.owned)
     @rule(choice=choices)

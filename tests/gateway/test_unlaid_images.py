@@ -10,7 +10,7 @@ import pytest
 from sandlot_gateway.core.backend import NodeFailed
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.supply_events import StartFailed
-from sandlot_gateway.engine.claims import Abandoned, ClaimRefused, NoSidecar
+from sandlot_gateway.engine.claim_failures import Abandoned, ClaimRefused, NoSidecar
 from sandlot_gateway.engine.images import Patience
 
 from tests.gateway.machine import Machine

@@ -9,6 +9,7 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance, PoolSpec, PoolStatus, by_size
 from sandlot_gateway.core.ready import first_come
+from sandlot_gateway.core.slot import Hold
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import Asked, AskId, CameBack, Event, Grant, Looked, Offered
@@ -46,6 +47,7 @@ class Creates:
         )
         self.images: dict[AskId, str] = {}
         self._slots = 0
+        self._holds: dict[InstanceId, Hold] = {}
 
     def ask(
         self,
@@ -70,7 +72,7 @@ class Creates:
 
     def give_back(self, slot: int, image: str) -> str | None:
         """Give this slot back while its node prepares the image; return the image of the create that gets it next."""
-        instance = self.core.slots.put_back(InstanceId(f"i-{slot}"))
+        instance = self.core.slots.holds.put_back(self._holds[InstanceId(f"i-{slot}")])
         assert instance is not None
         return self._served(Offered(instance, awaits=image), now=1.0)
 
@@ -85,6 +87,7 @@ class Creates:
     def _served(self, event: Event, *, now: float) -> str | None:
         granted = [effect for effect in self.core.step(event, now) if isinstance(effect, Grant)]
         assert len(granted) <= 1
+        self._holds.update({effect.hold.instance.id: effect.hold for effect in granted})
         return self.images[granted[0].ask] if granted else None
 
 

@@ -165,8 +165,7 @@ async def test_another_gateways_claim_is_heard_while_ones_own_is_under_way(box: 
     slots.discard(instance.id)
     slots.gone(instance.id)
     slots.report_warm(instance, 1)
-    slots.grant(instance)
-    assert slots.claim(instance.id, "sb-another", tenant="t") is not None
+    assert slots.holds.claim(slots.grant(instance), "sb-another", tenant="t") is not None
     await sidecar.push("heartbeat")
     again = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
     assert again["status"] == "RUNNING"

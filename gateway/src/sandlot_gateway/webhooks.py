@@ -193,6 +193,7 @@ class Webhooks:
         owner = self._supply.slots.owner(instance.id)
         if slot is not None and owner is not None and slot.generation < document.generation:
             self._ends.over_elsewhere(owner, instance.id)
+        self._supply.slots.overtaken(instance.id, document.generation)
 
     def _owned(self, instance: Instance, document: _Document, state: dict[str, Any]) -> None:
         before = self._supply.slots.owner(instance.id)

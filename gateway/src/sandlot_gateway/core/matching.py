@@ -10,7 +10,7 @@ from sandlot_contract.ids import InstanceId
 from .awaited_slots import AwaitedSlots
 from .demand import Seen
 from .instances import Instance
-from .slot import Phase
+from .slot import Hold, Phase
 from .slots import Slots
 from .starts import Ask, Start
 from .supply_events import Asked
@@ -42,7 +42,7 @@ class Matching:
         self.mean_start = 1.0  # seconds, a moving average of recent starts
         self._measured = False
 
-    def take(self, asked: Asked) -> Instance | None:
+    def take(self, asked: Asked) -> Hold | None:
         """Take a warm instance: of the named pool if it has one, else of any pool open to the tenant.
 
         One that is bound to the tenant comes first, since no other tenant can use it. One on a node to avoid serves if
@@ -59,14 +59,14 @@ class Matching:
             held=self.awaited.not_for(image),
             lays_image=asked.lays_image,
         )
-        instance = None
+        hold = None
         for avoided in (avoid, ()) if avoid else ((),):
-            if instance is None and pool is not None:
-                instance = take(pool=pool, avoid=avoided)
-            instance = instance or take(avoid=avoided)
-        if instance is not None:
-            self.forget(instance.id)
-        return instance
+            if hold is None and pool is not None:
+                hold = take(pool=pool, avoid=avoided)
+            hold = hold or take(avoid=avoided)
+        if hold is not None:
+            self.forget(hold.instance.id)
+        return hold
 
     def evict(self, key: str, *, tenant: str) -> Instance | None:
         """Choose a warm instance in the tenant's pools that is bound to another tenant, and move it to ENDING."""

@@ -41,6 +41,29 @@ class Loss:
     exit_code: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A snapshot of a generation and its owner, taken when a claim or an end began; the slot may move on."""
+
+    instance: Instance
+    generation: int
+    sandbox_id: SandboxId
+    binding: Binding  # with this owner
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A create's hold on a slot, from its grant until its claim is answered; only holds.py and slots.py change it.
+
+    `claim`: once its sidecar is asked. `taken`: why the slot is no longer the create's, which is how a claim that was
+    accepted has ended.
+    """
+
+    instance: Instance
+    claim: Generation | None = None
+    taken: Loss | None = None
+
+
 @dataclass(slots=True)
 class Slot:
     """One slot. `sandbox_id` is its owner, or in CLAIMING and ENDING the sandbox whose claim it is or was."""
@@ -50,18 +73,4 @@ class Slot:
     phase: Phase = Phase.UNREPORTED
     sandbox_id: SandboxId | None = None
     binding: Binding = UNBOUND
-    loss: Loss | None = None  # set when the slot was lost during a claim
-
-    def is_of(self, claim: Generation) -> bool:
-        own = (self.phase, self.generation, self.sandbox_id)
-        return own == (Phase.CLAIMING, claim.generation, claim.sandbox_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A snapshot of a generation and its owner, taken when a claim or an end began; the slot may move on."""
-
-    instance: Instance
-    generation: int
-    sandbox_id: SandboxId
-    binding: Binding  # with this owner
+    hold: Hold | None = None  # of the create that has it, in CLAIMING

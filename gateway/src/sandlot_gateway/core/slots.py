@@ -1,7 +1,8 @@
 """The ledger of slots: the only place that moves a slot from one phase to the next.
 
 A slot runs one sandbox after the other: a pod, or a sidecar process on this machine. Each reset begins the slot's next
-generation; a sandbox is a generation with an owner. Only one tenant's sandboxes use a slot. No I/O, clock or tasks.
+generation; a sandbox is a generation with an owner. Only one tenant's sandboxes use a slot. holds.py has the creates to
+which slots are granted. No I/O, clock or tasks.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from collections.abc import Callable, Collection
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
+from .holds import Holds
 from .instances import Instance, Kind, by_template
 from .ready import Rank, ReadyQueue
 from .ready_index import any_pool
 from .reuse import UNBOUND, Binding
-from .slot import Generation, Loss, Phase, ReportOutcome, Slot
+from .slot import Generation, Hold, Loss, Phase, ReportOutcome, Slot
 
+# How a claim has ended, if it was accepted, whose slot was taken from it before the answer.
+_ENDED_ELSEWHERE = Loss(SandboxVerdict.DELETED, "it was ended by another gateway")
+_ANOTHERS = Loss(SandboxVerdict.GIVEN_BACK, "its instance reported another owner")
+_DISCARDED = Loss(SandboxVerdict.GIVEN_BACK, "its instance was discarded while it was claimed")
 _REMEMBERED = 10_000  # lost slots; without it a late webhook would bring back an owner that has ended
 
 
@@ -30,6 +36,7 @@ class Slots:
     def __init__(self, *, rank: Rank, kind: Kind = by_template) -> None:
         self.kind = kind
         self._slots: dict[InstanceId, Slot] = {}
+        self.holds = Holds(self._slots, move=self._move)
         self._lost: dict[InstanceId, None] = {}  # the last ones: late reports of them are ignored
         self._warm = ReadyQueue(rank=rank, kind=kind)
 
@@ -107,6 +114,12 @@ class Slots:
         self._move(slot, Phase.OWNED, generation=generation, sandbox_id=sandbox_id, binding=binding)
         return ReportOutcome.NEWS
 
+    def overtaken(self, instance_id: InstanceId, generation: int) -> None:
+        """Take a slot from the create that is claiming it: its sidecar has reported this later generation."""
+        slot = self._slots.get(instance_id)
+        if slot is not None and slot.hold is not None and slot.generation < generation:
+            self._move(slot, Phase.UNREPORTED, generation=generation)
+
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
         """Remove a lost slot and return it. A slot in CLAIMING stays until its claim is answered."""
         self._lost[instance_id] = None
@@ -115,8 +128,8 @@ class Slots:
         slot = self._slots.get(instance_id)
         if slot is None:
             return None
-        if slot.phase is Phase.CLAIMING:
-            slot.loss = slot.loss or loss
+        if slot.hold is not None:
+            slot.hold.taken = slot.hold.taken or loss
         else:
             self._warm.discard(instance_id)
             del self._slots[instance_id]
@@ -137,11 +150,11 @@ class Slots:
         self._move(slot, Phase.UNREPORTED)
         return slot.instance
 
-    def grant(self, instance: Instance) -> None:
+    def grant(self, instance: Instance) -> Hold:
         """Move an UNREPORTED slot to CLAIMING for a create, which asks the sidecar next."""
         slot = self._slots[instance.id]
         assert slot.phase is Phase.UNREPORTED, slot.phase
-        self._move(slot, Phase.CLAIMING)
+        return self.holds.begin(slot)
 
     def take(
         self,
@@ -155,8 +168,8 @@ class Slots:
         avoid: Collection[str] = (),
         held: Collection[InstanceId] = (),
         lays_image: bool = False,
-    ) -> Instance | None:
-        """Move the WARM slot that `ReadyQueue.take` chooses to CLAIMING and return its instance."""
+    ) -> Hold | None:
+        """Move the WARM slot that `ReadyQueue.take` chooses to CLAIMING and return the create's hold on it."""
         instance = self._warm.take(
             kind,
             image=image,
@@ -168,9 +181,7 @@ class Slots:
             held=held,
             lays_image=lays_image,
         )
-        if instance is not None:
-            self._move(self._slots[instance.id], Phase.CLAIMING)
-        return instance
+        return self.holds.begin(self._slots[instance.id]) if instance is not None else None
 
     def evict(self, kind: str, *, tenant: str, allowed: Callable[[str], bool]) -> Instance | None:
         """Move the WARM slot that `ReadyQueue.evict` chooses to ENDING and return its instance."""
@@ -185,64 +196,6 @@ class Slots:
         if instance is not None:
             del self._slots[instance.id]
         return instance
-
-    # Claims.
-
-    def claim(self, instance_id: InstanceId, sandbox_id: SandboxId, *, tenant: str) -> Generation | None:
-        """Begin a claim: the caller asks the sidecar to accept this owner next."""
-        slot = self._slots.get(instance_id)
-        if slot is None or slot.phase is not Phase.CLAIMING or slot.sandbox_id is not None:
-            return None
-        if slot.loss is not None:
-            del self._slots[instance_id]
-            return None
-        slot.sandbox_id = sandbox_id
-        return Generation(slot.instance, slot.generation, sandbox_id, slot.binding.used_by(tenant))
-
-    def accepted(self, claim: Generation) -> Loss | None:
-        """Move to OWNED after the sidecar accepted, or return the loss if the slot is gone or has moved on since."""
-        slot = self._claimed(claim)
-        if isinstance(slot, Loss):
-            return slot
-        self._move(slot, Phase.OWNED, sandbox_id=claim.sandbox_id, binding=claim.binding)
-        return None
-
-    def outdone(self, claim: Generation) -> bool:
-        """Move to UNREPORTED: another sandbox owns the slot, or it has been reset."""
-        return self._answered(claim, Phase.UNREPORTED)
-
-    def failed(self, claim: Generation) -> bool:
-        """Move to ENDING: the sidecar may have accepted the owner, or can accept none."""
-        return self._answered(claim, Phase.ENDING, sandbox_id=claim.sandbox_id)
-
-    def put_back(self, instance_id: InstanceId, *, binding: Binding | None = None) -> Instance | None:
-        """Move an unclaimed slot that its create returned to UNREPORTED, for the next create or `wait`.
-
-        `binding`: its sidecar rejected the claim because it is bound to another tenant.
-        """
-        if (slot := self._slots.get(instance_id)) is None or slot.phase is not Phase.CLAIMING:
-            return None
-        if slot.loss is not None:
-            del self._slots[instance_id]
-            return None
-        self._move(slot, Phase.UNREPORTED, binding=binding)
-        return slot.instance
-
-    def _answered(self, claim: Generation, phase: Phase, *, sandbox_id: SandboxId | None = None) -> bool:
-        slot = self._claimed(claim)
-        if isinstance(slot, Slot):
-            self._move(slot, phase, sandbox_id=sandbox_id)
-        return isinstance(slot, Slot)
-
-    def _claimed(self, claim: Generation) -> Slot | Loss:
-        """Return the slot of an answered claim, or why it is gone; forget one that was lost meanwhile."""
-        slot = self._slots.get(claim.instance.id)
-        if slot is None or not slot.is_of(claim):
-            return Loss(SandboxVerdict.SANDBOX_LOST, "the sandbox ended while its claim was answered")
-        if slot.loss is not None:
-            del self._slots[claim.instance.id]
-            return slot.loss
-        return slot
 
     # Ends.
 
@@ -266,6 +219,8 @@ class Slots:
             return True
         if slot.phase is Phase.ENDING:
             return False
+        if slot.hold is not None:
+            slot.hold.taken = slot.hold.taken or _DISCARDED
         self._move(slot, Phase.ENDING, sandbox_id=slot.sandbox_id)
         return True
 
@@ -291,9 +246,14 @@ class Slots:
     ) -> None:
         if slot.phase is Phase.WARM:
             self._warm.discard(slot.instance.id)
+        if slot.hold is not None:
+            # Only a gateway that ended the sandbox resets its slot.
+            later = generation is not None and generation > slot.generation
+            slot.hold.taken = slot.hold.taken or (_ENDED_ELSEWHERE if later else _ANOTHERS)
+            slot.hold = None
         slot.phase, slot.sandbox_id = phase, sandbox_id
         if generation is not None:
-            slot.generation, slot.loss = generation, None
+            slot.generation = generation
         if binding is not None:
             slot.binding = binding
         if phase is Phase.WARM:

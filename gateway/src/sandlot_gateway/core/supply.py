@@ -134,8 +134,8 @@ class SupplyCore:
     def _asked(self, event: Asked) -> None:
         key = self.slots.kind(event.template)
         self._to_pump = False
-        if instance := self._matching.take(event):
-            self._effects.append(Grant(event.ask, instance, pool_hit=True, queued=0.0, start=0.0))
+        if hold := self._matching.take(event):
+            self._effects.append(Grant(event.ask, hold, pool_hit=True, queued=0.0, start=0.0))
             return
         if not event.again and self._line.is_full(event.tenant, limit=self._settings.max_waiting):
             position = len(self._line) + 1
@@ -188,13 +188,13 @@ class SupplyCore:
         ask = waiter.value
         self._line.serve(waiter)
         self._leave(waiter)
-        self.slots.grant(instance)
+        hold = self.slots.grant(instance)
         since = ask.started_at or self._now
         if (begun := self._seen.begun(instance.id)) is not None:
             since = min(self._now, max(since, begun))
         queued = since - ask.asked_at
         took = self._now - since
-        self._effects.append(Grant(ask.id, instance, pool_hit=False, queued=queued, start=took))
+        self._effects.append(Grant(ask.id, hold, pool_hit=False, queued=queued, start=took))
 
     def _gone(self, instance_id: InstanceId, event: Lost | Taken) -> None:
         self._matching.forget(instance_id)

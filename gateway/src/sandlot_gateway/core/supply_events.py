@@ -14,6 +14,7 @@ from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.slot import Hold
 
 # Verdicts of owned sandboxes only: an instance that ended with one of them did start.
 _OF_OWNED: frozenset[str] = frozenset(
@@ -205,10 +206,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Give the ask an instance. `queued` and `start`: seconds it waited for a place and for the start."""
+    """Give the ask a slot. `queued` and `start`: seconds it waited for a place and for the start."""
 
     ask: AskId
-    instance: Instance
+    hold: Hold
     pool_hit: bool
     queued: float
     start: float

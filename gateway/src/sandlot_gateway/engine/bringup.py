@@ -15,12 +15,14 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
 
-from .claims import Abandoned, Claimed, Claimer, ClaimRefused, LostAtOnce, NoSidecar
+from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
+from .claims import Claimed, Claimer
 from .ends import Ends, Observer
 from .errors import BadRequestField
 from .pending import PendingStore
@@ -41,6 +43,8 @@ _REFUSAL_KEPT = 30.0  # seconds; callers that still hold the create open read it
 class BringUp:
     """Runs each bring-up in the background, independent of the create request. Calls `ran` for each one that succeeds.
 
+    `lost` is asked about each create whose claim was lost before its answer, with its secrets and the number of such
+    losses; it returns whether it takes the create over.
     `restore` copies a checkpoint's files into an instance; None: checkpoints are not configured.
     """
 
@@ -54,6 +58,7 @@ class BringUp:
         ends: Ends,
         observer: Observer,
         ran: Callable[[Sandbox], None],
+        lost: Callable[[Sandbox, dict[str, str], Loss, int], bool],
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
         clock: Callable[[], float],
     ) -> None:
@@ -64,6 +69,7 @@ class BringUp:
         self._ends = ends
         self._observer = observer
         self._ran = ran
+        self._lost = lost
         self._restore = restore
         self._clock = clock
         self._secrets: dict[SandboxId, dict[str, str]] = {}  # sandbox id -> secrets of bring-ups in progress
@@ -86,22 +92,27 @@ class BringUp:
         """Register a bring-up before `run`."""
         self._secrets[sandbox.id] = secrets
 
-    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
+    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0) -> None:
         self.expect(sandbox, secrets=secrets)
-        self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket))
+        self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses))
 
-    def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
-        """Take over a bring-up of another or an earlier gateway, patiently: its caller has the id already."""
+    def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str], losses: int = 0) -> None:
+        """Take over a bring-up of another or an earlier gateway, patiently: its caller has the id already.
+
+        `losses`: as `lost` got it.
+        """
         # The instance of an earlier claim, whose end is not the sandbox's.
         sandbox.instance_id = None
-        self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox))
+        self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox), losses=losses)
 
     def forget(self, sandbox_id: SandboxId) -> None:
         """Drop the bring-up: it is done, or another gateway does it."""
         self._secrets.pop(sandbox_id, None)
         self._one_less.set()
 
-    async def run(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
+    async def run(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0
+    ) -> None:
         began = time.monotonic()
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
@@ -126,7 +137,10 @@ class BringUp:
             self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message=str(error))
         except LostAtOnce as error:
             loss = error.loss
-            self._ends.record(sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code)
+            if not self._lost(sandbox, secrets, loss, losses + 1):
+                given_back = loss.verdict == SandboxVerdict.GIVEN_BACK  # which is no sandbox's end
+                verdict = SandboxVerdict.START_FAILED if given_back else loss.verdict
+                self._ends.record(sandbox, verdict=verdict, message=loss.message, exit_code=loss.exit_code)
         except asyncio.CancelledError:
             raise
         except Exception:

@@ -12,42 +12,19 @@ from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.core.claim_images import ClaimImage, ClaimImages
 from sandlot_gateway.core.instances import Instance, Laid
-from sandlot_gateway.core.slot import Generation, Loss
+from sandlot_gateway.core.slot import Hold
 from sandlot_gateway.core.supply_events import StartFailed
 from sandlot_gateway.sandboxes import Sandbox, image_digest_in
 from sandlot_gateway.sidecars import ClaimOutcome, Sidecars
 from sandlot_gateway.tokens import Tokens
 
 from .claim_body import claim_body, if_held
+from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
 from .images import NotHere, Patience, Preparation, has_own, judged, not_laid
 from .start_command import resolve
 from .supply import Supply, Ticket
 
 _log = logging.getLogger(__name__)
-
-
-class ClaimRefused(Exception):
-    """The claim is invalid, so that every sidecar would reject it. `field` is the claim's field."""
-
-    def __init__(self, message: str, *, field: str | None) -> None:
-        super().__init__(message)
-        self.field = field
-
-
-class NoSidecar(Exception):
-    """Too many instances in a row failed during the claim."""
-
-
-class LostAtOnce(Exception):
-    """The instance was lost while its sidecar accepted the claim, as `loss` says."""
-
-    def __init__(self, loss: Loss) -> None:
-        super().__init__(loss.message or loss.verdict)
-        self.loss = loss
-
-
-class Abandoned(Exception):
-    """The sandbox was deleted before it had an instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +55,7 @@ class Claimer:
         max_failures: int = 20,
     ) -> None:
         self._supply = supply
-        self._slots = supply.slots
+        self._holds = supply.slots.holds
         self._sidecars = sidecars
         self._tokens = tokens
         self._discard = discard
@@ -167,24 +144,25 @@ class Claimer:
                 grant = await ticket.wait()
             finally:
                 del self._tickets[sandbox.id]
-            instance = grant.instance
+            hold = grant.hold
+            instance = hold.instance
             try:
                 image = await preparation.prepared(instance)
             except NotHere as error:
-                ticket = await self._once_prepared(sandbox, instance, error.awaits, preparation)
+                ticket = await self._once_prepared(sandbox, hold, error.awaits, preparation)
                 continue
             except BaseException:
-                self._supply.put_back(instance.id)
+                self._supply.put_back(hold)
                 raise
             without_command = resolve(sandbox, image)
             if without_command is not None or not sandbox.live:
                 self._unlaid(instance, image)
-                self._supply.put_back(instance.id)
+                self._supply.put_back(hold)
                 raise without_command or Abandoned(sandbox.id)
             sandbox.pool_hit = grant.pool_hit
             sandbox.queued += grant.queued
             sandbox.start += grant.start
-            claim = self._slots.claim(instance.id, sandbox.id, tenant=sandbox.tenant)
+            claim = self._holds.claim(hold, sandbox.id, tenant=sandbox.tenant)
             if claim is None:  # lost, or claimed by another gateway, since the grant
                 self._unlaid(instance, image)
                 ticket = self.ticket(sandbox, again=True, avoid=preparation.avoid)
@@ -205,11 +183,11 @@ class Claimer:
             except BaseException:
                 # Cancelled or failed: the sidecar may have accepted the claim.
                 self._unlaid(instance, image)
-                self._give_back(claim)
+                self._give_back(hold)
                 raise
             self._counted(answer.outcome)
             if answer.outcome == ClaimOutcome.CLAIMED:
-                loss = self._slots.accepted(claim)
+                loss = self._holds.accepted(hold)
                 if loss is not None:
                     self._unlaid(instance, image)
                     raise LostAtOnce(loss)
@@ -230,33 +208,33 @@ class Claimer:
             if answer.outcome == ClaimOutcome.REFUSED:
                 failed = not_laid(answer)
                 if failed is not None and image is not None and answer.field == "image.lower":
-                    ticket = self._refused(sandbox, claim, image.id, failed, preparation)
+                    ticket = self._refused(sandbox, hold, image.id, failed, preparation)
                     continue
-                self._supply.put_back(instance.id)
+                self._supply.put_back(hold)
                 raise failed or ClaimRefused(answer.message, field=answer.field)
             if answer.outcome == ClaimOutcome.BOUND:
-                self._supply.put_back(instance.id, binding=answer.binding)
+                self._supply.put_back(hold, binding=answer.binding)
             elif answer.outcome in (ClaimOutcome.TAKEN, ClaimOutcome.STALE):
-                self._slots.outdone(claim)
+                self._holds.outdone(hold)
             else:
-                self._give_back(claim)
+                self._give_back(hold)
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
             ticket = self.ticket(sandbox, again=True, avoid=preparation.avoid)
 
     async def _once_prepared(
-        self, sandbox: Sandbox, instance: Instance, awaits: str | None, preparation: Preparation
+        self, sandbox: Sandbox, hold: Hold, awaits: str | None, preparation: Preparation
     ) -> Ticket:
         """Give an instance back without the image, and get another place once it is worth while."""
-        if not self._supply.put_back(instance.id, awaits=awaits):
+        if not self._supply.put_back(hold, awaits=awaits):
             awaits = None
         try:
             await preparation.wait()
             return self.ticket(sandbox, again=True, avoid=preparation.avoid)
         finally:
             if awaits is not None:  # after the ticket, which comes before other creates
-                self._supply.came_back(instance.id, awaits)
+                self._supply.came_back(hold.instance.id, awaits)
 
     def _unlaid(self, instance: Instance, image: ClaimImage | None) -> None:
         """Release an image that was prepared for a claim which has not laid it, as far as known."""
@@ -266,23 +244,23 @@ class Claimer:
     def _refused(
         self,
         sandbox: Sandbox,
-        claim: Generation,
+        hold: Hold,
         image_id: str,
         failed: StartFailed,
         preparation: Preparation,
     ) -> Ticket:
         """Get another place for a create whose root an instance could not build; end one that refused two images."""
-        instance = claim.instance
+        instance = hold.instance
         before, instance.refused = instance.refused, image_id
         try:
             preparation.refused(instance, failed)
             return self.ticket(sandbox, again=True, avoid=preparation.avoid)  # before this one is free again
         finally:
             if before in (None, image_id):
-                self._supply.put_back(instance.id)
+                self._supply.put_back(hold)
             else:
-                self._give_back(claim)
+                self._give_back(hold)
 
-    def _give_back(self, claim: Generation) -> None:
-        if self._slots.failed(claim):
-            self._discard(claim.instance, claim.sandbox_id)
+    def _give_back(self, hold: Hold) -> None:
+        if self._holds.failed(hold) and hold.claim is not None:
+            self._discard(hold.instance, hold.claim.sandbox_id)

@@ -8,9 +8,11 @@ import logging
 import msgspec
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
+from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.owners import KeyHolder
+from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tasks import Tasks
@@ -23,6 +25,16 @@ from .supply import Ticket
 _log = logging.getLogger(__name__)
 
 _FOLLOW_PAUSE = 1.0  # seconds between checks that the gateway bringing up a sandbox still does
+_LOSSES = 5  # claims of one create that may be given back in a row
+# Verdicts by which a gateway may know of an instance that another one has ended.
+_UNSAID: frozenset[str] = frozenset(
+    {
+        SandboxVerdict.EVICTED,
+        SandboxVerdict.NODE_LOST,
+        SandboxVerdict.SIDECAR_LOST,
+        SandboxVerdict.SANDBOX_LOST,
+    }
+)
 _INSTEAD_KEPT = 30.0  # seconds; callers that still hold the create open get the other sandbox
 
 
@@ -39,9 +51,10 @@ class Following:
         self._asking: dict[SandboxId, asyncio.Event] = {}
         # our sandbox id -> another gateway's sandbox for the same key
         self._instead: dict[SandboxId, Sandbox] = {}
+        self._lost: set[SandboxId] = set()  # creates of this gateway that it looks for at others
         self._tasks = Tasks()
         self._followers = Tasks()
-        self.keyed = KeyedCreates(directory=directory, others=backend.others, works_on=bringup.under_way)
+        self.keyed = KeyedCreates(directory=directory, others=backend.others, works_on=self._works_on)
 
     def secrets(self, sandbox_id: SandboxId) -> dict[str, str] | None:
         return self._secrets.get(sandbox_id)
@@ -70,6 +83,33 @@ class Following:
             sandbox.spec = msgspec.structs.replace(spec, name=sandbox.spec.name, labels=sandbox.spec.labels)
             self._secrets[sandbox.id] = secrets
             self._followers.spawn(self._follow(sandbox))
+
+    def lost(self, sandbox: Sandbox, *, secrets: dict[str, str], loss: Loss, losses: int) -> bool:
+        """Take over a create of this gateway whose claim was lost before its answer, for the `losses`-th time.
+
+        Return False if the loss is the sandbox's end. Else another gateway may have the sandbox: one that takes this
+        gateway for dead brings it up again, and gives this one's claim back.
+        """
+        given_back = loss.verdict == SandboxVerdict.GIVEN_BACK
+        alone = self._backend.single_gateway
+        if (
+            not sandbox.live
+            or losses > _LOSSES
+            or not (given_back or (loss.verdict in _UNSAID and not alone))
+        ):
+            return False
+        self._secrets[sandbox.id] = secrets
+        self._followers.spawn(self._after_loss(sandbox, loss, losses=losses))
+        return True
+
+    async def _after_loss(self, sandbox: Sandbox, loss: Loss, *, losses: int) -> None:
+        if not self._backend.single_gateway:
+            self._lost.add(sandbox.id)
+            try:
+                await self._look_for(sandbox)
+            finally:
+                self._lost.discard(sandbox.id)
+        await self._follow(sandbox, loss=loss, losses=losses)
 
     async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
         holder = None
@@ -112,7 +152,8 @@ class Following:
         asyncio.get_running_loop().call_later(_INSTEAD_KEPT, self._instead.pop, sandbox.id, None)
         self.follow(known, spec=sandbox.spec, secrets=secrets)
 
-    async def _follow(self, sandbox: Sandbox) -> None:
+    async def _follow(self, sandbox: Sandbox, *, loss: Loss | None = None, losses: int = 0) -> None:
+        """Follow the create until it has changed. If no gateway has it, go on with it, or record its `loss`."""
         try:
             while self._is_followed(sandbox):
                 answer = await self.keyed.ask(sandbox)
@@ -120,21 +161,33 @@ class Following:
                     return
                 holder = answer.holder
                 if holder is None and answer.all_heard:
+                    if loss is not None and loss.verdict != SandboxVerdict.GIVEN_BACK:
+                        self._ends.record(
+                            sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code
+                        )
+                        return
                     _log.warning(
-                        "the gateway that brought up a sandbox has gone: this one goes on",
+                        "no gateway brings up a sandbox any more: this one goes on",
                         extra={"sandbox": sandbox.id},
                     )
-                    self._bringup.go_on(sandbox, secrets=self._secrets[sandbox.id])
+                    self._bringup.go_on(sandbox, secrets=self._secrets[sandbox.id], losses=losses)
                     return
                 if holder is not None and holder.verdict is not None and holder.sandbox_id == sandbox.id:
                     self._ends.record(
                         sandbox, verdict=holder.verdict, message=holder.message, exit_code=holder.exit_code
                     )
                     return
-                self._backend.sought(sandbox.id)
-                await self._directory.changed(sandbox.id, timeout=_FOLLOW_PAUSE)
+                await self._look_for(sandbox)
         finally:
             self._secrets.pop(sandbox.id, None)
+
+    async def _look_for(self, sandbox: Sandbox) -> None:
+        """Ask the other gateways for its instance, and wait a moment for its sidecar's report."""
+        self._backend.sought(sandbox.id)
+        await self._directory.changed(sandbox.id, timeout=_FOLLOW_PAUSE)
+
+    def _works_on(self, sandbox_id: SandboxId) -> bool:
+        return self._bringup.under_way(sandbox_id) or sandbox_id in self._lost
 
     def _is_followed(self, sandbox: Sandbox) -> bool:
         return sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox

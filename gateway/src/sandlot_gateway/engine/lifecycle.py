@@ -84,6 +84,9 @@ class Lifecycle:
             ends=self.ends,
             observer=observer,
             ran=ran,
+            lost=lambda sandbox, secrets, loss, losses: self.following.lost(
+                sandbox, secrets=secrets, loss=loss, losses=losses
+            ),
             restore=restore,
             clock=clock,
         )

@@ -14,7 +14,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.reuse import takes_back
-from sandlot_gateway.core.slot import Generation
+from sandlot_gateway.core.slot import Generation, Phase
 from sandlot_gateway.sidecars import EndAnswer, Sidecars
 from sandlot_gateway.tasks import Tasks
 
@@ -62,12 +62,15 @@ class Retirer:
 
     def discard(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
         """End this instance; with `owner`, only while this sandbox owns it."""
+        # A create that is claiming it goes on elsewhere: for no gateway this may be its sandbox's end.
+        claimed = self._slots.phase(instance.id) is Phase.CLAIMING
+        verdict = SandboxVerdict.GIVEN_BACK if claimed else SandboxVerdict.SANDBOX_LOST
         if owner is not None:
             begun = self._slots.end(instance.id, owner) is not None
         else:
             begun = self._slots.discard(instance.id)
         if begun:
-            self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner))
+            self._tasks.spawn(self._end(instance, verdict=verdict, only_of=owner))
 
     def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
         """Remove the instance unless another sandbox owns it, which only its sidecar knows."""

@@ -16,7 +16,7 @@ from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import PendingCreate
 from sandlot_gateway.core.reuse import UNBOUND, Binding
-from sandlot_gateway.core.slot import Loss, ReportOutcome, Slot
+from sandlot_gateway.core.slot import Hold, Loss, ReportOutcome, Slot
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
@@ -75,7 +75,7 @@ class Ticket:
         if not self._future.done():
             self.cancel()
         elif not self._future.cancelled() and self._future.exception() is None:
-            self._supply.put_back(self._future.result().instance.id)
+            self._supply.put_back(self._future.result().hold)
 
     @property
     def position(self) -> int:
@@ -187,14 +187,12 @@ class Supply:
             self._step(Taken(instance.id))
         return heard
 
-    def put_back(
-        self, instance_id: InstanceId, *, binding: Binding | None = None, awaits: str | None = None
-    ) -> bool:
-        """Return an unclaimed instance that a create no longer needs, or may not have (`binding`); False: it is gone.
+    def put_back(self, hold: Hold, *, binding: Binding | None = None, awaits: str | None = None) -> bool:
+        """Return the slot that a create no longer needs, or may not have (`binding`); False: it has none any more.
 
         `awaits`: the image that its node prepares for this create, which calls `came_back` after that.
         """
-        instance = self.slots.put_back(instance_id, binding=binding)
+        instance = self.slots.holds.put_back(hold, binding=binding)
         if instance is not None:
             self._step(Offered(instance, awaits))
         return instance is not None
@@ -236,11 +234,11 @@ class Supply:
 
     def _act(self, effect: Effect) -> None:
         match effect:
-            case Grant(ask, instance):
+            case Grant(ask, hold):
                 if (future := self._settle(ask)) is not None:
                     future.set_result(effect)
-                if instance.pool is not None:
-                    self._backend.nudge(instance.pool)
+                if (pool := hold.instance.pool) is not None:
+                    self._backend.nudge(pool)
             case Refuse(ask, error):
                 if (future := self._settle(ask)) is not None:
                     future.set_exception(error)

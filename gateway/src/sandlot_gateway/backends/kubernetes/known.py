@@ -12,7 +12,7 @@ from sandlot_kube import ends
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Sandbox
 
-from .writes import uid_in
+from .writes import differ, uid_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Write:
 
     def is_outdated(self) -> bool:
         """Return whether the resource in the answer is deleted. An unknown uid may be that of any."""
-        return any(not _differ(self.uid, uid) for uid in self.deleted)
+        return any(not differ(self.uid, uid) for uid in self.deleted)
 
 
 class KnownSandboxes:
@@ -87,7 +87,7 @@ class KnownSandboxes:
     def get(self, name: str, *, uid: str = "") -> Known | None:
         """Return what is known of a resource; with the `uid`: unless it is that of another one of this name."""
         known = self._known.get(name)
-        return None if known is not None and _differ(known.uid, uid) else known
+        return None if known is not None and differ(known.uid, uid) else known
 
     def of_pod(self, instance_id: InstanceId, generation: int | None = None) -> Known | None:
         """Return the pod's resource: of this generation, or else (None) of the latest one."""
@@ -149,7 +149,7 @@ class KnownSandboxes:
         known = self._known.get(name)
         for write in self._writes.get(name, ()):
             write.deleted.add(uid or (known.uid if known is not None else ""))
-        if known is None or _differ(known.uid, uid):
+        if known is None or differ(known.uid, uid):
             return None  # what is known is a later resource of that name
         del self._known[name]
         self._leave_pod(known)
@@ -172,8 +172,3 @@ class KnownSandboxes:
             del names[generation]
             if not names:
                 del self._by_pod[known.pod]
-
-
-def _differ(uid: str, other: str) -> bool:
-    """Return whether two resources of one name are not the same, as far as their uids are known."""
-    return bool(uid and other) and uid != other

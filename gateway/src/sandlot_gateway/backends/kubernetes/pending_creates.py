@@ -20,7 +20,7 @@ from sandlot_kube.waiting import wait_set
 
 from ...core.owners import PendingCreate
 from .translate import asked_for, safe_name, sandbox_body, to_kube
-from .writes import Writes, read, uid_in, unless_ended, unless_missing
+from .writes import Writes, differ, read, uid_in, unless_ended, unless_missing
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +44,12 @@ class _Work:
     def ending(self) -> bool:
         """Whether its end or its removal is to be written."""
         return self.dropped or self.ended is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    sandbox_id: SandboxId
+    uid: str  # of its resource, as far as it was told
 
 
 class PendingCreates:
@@ -73,10 +79,10 @@ class PendingCreates:
         self._record_of = record_of
         self._refused = refused
         self._writes = writes
-        self._there: dict[str, SandboxId] = {}  # resource name -> id of a waiting sandbox
+        self._there: dict[str, _Waiting] = {}  # by resource name
         self._ended: set[str] = set()  # names of resources whose end was reported
         self._works: dict[str, _Work] = {}
-        self._listed: list[str] = []  # names of those known when the last list began
+        self._listed: list[tuple[str, str]] = []  # name and uid of those known when the last list began
 
     # Existing resources.
 
@@ -90,13 +96,14 @@ class PendingCreates:
 
     def listing(self) -> None:
         """Note what a list that begins should show."""
-        self._listed = [*self._there, *self._ended]
+        self._listed = [(name, waiting.uid) for name, waiting in self._there.items()]
 
     def replaced(self, names: Container[str]) -> None:
         """Handle a list, which has these `names`: those that it should show are deleted unless it does."""
-        for name in self._listed:
+        self._ended = {name for name in self._ended if name in names}
+        for name, uid in self._listed:
             if name not in names:
-                self.gone(name)
+                self.gone(name, uid=uid)
 
     def changed(self, sandbox: Sandbox) -> None:
         """Handle a watch event of a pending create's resource."""
@@ -111,7 +118,7 @@ class PendingCreates:
                 self._ended.add(name)
                 self._over(sandbox_id, ended, asked_for(sandbox))
         elif name not in self._there:
-            self._there[name] = sandbox_id
+            self._there[name] = _Waiting(sandbox_id, sandbox.metadata.uid)
             work = self._works.get(name)
             if work is not None and work.pending_create is not None:
                 return
@@ -124,16 +131,18 @@ class PendingCreates:
         self._there.pop(name, None)
         self._finish(name)
 
-    def gone(self, name: str) -> None:
-        """Handle a deleted resource: an end, unless the sandbox's claim record replaced it."""
+    def gone(self, name: str, *, uid: str) -> None:
+        """Handle a deleted resource, with its `uid`: an end, unless the sandbox's claim record replaced it."""
         self._ended.discard(name)
-        sandbox_id = self._there.pop(name, None)
-        if sandbox_id is None:
-            return
+        waiting = self._there.get(name)
+        if waiting is None or differ(waiting.uid, uid):
+            return  # what waits is a later resource of that name
+        del self._there[name]
         self._finish(name)
-        if self._record_of(sandbox_id) is None:
+        if self._record_of(waiting.sandbox_id) is None:
             at = clock.text(self._client.now())
-            self._over(sandbox_id, Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted"), None)
+            ended = Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted")
+            self._over(waiting.sandbox_id, ended, None)
 
     # Writes.
 
@@ -265,7 +274,7 @@ class PendingCreates:
             request=pending_create.request,
         )
         try:
-            uid_in(await self._client.request("POST", paths.sandboxes(self._namespace), body=body))
+            uid = uid_in(await self._client.request("POST", paths.sandboxes(self._namespace), body=body))
         except KubeError as error:
             if error.status != 409:
                 raise
@@ -283,7 +292,7 @@ class PendingCreates:
         else:
             work.there = True
             if not work.done:  # likewise
-                self._there.setdefault(name, pending_create.sandbox_id)
+                self._there[name] = _Waiting(pending_create.sandbox_id, uid)
         work.tried.set()
 
     def _until(self) -> str:

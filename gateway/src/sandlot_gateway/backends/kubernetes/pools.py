@@ -39,10 +39,17 @@ class Pools:
         self._resetting = resetting
         self._pools: dict[str, SandboxPool] = {}
         self._specs: dict[str, PoolSpec] = {}
+        self._listed: list[str] = []  # names of those known when the last list began
+
+    def listing(self) -> None:
+        """Note what a list that begins should show: a pool that is made meanwhile may be newer than it."""
+        self._listed = list(self._pools)
 
     def replaced(self, pools: list[SandboxPool]) -> None:
-        self._pools.clear()
-        self._specs.clear()
+        there = {pool.metadata.name for pool in pools}
+        for name in self._listed:
+            if name not in there:
+                self._forget(name)
         for pool in pools:
             self.changed(pool)
 
@@ -51,8 +58,7 @@ class Pools:
         self._specs[pool.metadata.name] = pool_spec(pool)
 
     def deleted(self, pool: SandboxPool) -> None:
-        self._pools.pop(pool.metadata.name, None)
-        self._specs.pop(pool.metadata.name, None)
+        self._forget(pool.metadata.name)
 
     def statuses(self) -> list[PoolStatus]:
         return [
@@ -100,9 +106,12 @@ class Pools:
             if error.status == 404:
                 return False
             raise refusal(error, retry_after=2.0) from error
+        self._forget(name)
+        return True
+
+    def _forget(self, name: str) -> None:
         self._pools.pop(name, None)
         self._specs.pop(name, None)
-        return True
 
     async def _create(self, spec: PoolSpec) -> bytes:
         return await self._client.request(
@@ -130,7 +139,6 @@ class Pools:
         except KubeError as error:
             if error.status != 404:
                 raise refusal(error, retry_after=2.0) from error
-            self._pools.pop(name, None)
-            self._specs.pop(name, None)
+            self._forget(name)
         else:
             self.changed(msgspec.json.decode(body, type=SandboxPool))

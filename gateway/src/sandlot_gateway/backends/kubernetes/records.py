@@ -134,7 +134,7 @@ class Records:
     def deleted(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
         self._forgotten(self._known.remove(name, uid=sandbox.metadata.uid))
-        self.pending_creates.gone(name)
+        self.pending_creates.gone(name, uid=sandbox.metadata.uid)
         if self._notes is not None:
             self._notes.deleted(sandbox)
 

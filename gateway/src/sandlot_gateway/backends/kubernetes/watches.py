@@ -44,6 +44,7 @@ class Watches:
             replaced=pools.replaced,
             changed=pools.changed,
             deleted=pools.deleted,
+            listing=pools.listing,
         )
         self._pods = Reflector(
             client,

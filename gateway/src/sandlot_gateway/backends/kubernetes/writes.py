@@ -98,6 +98,11 @@ def uid_in(answer: bytes) -> str:
     return read(answer or b"{}", _Answer).metadata.uid
 
 
+def differ(uid: str, other: str) -> bool:
+    """Return whether two resources of one name are not the same, as far as their uids are known."""
+    return bool(uid and other) and uid != other
+
+
 def read(answer: bytes, kind: type[T]) -> T:
     """Decode an answer. Raises KubeUnreachable: a proxy may have answered before the API server got the request."""
     try:
