@@ -28,7 +28,7 @@ class Idle:
     def open(self) -> None:
         return
 
-    rest = close = pause = open
+    rest = rest_later = close = pause = open
 
     def tell(self, message: dict[str, Any]) -> None:
         return

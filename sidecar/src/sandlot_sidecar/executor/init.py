@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -120,6 +121,7 @@ def start(
             os.close(fd)
 
 
+@functools.cache
 def _first_calls(machine: str, memory: int, prefix: str) -> tuple[bytes, int]:
     """Return the calls to make in the unfinished root, and the index of the call that mounts /proc."""
     calls = init_program.Calls(machine, memory=memory)
@@ -133,6 +135,7 @@ def _first_calls(machine: str, memory: int, prefix: str) -> tuple[bytes, int]:
     return calls.packed(), _SIGNALS + 2
 
 
+@functools.cache
 def _last_calls(machine: str, memory: int) -> bytes:
     calls = init_program.Calls(machine, memory=memory)
     calls.add("prctl", syscalls.PR_SET_NAME, b"init\0")

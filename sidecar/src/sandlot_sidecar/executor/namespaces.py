@@ -179,6 +179,8 @@ class Home:
 
 def unescape(text: str) -> str:
     """Decode mountinfo's octal escapes."""
+    if "\\" not in text:
+        return text
     parts = text.split("\\")
     return parts[0] + "".join(chr(int(part[:3], 8)) + part[3:] for part in parts[1:])
 

@@ -146,7 +146,7 @@ def _main(
             keep.update(group.directories.values(), (each.descriptor("memory_refused") for each in limiting))
         if watch is not None:
             keep.update(watch.descriptors)
-        _close_others(home, keep)
+        close_others(home, keep)
         # Before dropping privileges: afterwards it cannot open some files of its own /proc.
         runner = Runner(
             channel=channel,
@@ -164,7 +164,7 @@ def _main(
             seccomp.install()
         if pod is None:
             # The image's, not those of whoever started the gateway; an ordinary user cannot change them.
-            drop_privileges(_permitted(home), groups=None if home.rootless else users.by_uid(0).groups)
+            drop_privileges(_permitted(home), groups=None if home.rootless else users.resolve(0).groups)
         else:
             runner.score.configure(pod.confinement.oom_score, kills=watch is None)
             pod.confinement.apply(home=home, permitted=_permitted(home))
@@ -205,7 +205,20 @@ def _permitted(home: Home) -> int:
     return int(text[start : text.index(b"\n", start)], 16)
 
 
-def _close_others(home: Home, keep: set[int]) -> None:
+def close_others(home: Home, keep: set[int]) -> None:
+    """Close all descriptors but these."""
+    first = 0
+    try:
+        for fd in sorted(fd for fd in keep if fd >= 0):
+            if fd > first:
+                syscalls.close_range(first, fd - 1)
+            first = fd + 1
+        syscalls.close_range(first, syscalls.LAST_DESCRIPTOR)
+    except OSError:  # Linux before 5.9
+        _close_listed(home, keep)
+
+
+def _close_listed(home: Home, keep: set[int]) -> None:
     directory = os.open("self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home.proc)
     names = os.listdir(directory)
     for name in names:

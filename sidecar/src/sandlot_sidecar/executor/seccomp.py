@@ -110,8 +110,10 @@ def guard_gvisor() -> bool:
     return filters is not None
 
 
+_OWN = program(os.uname().machine)  # encoded before the forks of runners, which would each do it again
+
+
 def install() -> None:
     """Install the filter for this process and its children; needs CAP_SYS_ADMIN. Raises OSError."""
-    filters = program(os.uname().machine)
-    if filters is not None:
-        syscalls.set_filter(filters)
+    if _OWN is not None:
+        syscalls.set_filter(_OWN)

@@ -54,12 +54,17 @@ _SYS_FSCONFIG = 431
 _SYS_FSPICK = 433
 _SYS_MOUNT_SETATTR = 442
 _SYS_OPEN_TREE = 428
+_SYS_CLOSE_RANGE = 436
 _SYS_MOVE_MOUNT = 429
 _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 CAPABILITY_VERSION = 0x20080522
+LAST_DESCRIPTOR = (1 << 32) - 1  # the highest that close_range takes
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+# With its types declared, a call converts integers itself: every runner makes dozens.
+_prctl = LIBC["prctl"]
+_prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 # Holds the GIL during the call: a child of a raw clone could deadlock when it takes the GIL again.
 _gil_libc = ctypes.PyDLL(None, use_errno=True)
 
@@ -159,11 +164,7 @@ def change_root(new: str) -> None:
 
 def prctl(option: int, first: int, second: int = 0) -> None:
     """Call prctl(2) with integer arguments; raises OSError."""
-    zero = ctypes.c_ulong(0)
-    check(
-        LIBC.prctl(option, ctypes.c_ulong(first), ctypes.c_ulong(second), zero, zero),
-        f"prctl {option}",
-    )
+    check(_prctl(option, first, second, 0, 0), f"prctl {option}")
 
 
 def set_name(name: str) -> None:
@@ -191,6 +192,16 @@ def capset(mask: int, *, inheritable: int = 0) -> None:
     check(LIBC.capset(header, data), "capset")
 
 
+def close_range(first: int, last: int) -> None:
+    """Close the descriptors from `first` to `last` (Linux 5.9), without a listing of them; raises OSError."""
+    check(
+        LIBC.syscall(
+            ctypes.c_long(_SYS_CLOSE_RANGE), ctypes.c_uint(first), ctypes.c_uint(last), ctypes.c_uint(0)
+        ),
+        "close_range",
+    )
+
+
 def new_session_keyring() -> None:
     """Join a new session keyring, so that commands cannot read the keys of this process's parent."""
     number = _SYS_KEYCTL.get(os.uname().machine)
@@ -198,13 +209,14 @@ def new_session_keyring() -> None:
         LIBC.syscall(ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
+class _FilterProgram(ctypes.Structure):
+    # Declared here, not by each runner: a class of ctypes costs as much as the rest of the call.
+    _fields_ = (("length", ctypes.c_ushort), ("filters", ctypes.c_char_p))
+
+
 def set_filter(filters: bytes) -> None:
     """Install a seccomp filter, given as its encoded instructions; raises OSError."""
-
-    class Program(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("filters", ctypes.c_char_p))
-
-    program = Program(len(filters) // 8, filters)
+    program = _FilterProgram(len(filters) // 8, filters)
     number = _SYS_SECCOMP[os.uname().machine]
     # Without SPEC_ALLOW, older kernels slow filtered processes down as a mitigation of Spectre variant 4.
     for flags in (_SECCOMP_SPEC_ALLOW, 0):

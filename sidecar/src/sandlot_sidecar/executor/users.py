@@ -12,6 +12,7 @@ MAX_CACHED = 100
 MAX_ID = 2**32 - 2
 MAX_DIGITS = 10  # int() raises for thousands of digits
 MAX_NAME = 256  # a directory listing has two per entry
+_ROOT = (None, 0, "0", "root", "")
 _default: User | None = None
 _cache: dict[str, User] = {}
 _cached_versions: tuple[tuple[int, ...], ...] = ()
@@ -90,7 +91,8 @@ def resolve(user: str | int | None) -> User:
     if versions != _cached_versions or len(_cache) >= MAX_CACHED:
         _cache.clear()
         _cached_versions = versions
-    key = str(user)
+    # One entry for all names of root: a runner looks it up before its first op does.
+    key = str(0 if user in _ROOT else user)
     found = _cache.get(key)
     if found is None:
         found = _cache[key] = _look_up(user)
@@ -100,7 +102,7 @@ def resolve(user: str | int | None) -> User:
 def _look_up(user: str | int | None) -> User:
     if user is None and _default is not None:
         return _default
-    if user is None or user in (0, "0", "root", ""):
+    if user in _ROOT:
         return by_uid(0)
     text = str(user)
     name, colon, group = text.partition(":")

@@ -148,7 +148,9 @@ class Instance:
     def _nobody_waits(self) -> None:
         # A pod costs many times what a runner does, and its owner's first command would have to wait for a new runner.
         if not self.config.target:
-            self.ops.pool.rest()
+            # Without control groups, a runner has the limits of the owner for whom it was forked.
+            has_groups = self.sandbox.setup.get("cgroup") != "none"
+            (self.ops.pool.rest_later if has_groups else self.ops.pool.rest)()
         self.use.ahead.begin(self.record)
 
     def _open_to_owner(self) -> None:

@@ -28,6 +28,9 @@ IDLE_SECONDS = 10.0  # a spare runner is kept this long
 SPARE_DELAY = 0.2
 MAKING = 2  # runners forked at once: one that becomes free is available sooner than a new one
 RETRIES = 3
+REST_AFTER = (
+    1.0  # seconds without an owner until no runner is kept: where owners queue, the next comes sooner
+)
 
 
 class Runner:
@@ -124,6 +127,7 @@ class RunnerPool:
         self._trim: asyncio.TimerHandle | None = None
         self._spare: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
         self._failures = 0
         self._open = False
         self.made = 0
@@ -133,6 +137,7 @@ class RunnerPool:
 
     def open(self, made: Made | None = None) -> None:
         """Begin to keep a runner ready; one may be `made` already."""
+        self._stay_awake()
         self._open = True
         if made is not None:
             self._add(made)
@@ -147,8 +152,19 @@ class RunnerPool:
         for runner in self._idle:
             runner.send(message)
 
+    def rest_later(self) -> None:
+        """Rest unless an owner comes within a moment, who then needs no fork of a runner."""
+        if self._open and self._rest is None:
+            self._rest = self._loop.call_later(REST_AFTER, self.rest)
+
+    def _stay_awake(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+
     def rest(self) -> None:
         """Keep no runner ready while the sandbox has no owner, since each costs 1.8 MiB."""
+        self._stay_awake()
         self._open = False
         for runner in self._idle:
             runner.close()
@@ -268,6 +284,7 @@ class RunnerPool:
 
     async def close(self) -> None:
         """Close all runners, before a reset or at the end."""
+        self._stay_awake()
         self._open = False
         for timer in (self._trim, self._spare, self._again):
             if timer is not None:
