@@ -11,6 +11,7 @@ from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.counters import CreateRefusal
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.models import (
     BulkDeleteRequest,
     BulkDeleteResponse,
@@ -86,9 +87,9 @@ async def create(
     except CannotStart as error:
         raise _cannot_start(error, have=have) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
-    if not await request.is_disconnected():
+    if not has_hung_up(request.receive):
         await have.lifecycle.share_pending_create(sandbox)
-    if await request.is_disconnected():
+    if has_hung_up(request.receive):
         have.lifecycle.ends.orphans.hung_up(sandbox)
     document = sandbox_document(
         sandbox,
