@@ -10,6 +10,8 @@ from sandlot_grade.stack import PrivateStack
 
 from loadtests import lay_rows, reset_rows
 from loadtests.bounds import SPEC
+from loadtests.create_rate_rows import ROWS as CREATE_RATE_ROWS
+from loadtests.create_rate_rows import create_rate
 from loadtests.create_rows import warm_create
 from loadtests.exec_rows import latency, rate
 from loadtests.file_rows import local, rows
@@ -83,6 +85,7 @@ GROUPS = (
     Group(("prime_rest",), _prime_rest),
     Group(("sidecar_memory", "sidecar_wakeups"), idle),
     Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
+    Group(CREATE_RATE_ROWS, create_rate, requires=(Requirement.ROOT, Requirement.API_SERVER)),
     Group(("sdk_cpu",), _sdk),
     Group(PLACEMENT_ROWS, _placement),
     Group(MEMORY_ROWS, memory, requires=_IN_GVISOR),

@@ -26,29 +26,24 @@ class LoadResult:
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-class _Caller(asyncio.Protocol):
-    """Sends the next request as soon as the last response is complete (Content-Length only)."""
+class HttpCaller(asyncio.Protocol):
+    """One connection with one request in flight; `answered` gets each response (Content-Length only)."""
 
     transport: asyncio.Transport
 
-    def __init__(self, requests: Iterator[bytes], result: LoadResult) -> None:
-        self._requests = requests
-        self._result = result
-        self._buffer = b""
-        self._sent_at = 0.0
-        self.running = False
+    def __init__(self) -> None:
         self.ended = asyncio.get_running_loop().create_future()
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
 
-    def start(self) -> None:
-        self.running = True
-        self._next()
+    def answered(self, status: bytes, body: bytes) -> None:
+        raise NotImplementedError
 
-    def _next(self) -> None:
-        self._sent_at = time.perf_counter()
-        self.transport.write(next(self._requests))
+    def lost(self) -> None:
+        """Note that the connection has ended before its last response."""
+        raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
         if self._buffer:
@@ -63,19 +58,49 @@ class _Caller(asyncio.Protocol):
         if len(data) < head_end + 4 + length:
             self._buffer = data
             return
-        if data[9:12] == b"200":
+        self.answered(data[9:12], data[head_end + 4 :])
+
+    def end(self) -> None:
+        """Note that no response is awaited any more."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.lost()
+            self.end()
+
+
+class _Caller(HttpCaller):
+    """Sends the next request as soon as the last response is complete."""
+
+    def __init__(self, requests: Iterator[bytes], result: LoadResult) -> None:
+        super().__init__()
+        self._requests = requests
+        self._result = result
+        self._sent_at = 0.0
+        self.running = False
+
+    def start(self) -> None:
+        self.running = True
+        self._next()
+
+    def _next(self) -> None:
+        self._sent_at = time.perf_counter()
+        self.transport.write(next(self._requests))
+
+    def answered(self, status: bytes, body: bytes) -> None:
+        if status == b"200":
             self._result.latencies.append(time.perf_counter() - self._sent_at)
         else:
             self._result.failures += 1
         if self.running:
             self._next()
-        elif not self.ended.done():
-            self.ended.set_result(None)
+        else:
+            self.end()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            self._result.failures += 1
-            self.ended.set_result(None)
+    def lost(self) -> None:
+        self._result.failures += 1
 
 
 async def load(

@@ -1,4 +1,4 @@
-"""What the machine must have for a row: root, runc or runsc."""
+"""What the machine must have for a row: root, runc, runsc or a Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from collections.abc import Iterable
 from enum import Enum
 
 from tests.executor.gvisor import find_runsc
+from tests.kube import apiserver
 
 
 class Requirement(Enum):
     ROOT = "root"
     RUNC = "runc"
     RUNSC = "runsc, which `make cluster` builds"
+    API_SERVER = "openssl, and etcd and kube-apiserver, which `make cluster` builds"
 
     @property
     def is_met(self) -> bool:
         """Whether this machine has it."""
         if self is Requirement.ROOT:
             return os.geteuid() == 0
+        if self is Requirement.API_SERVER:
+            return apiserver.why_not() is None
         return (shutil.which("runc") if self is Requirement.RUNC else find_runsc()) is not None
 
 

@@ -16,6 +16,9 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_gateway.tokens import Tokens
 
+_NO_OWNER = {"sandbox_id": None, "meta": None, "claimed_at": None}
+_PROOF = {"processes": [], "upper_entries": 0, "files_equal": True, "differences": []}
+
 
 class StubPods:
     """Serves the state of many sidecars. `asked` maps each name to the wall-clock time of its first probe."""
@@ -27,7 +30,15 @@ class StubPods:
 
     def know(self, name: InstanceId) -> None:
         """Add an unowned pod of this name."""
-        state = {"instance_id": name, "address": None, "generation": 1, "phase": "warm", "notes": []}
+        state = {
+            "instance_id": name,
+            "address": None,
+            "generation": 1,
+            "phase": "warm",
+            "bound_to": None,
+            "uses": 0,
+            "notes": [],
+        }
         self._states.setdefault(self._tokens.instance(name), state)
 
     @asynccontextmanager
@@ -62,8 +73,15 @@ class StubPods:
                 claim = json.loads(body)
                 told = {name: claim.get(name) for name in ("sandbox_id", "meta")}
                 state |= {"phase": "claimed", "claimed_at": time.time(), **told}
+                state |= {"bound_to": claim["tenant"], "uses": state["uses"] + 1}
                 if image := claim.get("image"):
                     state["image"] = image["id"]
+            case b"POST", b"/v1/reset":
+                generation = json.loads(body)["generation"]
+                if generation != state["generation"]:
+                    return 409, {"error": "stale_generation"}
+                state |= {"phase": "warm", "generation": generation + 1, **_NO_OWNER}
+                return 200, {"took_ms": 0.0, "proof": _PROOF, "equal": True, **state}
             case b"POST", b"/v1/end":
                 wanted = json.loads(body)
                 if wanted.get("only_unclaimed") and state["phase"] == "claimed":

@@ -8,6 +8,9 @@ import sys
 import time
 from collections.abc import Iterable
 
+# json.dumps would make an encoder for each line, which takes as long as the encoding.
+_ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)
+
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -21,7 +24,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return _ENCODER.encode(line)
 
     def extra(self, record: logging.LogRecord) -> dict[str, object]:
         """Return further keys of the line."""

@@ -14,8 +14,8 @@ from sandlot_gateway.archive import Archive
 from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.checkpoints.quota import StoreLimits
 from sandlot_gateway.checkpoints.service import Checkpoints
-from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
+from sandlot_gateway.control.direct import Direct
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import by_size, by_template
@@ -177,7 +177,7 @@ class Gateway:
         self.gauges = Gauges(self.metrics, supply=self.supply, directory=self.directory, backend=self.backend)
         self._recovered = asyncio.Event()
         self.leaving = False
-        control = control_api(
+        control = Direct(
             Services(
                 settings=settings,
                 keys=keys,

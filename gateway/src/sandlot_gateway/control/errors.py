@@ -135,15 +135,24 @@ def error_response(
     return Response(body, status_code=status, media_type="application/json", headers=dict(headers or {}))
 
 
+def api_error_response(error: ApiError) -> Response:
+    fields = [(error.field, error.detail)] if error.field is not None else []
+    return error_response(error.status, error.detail, fields=fields, headers=error.headers, extra=error.extra)
+
+
+def unexpected_response(error: Exception) -> Response:
+    """Log an error that no route expects, and return its response."""
+    # 503, not 500: clients retry a create on 503 only, which the idempotency key makes safe.
+    _log.exception("unexpected failure of a control request", exc_info=error)
+    return error_response(503, _UNEXPECTED, headers={"retry-after": "1"})
+
+
 def install(app: FastAPI) -> None:
     """Install the handlers that give every failure of this app the error body."""
 
     @app.exception_handler(ApiError)
     async def _api_error(request: Request, error: ApiError) -> Response:
-        fields = [(error.field, error.detail)] if error.field is not None else []
-        return error_response(
-            error.status, error.detail, fields=fields, headers=error.headers, extra=error.extra
-        )
+        return api_error_response(error)
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> Response:
@@ -160,9 +169,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _unexpected(request: Request, error: Exception) -> Response:
-        # 503, not 500: clients retry a create on 503 only, which the idempotency key makes safe.
-        _log.exception("unexpected failure of a control request", exc_info=error)
-        return error_response(503, _UNEXPECTED, headers={"retry-after": "1"})
+        return unexpected_response(error)
 
 
 def _allowed(request: Request) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -11,6 +12,7 @@ from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.counters import CreateRefusal
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.models import (
     BulkDeleteRequest,
     BulkDeleteResponse,
@@ -22,6 +24,7 @@ from sandlot_gateway.control.models import (
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
 from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, appeared, images_refusal
 from sandlot_gateway.control.translate import spec_of
+from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.keys import Tenant
@@ -47,16 +50,11 @@ async def create(
     if pool is not None and not who.may_use(pool.owner):
         pool = None
     checkpoint = await _checkpoint(body.checkpoint_id, have=have, who=who)
-    usable = [
-        status.spec
-        for status in have.backend.pools()
-        if who.may_use(status.spec.owner) and (status.spec.template.image or have.backend.lays_images)
-    ]
     ready = have.supply.slots.warm
     spec = spec_of(
         body,
         pool=pool,
-        pools=usable,
+        pools=_usable(have, who),
         ready=lambda pool: ready.count_of(pool.name, pool.template, tenant=who.name),
         checkpoint=checkpoint,
         lays_images=have.backend.lays_images,
@@ -86,9 +84,9 @@ async def create(
     except CannotStart as error:
         raise _cannot_start(error, have=have) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
-    if not await request.is_disconnected():
+    if not has_hung_up(request.receive):
         await have.lifecycle.share_pending_create(sandbox)
-    if await request.is_disconnected():
+    if has_hung_up(request.receive):
         have.lifecycle.ends.orphans.hung_up(sandbox)
     document = sandbox_document(
         sandbox,
@@ -98,6 +96,14 @@ async def create(
         auth=gateway_auth(sandbox, have=have, request=request),
     )
     return json_response(document, status=201)
+
+
+def _usable(have: Services, who: Tenant) -> Iterator[PoolSpec]:
+    """Yield the pools that a create without one may use; a create with a pool asks for none of them."""
+    for status in have.backend.pools():
+        spec = status.spec
+        if who.may_use(spec.owner) and (spec.template.image or have.backend.lays_images):
+            yield spec
 
 
 async def _checkpoint(checkpoint_id: str | None, *, have: Services, who: Tenant) -> Checkpoint | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sandlot_contract import reuse
 from sandlot_contract.ids import InstanceId
@@ -13,11 +14,13 @@ from sandlot_contract.template import Template
 Kind = Callable[[Template], str]
 
 
+@lru_cache(4096)  # a create asks for the kinds of its template, of its slot and of pools many times
 def by_template(template: Template) -> str:
     """Return the kind of an instance that keeps its image."""
     return template.key
 
 
+@lru_cache(4096)
 def by_size(template: Template) -> str:
     """Return the kind of an instance that takes any image with its claim."""
     return template.size_class

@@ -42,7 +42,8 @@ class SidecarStates:
         self._instances = instances
         self._recorded = recorded
         self._pools = pools
-        self._starts: dict[InstanceId, SeenInstance] = {}  # starting pods of pools
+        self._starts: dict[str, dict[InstanceId, SeenInstance]] = {}  # starting pods, by pool
+        self._pool_of: dict[InstanceId, str] = {}  # of those
         self._reporter = reporter
         self._watching = watching
         self._reached = reached
@@ -87,8 +88,10 @@ class SidecarStates:
         """Wait for a running pod's sidecar to report; poll it if it is `reachable`, that is, has a known address."""
         if self._reporter.events.phase(seen.instance.id) is not None:
             return
-        if seen.instance.pool is not None:
-            self._starts[seen.instance.id] = seen
+        if (pool := seen.instance.pool) is not None:
+            self._not_starting(seen.instance.id)
+            self._pool_of[seen.instance.id] = pool
+            self._starts.setdefault(pool, {})[seen.instance.id] = seen
         if reachable:
             self._prober.ask(seen.instance)
 
@@ -121,12 +124,18 @@ class SidecarStates:
         await self._prober.close()
 
     def _started(self, instance_id: InstanceId) -> None:
-        self._starts.pop(instance_id, None)
+        self._not_starting(instance_id)
         self._left_since.pop(instance_id, None)
+
+    def _not_starting(self, instance_id: InstanceId) -> None:
+        if (pool := self._pool_of.pop(instance_id, None)) is not None:
+            del self._starts[pool][instance_id]
+            if not self._starts[pool]:
+                del self._starts[pool]
 
     def _starting(self, pool: str) -> list[SeenInstance]:
         since = time.monotonic() - self._starting_for
-        return [seen for seen in self._starts.values() if seen.instance.pool == pool and seen.since > since]
+        return [seen for seen in self._starts.get(pool, {}).values() if seen.since > since]
 
     def _told(self, instance: Instance, state: dict[str, Any]) -> bool:
         """Handle the answer to a poll. Return False to poll again. (A webhook that came first has stopped the poll.)"""
