@@ -12,6 +12,7 @@ import pytest
 from sandlot_node.containerd.client import Client
 from sandlot_node.containerd.registry import Registry
 from sandlot_node.failures import Kind
+from sandlot_node.images import Auth
 
 from tests.node.agents import Node, failing, ready
 from tests.node.lazy_snapshotter import lazy_snapshotter, pack
@@ -23,7 +24,7 @@ from tests.node.private_containerd import (
     containerd,
     unmount_all,
 )
-from tests.node.registries import OPEN, Layer, Registries
+from tests.node.registries import OPEN, PASSWORD, PRIVATE, USER, Layer, Registries
 
 pytestmark = [
     *NEEDS_CONTAINERD,
@@ -140,3 +141,12 @@ async def test_without_its_handler_a_snapshotter_has_no_layers(
         error = await failing(await node.agent(), f"{OPEN}/no-handler:1")
     assert error.kind is Kind.UNSUPPORTED
     assert "SANDLOT_RUNTIME_HANDLER" in str(error)
+
+
+async def test_a_layer_that_the_snapshotter_may_not_read_is_pulled_whole(
+    node: Node, registry: Registries
+) -> None:
+    registry.push_packed("lazy-private", [pack(Layer(files={"name": b"private"}).archive())])
+    agent = await node.agent()
+    image = await ready(agent, f"{PRIVATE}/lazy-private:1", auth=Auth(username=USER, password=PASSWORD))
+    assert (image.rootfs / "name").read_bytes() == b"private"

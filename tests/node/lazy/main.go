@@ -45,6 +45,8 @@ func serve(root, socket string, registries []string) error {
 	config := &service.Config{}
 	config.NoBackgroundFetch = true
 	config.NoPrefetch = true
+	// A layer whose registry is gone must not keep those of others from being mounted again.
+	config.AllowInvalidMountsOnRestart = true
 	snapshotter, err := service.NewStargzSnapshotterService(ctx, root, config,
 		service.WithCustomRegistryHosts(resolver.RegistryHostsFromConfig(resolver.Config{Host: hosts})))
 	if err != nil {
