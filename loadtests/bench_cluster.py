@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from loadtests.cluster import image_claims, simulated, slot_file_rows, slot_rows
+from loadtests.cluster import image_claims, lazy_rows, simulated, slot_file_rows, slot_rows
 from loadtests.cluster.churn_rows import churn
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
@@ -46,6 +46,9 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
     async def counted() -> Readings:
         return await writes(await installation.site())
 
+    async def loaded_lazily() -> Readings:
+        return await lazy_rows.lazy(installation.with_slots)
+
     made: list[Group] = []
     for runtime in RUNTIMES:
         made += [
@@ -65,12 +68,13 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
     made.append(Group(simulated.ROWS, simulated.simulated))
     made.append(Group(image_claims.ROWS, image_claims.image_claims))
     if not own_cluster:
-        # The last: slots stay enabled.
+        # The last: slots stay enabled, and then they are on one node.
         for runtime in RUNTIMES:
             made += [
                 in_slots(slot_rows.ROWS, slot_rows.slots, runtime),
                 in_slots(slot_file_rows.ROWS, slot_file_rows.slot_files, runtime),
             ]
+        made.append(Group(lazy_rows.ROWS, loaded_lazily))
     return made
 
 
