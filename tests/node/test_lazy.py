@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from sandlot_node.containerd.registry import Registry
 from sandlot_node.failures import Kind
 from sandlot_node.images import Auth
 
+from tests.cluster.relay import relay
 from tests.node.agents import Node, failing, ready
 from tests.node.lazy_snapshotter import lazy_snapshotter, pack
 from tests.node.private_containerd import (
@@ -150,3 +151,20 @@ async def test_a_layer_that_the_snapshotter_may_not_read_is_pulled_whole(
     agent = await node.agent()
     image = await ready(agent, f"{PRIVATE}/lazy-private:1", auth=Auth(username=USER, password=PASSWORD))
     assert (image.rootfs / "name").read_bytes() == b"private"
+
+
+async def test_a_file_that_was_not_read_needs_the_registry(directory: Path, registry: Registries) -> None:
+    layer = pack(Layer(files={f"data-{number}": content(number) for number in range(FILES)}).archive())
+    registry.push_packed("away", [layer])
+    with ExitStack() as exits:
+        between = exits.enter_context(ExitStack())
+        _, address = between.enter_context(relay(f"127.0.0.1:{registry.port}"))
+        socket = exits.enter_context(lazy_snapshotter(directory, registries={OPEN: address}))
+        daemon = exits.enter_context(containerd(directory, certs=registry.certs, proxy=socket))
+        async with node_of(daemon, directory, handler=HANDLER) as node:
+            image = await ready(await node.agent(), f"{OPEN}/away:1")
+            assert (image.rootfs / "data-7").read_bytes() == content(7)
+            between.close()
+            with pytest.raises(OSError, match="Input/output error"):
+                (image.rootfs / f"data-{FILES - 1}").read_bytes()
+            assert (image.rootfs / "data-7").read_bytes() == content(7)

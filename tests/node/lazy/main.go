@@ -3,6 +3,7 @@
 package main
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -78,7 +79,8 @@ func convert(path string) error {
 	if err != nil {
 		return err
 	}
-	blob, err := estargz.Build(io.NewSectionReader(file, 0, info.Size()))
+	// Files of tests do not compress.
+	blob, err := estargz.Build(io.NewSectionReader(file, 0, info.Size()), estargz.WithCompressionLevel(gzip.BestSpeed))
 	if err != nil {
 		return err
 	}
