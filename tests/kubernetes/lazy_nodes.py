@@ -81,21 +81,27 @@ def lazy_snapshotter_on(counted: CountedRegistry) -> Iterator[None]:
     _on(node, f"systemd-run --quiet --collect --unit={_UNIT} {_PROGRAM} serve {ROOT} {LAZY_SOCKET} {hosts}")
     try:
         wait_until(lambda: _snapshots(node) is not None, pause=0.2, what="the snapshotter answers containerd")
+        before = _snapshots(node) or set[str]()
         yield
-        wait_until(lambda: not _snapshots(node), pause=0.5, what="containerd has given all layers back")
+        wait_until(lambda: _has_only(node, before), pause=0.5, what="containerd gives the layers back")
     finally:
         _on(node, f"systemctl stop {_UNIT}")
     # The directory itself stays: agents have it mounted.
     _on(node, f"find {ROOT} -mindepth 1 -delete")
 
 
-def _snapshots(node: str) -> list[str] | None:
-    """What containerd lists of it; None: the snapshotter does not answer."""
+def _has_only(node: str, names: set[str]) -> bool:
+    found = _snapshots(node)
+    return found is not None and found <= names
+
+
+def _snapshots(node: str) -> set[str] | None:
+    """The names that containerd lists of it; None: the snapshotter does not answer."""
     try:
         listed = _on(node, f"ctr -n k8s.io snapshots --snapshotter {LAZY_SNAPSHOTTER} list")
     except ClusterError:
         return None
-    return listed.splitlines()[1:]
+    return {line.split()[0] for line in listed.splitlines()[1:]}
 
 
 def _on(node: str, script: str, file: Path | None = None) -> str:
