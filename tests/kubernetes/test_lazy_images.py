@@ -43,7 +43,8 @@ class LazyNode:
 
     def create(self, image: str, *, pool: str) -> dict[str, Any]:
         """The sandbox, which is PENDING."""
-        answer = self.client.post("/api/v1/sandbox", json={"docker_image": image, "pool": pool})
+        body = {"docker_image": image, "pool": pool, "wait_seconds": 0}
+        answer = self.client.post("/api/v1/sandbox", json=body)
         assert answer.status_code == 201, answer.text
         return answer.json()
 
