@@ -20,8 +20,9 @@ from tests.kubernetes.lazy_nodes import CountedRegistry, counted_registry, lazy_
 from tests.kubernetes.node_agents import leave_no_image
 
 ROWS = tuple(f"lazy_first_output_{runtime}" for runtime in RUNTIMES)
-CONTENTS = Contents(files=20_000, size=50_000)  # 1 GB
-RATE = 50_000_000  # bytes a second of the registry
+# A fifth of 1 GB from a registry that sends a fifth of 50 MB/s.
+CONTENTS = Contents(files=20_000, size=10_000)
+RATE = 10_000_000  # bytes a second
 _LONGEST = 600.0  # seconds until the first output
 _PAUSE = 0.05  # seconds between two looks at a create's progress
 _MB = 1_000_000
@@ -42,7 +43,7 @@ async def lazy(install: Install) -> dict[str, Reading]:
     """Measure the rows `lazy_first_output_RUNTIME`, on one node. `install`: the chart with slots and these values."""
     node = worker()
     with tempfile.TemporaryDirectory() as directory, counted_registry(node, rate=RATE) as registry:
-        image = await asyncio.to_thread(lazy_image, Path(directory), CONTENTS)
+        image = await asyncio.to_thread(lazy_image, Path(directory), CONTENTS, layers=1)
         name = await asyncio.to_thread(registry.push, image.layout)
         site = await install(_values(node, lazy=False))
         whole = {runtime: await _first_use(site, runtime, name, registry) for runtime in RUNTIMES}

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 _CHUNK = 256 << 10
 
@@ -24,6 +24,8 @@ class Relay:
         self._open, self._end = asyncio.Event(), asyncio.Event()
         self._open.set()
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def serve(self, listening: Future[int]) -> None:
         """Forward until `end`; `listening` gets the port."""
@@ -36,6 +38,10 @@ class Relay:
         listening.set_result(server.sockets[0].getsockname()[1])
         await self._end.wait()
         server.close()
+        # A handler that is cancelled instead is logged as an error by asyncio's streams.
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._handlers)
 
     # Called by other threads.
 
@@ -56,13 +62,25 @@ class Relay:
         self._loop.result(30).call_soon_threadsafe(lambda: done.set_result(change()))
         done.result(30)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handler = asyncio.create_task(self._forward(reader, writer))
+        self._handlers.add(handler)
+        handler.add_done_callback(self._handlers.discard)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = {writer}
+        self._writers |= writers
         try:
-            with suppress(OSError):
-                there, back = await asyncio.open_connection(*self._upstream, limit=_CHUNK)
-                await asyncio.gather(self._copy(reader, back), self._copy(there, writer, limited=True))
+            there, back = await asyncio.open_connection(*self._upstream, limit=_CHUNK)
+            writers.add(back)
+            self._writers.add(back)
+            await asyncio.gather(self._copy(reader, back), self._copy(there, writer, limited=True))
+        except OSError:
+            return  # one side has closed its connection, so the other's is closed, too
         finally:
-            writer.close()
+            for each in writers:
+                each.close()
+            self._writers -= writers
 
     async def _copy(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, limited: bool = False

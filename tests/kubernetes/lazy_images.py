@@ -67,20 +67,23 @@ class LazyImage:
     size: int
 
 
-def lazy_image(directory: Path, contents: Contents) -> LazyImage:
-    """Write an image that no snapshotter has seen: its lowest layer has a name of its own."""
+def lazy_image(directory: Path, contents: Contents, *, layers: int) -> LazyImage:
+    """Write an image of one layer, or of two, of which the lower one has the programs."""
+    assert layers in (1, 2)
     name = uuid.uuid4().hex
-    layers = [_programs(directory, name), _files(contents)]
+    parts = [_with_files(contents, programs=layers == 1)]
+    if layers == 2:
+        parts.insert(0, _programs(directory, name))
     layout = directory / f"layout-{name}"
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    for layer in layers:
+    for layer in parts:
         (blobs / layer.digest).symlink_to(layer.blob)
     config = {
         "architecture": ARCHITECTURE,
         "os": "linux",
         "config": {"Env": _ENV, "WorkingDir": "/"},
-        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in parts]},
     }
     manifest = {
         "schemaVersion": 2,
@@ -93,7 +96,7 @@ def lazy_image(directory: Path, contents: Contents) -> LazyImage:
                 "size": layer.size,
                 "annotations": dict(layer.annotations),
             }
-            for layer in layers
+            for layer in parts
         ],
     }
     names = {
@@ -103,7 +106,7 @@ def lazy_image(directory: Path, contents: Contents) -> LazyImage:
     entry = {**_document(blobs, manifest, MANIFEST), "annotations": names}
     (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
     (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
-    return LazyImage(layout=layout, size=sum(layer.size for layer in layers))
+    return LazyImage(layout=layout, size=sum(layer.size for layer in parts))
 
 
 def _document(blobs: Path, value: object, media_type: str) -> dict[str, Any]:
@@ -113,36 +116,40 @@ def _document(blobs: Path, value: object, media_type: str) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
 
 
-def _programs(directory: Path, name: str) -> _Layer:
+def _root(directory: Path, name: str) -> Path:
     root = make_root(directory, name)
     install(root, "sha256sum")
     for path in (root, *root.rglob("*")):
         path.chmod(0o755)
+    return root
+
+
+def _programs(directory: Path, name: str) -> _Layer:
     archive = directory / f"programs-{name}"
-    write_layer(archive, entries=tree(root, owner=(0, 0)), epoch=EPOCH)
+    write_layer(archive, entries=tree(_root(directory, name), owner=(0, 0)), epoch=EPOCH)
     return _packed(archive, directory / f"programs-{name}.layer")
 
 
-def _files(contents: Contents) -> _Layer:
+def _with_files(contents: Contents, *, programs: bool) -> _Layer:
     """Return the layer with the files; it is written once for these contents and the program that packs them."""
-    key = hashlib.sha256(repr((contents, build().name)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((contents, programs, build().name)).encode()).hexdigest()[:12]
     blob, about = _LAYERS / key, _LAYERS / f"{key}.json"
     with exclusive(_LAYERS / "lock"):
         if not about.exists():
             with tempfile.TemporaryDirectory(dir=_LAYERS) as directory:
                 archive = Path(directory) / "archive"
-                _write_files(archive, contents)
+                root = _root(Path(directory), key) if programs else Path(directory) / "empty"
+                write_layer(archive, entries=tree(root, owner=(0, 0)), epoch=EPOCH)
+                _add_files(archive, contents)
                 layer = _packed(archive, blob)
             about.write_text(json.dumps(asdict(layer)))
         return _Layer(**json.loads(about.read_text()))
 
 
-def _write_files(archive: Path, contents: Contents) -> None:
-    with tarfile.open(archive, "w") as tar:
-        for path in (
-            "data",
-            *dict.fromkeys(contents.path(n).rpartition("/")[0] for n in range(contents.files)),
-        ):
+def _add_files(archive: Path, contents: Contents) -> None:
+    directories = dict.fromkeys(contents.path(number).rpartition("/")[0] for number in range(contents.files))
+    with tarfile.open(archive, "a") as tar:
+        for path in ("data", *directories):
             info = tarfile.TarInfo(path)
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(info)
