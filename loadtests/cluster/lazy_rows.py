@@ -82,7 +82,7 @@ async def _progress(pool: Pool, box: AsyncSandbox) -> tuple[str, ...]:
     told: dict[str, None] = {}
     async with asyncio.timeout(_LONGEST):
         while True:
-            found = await pool.client.call("GET", f"/api/v1/sandbox/{box.id}")
+            found = await pool.client.call("GET", f"/sandbox/{box.id}")
             if found["status"] != "PENDING":
                 break
             if found["pendingMessage"]:
