@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from loadtests import ray_peer
-from loadtests.cluster import churn_rows, image_claims, ray_rows, simulated, slot_file_rows, slot_rows
+from loadtests.cluster import (
+    churn_rows,
+    image_claims,
+    lazy_rows,
+    ray_rows,
+    simulated,
+    slot_file_rows,
+    slot_rows,
+)
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
 from loadtests.cluster.exec_rows import latency, rate
@@ -49,6 +57,9 @@ def groups(installation: Installation, *, own_cluster: bool, ray: bool) -> list[
     async def counted() -> Readings:
         return await writes(await installation.site())
 
+    async def loaded_lazily() -> Readings:
+        return await lazy_rows.lazy(installation.with_slots)
+
     made: list[Group] = []
     for runtime in RUNTIMES:
         made += [
@@ -68,7 +79,7 @@ def groups(installation: Installation, *, own_cluster: bool, ray: bool) -> list[
     made.append(Group(simulated.ROWS, simulated.simulated))
     made.append(Group(image_claims.ROWS, image_claims.image_claims))
     if not own_cluster:
-        # The last: slots stay enabled.
+        # The last: slots stay enabled, and then they are on one node.
         for runtime in RUNTIMES:
             made += [
                 in_slots(slot_rows.ROWS, slot_rows.slots, runtime),
@@ -76,6 +87,7 @@ def groups(installation: Installation, *, own_cluster: bool, ray: bool) -> list[
             ]
         if ray:
             made.append(in_slots((ray_rows.ROW,), ray_rows.churn_over_ray, "gvisor"))
+        made.append(Group(lazy_rows.ROWS, loaded_lazily))
     return made
 
 

@@ -8,11 +8,11 @@ cd "$(dirname "$0")/.."
 if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
     exec .venv/bin/python -m pytest -p no:randomly tests/kubernetes "$@"
 fi
+.venv/bin/python -m tests.node
 failed=0
 if [ $# = 0 ]; then
     .venv/bin/python -m tests.cluster build
     .venv/bin/python -m tests.conformance
-    .venv/bin/python -m tests.node
     SCOPE=programs bash tools/test.sh || failed=$?
 fi
 bash tools/with_cluster.sh .venv/bin/python -m pytest -p no:randomly tests/kubernetes tests/cluster/test_live.py "$@" ||

@@ -198,7 +198,7 @@ class Installation:
         self._values = dict(values or {})
         self._stack: Stack | None = None
         self._site: Site | None = None
-        self._slots = False
+        self._slots: dict[str, str] | None = None  # the values of the installation with slots
 
     async def __aenter__(self) -> Installation:
         return self
@@ -217,12 +217,13 @@ class Installation:
             self._site = Site(stack, stack.url, stack.api_key)
         return self._site
 
-    async def with_slots(self) -> Site:
-        """Enable slots and node agents, from now on. Raises ClusterError."""
+    async def with_slots(self, more: Mapping[str, str] | None = None) -> Site:
+        """Enable slots and node agents, from now on, with `more` values. Raises ClusterError."""
         site = await self.site()
-        if not self._slots:
-            await asyncio.to_thread(_install, site.stack, {**SLOTS, **self._values})
-            self._slots = True
+        wanted = {**SLOTS, **(more or {}), **self._values}
+        if self._slots != wanted:
+            await asyncio.to_thread(_install, site.stack, wanted)
+            self._slots = wanted
         return site
 
 

@@ -55,7 +55,11 @@ ALL: dict[str, Any] = {
     "slots": {"enabled": True},
     "nodeAgent": {
         "enabled": True,
-        "containerd": {"snapshotter": "stargz", "snapshotterDirectories": ["/var/lib/containerd-stargz-grpc"]},
+        "containerd": {
+            "snapshotter": "stargz",
+            "runtimeHandler": "lazy",
+            "snapshotterDirectories": ["/var/lib/containerd-stargz-grpc"],
+        },
         "podAnnotations": {"example.com/a": "b"},
         "nodeSelector": {"pool": "sandboxes"},
         "tolerations": TOLERATIONS,

@@ -93,6 +93,7 @@ def test_the_registries_are_the_gateways(everything: list[Resource]) -> None:
     gateway = environment(one(everything, "Deployment", "sandlot-gateway"))
     assert environment(agent(everything))["SANDLOT_REGISTRIES"] == gateway["SANDLOT_REGISTRIES"]
     assert environment(agent(everything))["SANDLOT_SNAPSHOTTER"] == "stargz"
+    assert environment(agent(everything))["SANDLOT_RUNTIME_HANDLER"] == "lazy"
 
 
 def test_probes_ask_a_port_that_there_is(either: list[Resource]) -> None:

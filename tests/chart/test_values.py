@@ -87,6 +87,23 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
             {"gateway": {"registryCredentialsSecret": "x"}, "nodeAgent": {"enabled": True}},
             "gateway.registryCredentialsSecret needs slots.enabled",
         ),
+        (
+            {"nodeAgent": {"enabled": True, "containerd": {"runtimeHandler": "lazy"}}},
+            "nodeAgent.containerd.runtimeHandler needs nodeAgent.containerd.snapshotter",
+        ),
+        *(
+            (
+                {
+                    "nodeAgent": {
+                        "enabled": True,
+                        "containerd": {"runtimeHandler": "lazy", "snapshotter": "stargz"},
+                    },
+                    "sandboxes": {"pods": {"imagePullPolicy": policy}},
+                },
+                "nodeAgent.containerd.runtimeHandler needs sandboxes.pods.imagePullPolicy=Always",
+            )
+            for policy in (None, "IfNotPresent", "Never")
+        ),
         *(
             (
                 {

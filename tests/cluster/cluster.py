@@ -271,6 +271,12 @@ def push_images(source: Path) -> list[str]:
     return registry.push(engine, nodes=nodes(engine), source=source)
 
 
+def registry_address() -> str:
+    """The registry's host and port, as programs beside the cluster and its nodes reach it."""
+    engine = recorded()
+    return registry.start(engine, nodes=nodes(engine))
+
+
 def logs(out: Path) -> Path:
     """Writes everything that tells what happened on the cluster into a directory."""
     engine = recorded()

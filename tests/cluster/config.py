@@ -12,6 +12,9 @@ MAX_PODS = 300
 # Where gVisor's shim looks for what it must know before it is told of any configuration: whether to serve a whole pod.
 RUNSC_CONFIG = "/etc/containerd/runsc/config.toml"
 REGISTRY_HOST = "registry.sandlot.test:5000"
+# A snapshotter that a test runs on a node, and the runtime handler for whose images containerd uses it.
+LAZY_SNAPSHOTTER, LAZY_HANDLER = "stargz", "lazy"
+LAZY_SOCKET = "/run/containerd-stargz-grpc/containerd-stargz-grpc.sock"
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -47,7 +50,10 @@ def runsc_config(*, v2: bool, dense: bool = False) -> str:
 
 
 def containerd_patch(*, v2: bool, dense: bool = False) -> str:
-    """What is different in containerd's configuration: gVisor, the cgroup driver, a registry's directory."""
+    """What is different in containerd's configuration: gVisor, the cgroup driver, a registry's directory.
+
+    And a lazy snapshotter. containerd first calls it when an image of its handler is pulled, so it need not run.
+    """
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     # containerd 2.2 and later look at every container each second, and gVisor's shim starts a runsc for each look: of
     # 256 pods each look is 768 processes at once.
@@ -55,6 +61,13 @@ def containerd_patch(*, v2: bool, dense: bool = False) -> str:
     return f"""\
 [plugins."io.containerd.cri.v1.runtime"]
   stats_collect_period = "{period}"
+[plugins."io.containerd.cri.v1.images"]
+  disable_snapshot_annotations = false
+[plugins."io.containerd.cri.v1.images".runtime_platforms.{LAZY_HANDLER}]
+  snapshotter = "{LAZY_SNAPSHOTTER}"
+[proxy_plugins.{LAZY_SNAPSHOTTER}]
+  type = "snapshot"
+  address = "{LAZY_SOCKET}"
 [{cri}]
   restrict_oom_score_adj = true
 [{cri}.registry]

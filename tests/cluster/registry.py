@@ -61,12 +61,17 @@ def start(engine: Engine, *, nodes: Sequence[str]) -> str:
     _started.append(process)
     record.write_text(json.dumps({"pid": process.pid, "address": address}))
     for node in nodes:
-        place = f"/etc/containerd/certs.d/{REGISTRY_HOST}"
-        script = f"mkdir -p {place} && cat > {place}/hosts.toml"
-        engine.on_node(
-            node, "sh", "-c", script, stdin=f'server = "http://{address}"\n[host."http://{address}"]\n'
-        )
+        tell(engine, node, host=REGISTRY_HOST, address=address)
     return address
+
+
+def tell(engine: Engine, node: str, *, host: str, address: str) -> None:
+    """Has a node's containerd reach the registry of this name at this address; it looks at each pull."""
+    place = f"/etc/containerd/certs.d/{host}"
+    script = f"mkdir -p {place} && cat > {place}/hosts.toml"
+    engine.on_node(
+        node, "sh", "-c", script, stdin=f'server = "http://{address}"\n[host."http://{address}"]\n'
+    )
 
 
 def push(engine: Engine, *, nodes: Sequence[str], source: Path) -> list[str]:

@@ -33,6 +33,15 @@ def test_the_runtime_class_names_a_runtime_that_containerd_has() -> None:
     assert config.RUNTIME_CLASS["handler"] in runtimes
 
 
+def test_only_one_handlers_images_are_lazy() -> None:
+    patch = tomllib.loads(config.containerd_patch(v2=False))
+    assert patch["proxy_plugins"].keys() == {config.LAZY_SNAPSHOTTER}
+    images = patch["plugins"]["io.containerd.cri.v1.images"]
+    assert images["runtime_platforms"] == {config.LAZY_HANDLER: {"snapshotter": config.LAZY_SNAPSHOTTER}}
+    assert images["disable_snapshot_annotations"] is False, "it learns from them which layer it is asked for"
+    assert "snapshotter" not in images, "pods have the nodes' own"
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_node_has_gvisor_and_the_control_plane_the_audit_policy(workers: int) -> None:
     wanted = config.kind_config(workers=workers, v2=False)

@@ -13,7 +13,7 @@ from sandlot_node.ledger import Ledger
 
 from loadtests.bench_cluster import SPEC, groups
 from loadtests.bounds import read_bounds
-from loadtests.cluster import slot_file_rows, slot_rows
+from loadtests.cluster import lazy_rows, slot_file_rows, slot_rows
 from loadtests.cluster.agents import made
 from loadtests.cluster.churn_rows import Churn
 from loadtests.cluster.rate_rows import CALLERS
@@ -42,6 +42,7 @@ AT_MOST = {
     **{f"create_other_image_{runtime}": 1.3 for runtime in RUNTIMES},
     **{f"images_pods_created_{runtime}": 0 for runtime in RUNTIMES},
     **{f"{row}_{runtime}": 1.3 for row in slot_file_rows.ROWS for runtime in RUNTIMES},
+    **dict.fromkeys(lazy_rows.ROWS, 0.3),
     **{row: 1.5 for runtime in RUNTIMES for row in rows(runtime)},
 }
 AT_LEAST = {
@@ -75,6 +76,7 @@ def test_on_a_cluster_of_ones_own_no_audit_log_is_read_and_nothing_is_pushed() -
         *("writes_warm", "writes_cold", "writes_reused"),
         *(f"{row}_{runtime}" for runtime in RUNTIMES for row in (*slot_rows.ROWS, *slot_file_rows.ROWS)),
         "churn_over_ray_gvisor",
+        *lazy_rows.ROWS,
     }
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,16 @@ def call_from(
     return status, json.loads(text) if text else None
 
 
-def leave_no_image(stack: Stack) -> None:
-    """Images outlive the release that had them prepared."""
+def leave_no_image(stack: Stack, *, nodes: Sequence[str] | None = None) -> None:
+    """Images outlive the release that had them prepared. `nodes`: those with an agent, None: all workers."""
     namespace = ("-n", stack.sandboxes)
     stack.kubectl("delete", "sandboxpools", "--all", *namespace)
     stack.kubectl("delete", "pods", "-l", "app.kubernetes.io/component=sandbox", *namespace, "--wait")
-    for node in stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"]:
-        agent = Agent(stack, node["metadata"]["name"], component="controller")
+    if nodes is None:
+        workers = stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"]
+        nodes = [each["metadata"]["name"] for each in workers]
+    for node in nodes:
+        agent = Agent(stack, node, component="controller")
         for image in agent.call("GET", "/v1/images")[1]["images"]:
             path = f"/v1/images/{image['id']}"
             released = lambda agent=agent, path=path: agent.call("DELETE", path)[0] in (204, 404)  # noqa: E731

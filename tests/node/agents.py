@@ -73,6 +73,7 @@ class Node:
         images: Path,
         state: Path,
         snapshotter: str | None = None,
+        handler: str | None = None,
     ) -> None:
         self.client = client
         self.daemon = daemon
@@ -80,10 +81,15 @@ class Node:
         self.state = state
         self.progress: list[Progress] = []
         self._snapshotter = snapshotter
+        self._handler = handler
 
     def engine(self) -> ContainerdEngine:
         return ContainerdEngine(
-            self.client, images=self.images, progress_seconds=0.02, snapshotter=self._snapshotter
+            self.client,
+            images=self.images,
+            progress_seconds=0.02,
+            snapshotter=self._snapshotter,
+            handler=self._handler,
         )
 
     async def agent(self, **options: Any) -> Preparer:

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster import gobuild
@@ -37,14 +38,31 @@ def build() -> Path:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """What an image's documents say of a layer whose files can be read one by one."""
+
+    diff_id: str
+    annotations: Mapping[str, str]
+
+
+def convert(archive: Path, blob: Path) -> Converted:
+    """Write an archive as such a layer."""
+    with blob.open("wb") as out:
+        done = subprocess.run(
+            [build(), "convert", archive], stdout=out, stderr=subprocess.PIPE, check=True, timeout=900
+        )
+    toc, diff_id = done.stderr.decode().split()
+    return Converted(diff_id=diff_id, annotations={_TOC: toc})
+
+
 def pack(archive: bytes) -> Packed:
     """Return a layer whose files can be read one by one."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(archive)
-        file.flush()
-        done = subprocess.run([build(), "convert", file.name], capture_output=True, check=True, timeout=120)
-    toc, diff_id = done.stderr.decode().split()
-    return Packed(blob=done.stdout, diff_id=diff_id, annotations={_TOC: toc})
+    with tempfile.TemporaryDirectory(prefix="sandlot-lazy-") as directory:
+        source, blob = Path(directory) / "archive", Path(directory) / "blob"
+        source.write_bytes(archive)
+        converted = convert(source, blob)
+        return Packed(blob=blob.read_bytes(), diff_id=converted.diff_id, annotations=converted.annotations)
 
 
 @contextmanager

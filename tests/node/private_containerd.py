@@ -45,8 +45,12 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.nri.v1.n
 [plugins."io.containerd.grpc.v1.cri"]
   stream_server_port = "0"
 """
+LAZY = "stargz"  # the snapshotter that is a program of its own
+HANDLER = "lazy"  # the runtime handler whose images it has
 # The snapshotter learns from the annotations which layer of which image it is asked for.
 _PROXY = """
+[plugins."io.containerd.cri.v1.images".runtime_platforms.{handler}]
+  snapshotter = "{name}"
 [proxy_plugins.{name}]
   type = "snapshot"
   address = "{address}"
@@ -59,7 +63,7 @@ class Containerd:
     def __init__(
         self, directory: Path, *, certs: Path, snapshotter: str, local: bool, proxy: Path | None = None
     ) -> None:
-        """`proxy`: the socket of the snapshotter, if it is a program of its own."""
+        """`proxy`: the socket of the lazy snapshotter."""
         self.directory = directory
         self.root = directory / "root"
         self.state = directory / "state"
@@ -76,7 +80,7 @@ class Containerd:
                 snapshotter=snapshotter,
                 local=str(local).lower(),
             )
-            + ("" if proxy is None else _PROXY.format(name=snapshotter, address=proxy))
+            + ("" if proxy is None else _PROXY.format(handler=HANDLER, name=LAZY, address=proxy))
         )
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -80,6 +80,7 @@ async def _serve(settings: Settings, secret: str) -> int:
             client,
             images=settings.images,
             snapshotter=settings.snapshotter,
+            handler=settings.runtime_handler,
             pull_seconds=settings.pull_timeout,
         )
         if not await _answers(engine):

@@ -28,6 +28,10 @@ class Settings(BaseSettings):
     snapshotter: str | None = Field(
         None, description="containerd's snapshotter; unset: the one that its CRI uses."
     )
+    runtime_handler: str | None = Field(
+        None,
+        description="Runtime handler for which containerd's CRI has this snapshotter; unset: it is CRI's default.",
+    )
     images: Path = Field(
         Path("/var/lib/sandlot/images"),
         description="Directory in which images appear; the same path as on the node.",

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -45,6 +46,8 @@ func serve(root, socket string, registries []string) error {
 	config := &service.Config{}
 	config.NoBackgroundFetch = true
 	config.NoPrefetch = true
+	// A layer whose registry is gone must not keep those of others from being mounted again.
+	config.AllowInvalidMountsOnRestart = true
 	snapshotter, err := service.NewStargzSnapshotterService(ctx, root, config,
 		service.WithCustomRegistryHosts(resolver.RegistryHostsFromConfig(resolver.Config{Host: hosts})))
 	if err != nil {
@@ -76,7 +79,8 @@ func convert(path string) error {
 	if err != nil {
 		return err
 	}
-	blob, err := estargz.Build(io.NewSectionReader(file, 0, info.Size()))
+	// Files of tests do not compress.
+	blob, err := estargz.Build(io.NewSectionReader(file, 0, info.Size()), estargz.WithCompressionLevel(gzip.BestSpeed))
 	if err != nil {
 		return err
 	}

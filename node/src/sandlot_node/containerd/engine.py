@@ -49,11 +49,12 @@ class ContainerdEngine:
         *,
         images: Path,
         snapshotter: str | None = None,
+        handler: str | None = None,
         pull_seconds: float = 3600.0,
         progress_seconds: float = 0.5,
     ) -> None:
         self._client = client
-        self._registry = Registry(client, pull_seconds=pull_seconds)
+        self._registry = Registry(client, pull_seconds=pull_seconds, handler=handler)
         self._snapshots = Snapshots(client, snapshotter=snapshotter)
         self._content = Content(client)
         self._leases = Leases(client)
@@ -133,7 +134,8 @@ class ContainerdEngine:
                 raise ImageError(
                     Kind.UNSUPPORTED,
                     f"the snapshotter {await self._snapshots.name()} has no layers of {image_id}: {error}. "
-                    "Set SANDLOT_SNAPSHOTTER to the one that containerd's CRI unpacks into",
+                    "Set SANDLOT_SNAPSHOTTER to the one that containerd's CRI unpacks into, or "
+                    "SANDLOT_RUNTIME_HANDLER to a runtime handler of that snapshotter",
                 ) from error
             document = {"id": image_id, "digests": list(status.digests), **config.document()}
             rootfs = await asyncio.to_thread(self._layout.put, name, wanted, document)

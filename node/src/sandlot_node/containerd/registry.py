@@ -17,6 +17,9 @@ from .client import Client, Missing
 _CRI = "/runtime.v1.ImageService"
 _IMAGES = "/containerd.services.images.v1.Images"
 _PINNED = "io.cri-containerd.pinned"
+# containerd 2.1 looks at this annotation, 2.4 at the image's `runtime_handler`, but only in a request with a
+# sandbox's configuration.
+_HANDLER = "io.containerd.cri.runtime-handler"
 _MOST_DIGESTS = 100  # names of an image with a digest that are told, in containerd's order
 
 
@@ -30,15 +33,22 @@ class Status:
 
 
 class Registry:
-    """containerd's images, by its CRI where that has a call, so that the node's configuration of registries holds."""
+    """containerd's images, by its CRI where that has a call, so that the node's configuration of registries holds.
 
-    def __init__(self, client: Client, *, pull_seconds: float) -> None:
+    `handler`: the runtime handler into whose snapshotter images are pulled; None: into the default one.
+    """
+
+    def __init__(self, client: Client, *, pull_seconds: float, handler: str | None = None) -> None:
         self._client = client
         self._pull_seconds = pull_seconds
+        self._handler = handler
 
     async def pull(self, reference: str, auth: Auth | None, *, lease: str) -> ImageId:
         """Pull with exactly these credentials; the lease keeps what was fetched. Raises Missing or CallFailed."""
         request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=reference))
+        if self._handler is not None:
+            request.image.runtime_handler = self._handler
+            request.sandbox_config.annotations[_HANDLER] = self._handler
         if auth is not None:
             request.auth.username = auth.username
             request.auth.password = auth.password
