@@ -65,7 +65,7 @@ def _values(node: str, *, lazy: bool) -> dict[str, str]:
 
 async def _first_use(site: Site, runtime: str, image: str, registry: CountedRegistry) -> FirstUse:
     """Create a sandbox of an image that the node lacks, and read one of its files. No node has it afterwards."""
-    async with site.pool(runtime, size=1, slots=True) as pool:
+    async with site.pool(runtime, size=1, slots=True, reuse="never") as pool:
         before, begun = registry.relay.sent, time.perf_counter()
         box = await pool.create(image, wait=0)
         told = await _progress(pool, box)

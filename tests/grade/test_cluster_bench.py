@@ -115,18 +115,18 @@ def test_a_quantile_lies_evenly_within_its_bucket() -> None:
 
 def test_what_agents_and_controllers_made_is_read_from_their_metrics() -> None:
     agents, leader = [node.Metrics(), node.Metrics()], controller.Metrics()
+    agent_texts: list[str] = []
     for number, agent in enumerate(agents):
         agent.preparations.labels("ok").inc(2 + number)
         agent.preparations.labels("no_space").inc(9)
         agent.pulled_bytes.inc(3 << 30)
         ledger = Ledger(budget=1 << 40, hold=0.0)
         ledger.add(ImageId(f"sha256:{number}"), {"layer": 1000 + number}, name="an-image", now=0.0)
-        agent.show(ledger)
+        agent_texts.append(agent.text(ledger).decode())
     leader.pods_created.labels("pool").inc(12)
     leader.pods_created.labels("cold").inc(3)
     other = controller.Metrics()
-    texts = [agent.text().decode() for agent in agents]
-    found = made(agents=texts, controllers=[leader.text().decode(), other.text().decode()])
+    found = made(agents=agent_texts, controllers=[leader.text().decode(), other.text().decode()])
     assert found == {"images_prepared": 5, "bytes_pulled": 6 << 30, "image_bytes": 2001, "pods": 15}
 
 
