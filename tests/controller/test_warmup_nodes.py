@@ -16,7 +16,7 @@ from sandlot_controller.act.copy_failures import CopyFailures
 from sandlot_controller.act.node_agents import AgentError, NodeAgents, NodeImages
 from sandlot_controller.act.warm_nodes import WarmNodes
 from sandlot_controller.act.warmups import WarmupLoop
-from sandlot_controller.plan.warmups import Copy
+from sandlot_controller.plan.warmups import ASSUMED_BYTES, Copy
 from sandlot_kube.registry_credentials import RegistryCredentials
 from sandlot_kube.warmups import ImageWarmup
 
@@ -69,8 +69,7 @@ class Nodes:
         self._reach(address)
         if (code := self.refuse(address, image)) is not None:
             raise AgentError(code, f"{code} for {image}")
-        self.present[address][image] = 10
-        return 10
+        return self.present[address].setdefault(image, 10)
 
     def _reach(self, address: str) -> None:
         """Raise AgentError for a node that left after the loop had its address."""
@@ -181,6 +180,13 @@ async def test_a_node_that_stays_full_ends_the_warm_up() -> None:
         status = await nodes.done()
     assert (status["ready"], status["failed"], len(nodes.tried)) == (0, 1, 3)
     assert "fits on no node" in status["errors"][0]["message"]
+
+
+async def test_images_whose_sizes_were_guessed_too_large_find_room() -> None:
+    nodes = Nodes("a", "b", room=3 * ASSUMED_BYTES)
+    async with nodes.warming({f"image-{number}": 1 for number in range(20)}):
+        status = await nodes.done()
+    assert (status["ready"], status["failed"], status["copiesReady"]) == (20, 0, 40)
 
 
 async def test_the_room_of_images_in_use_is_not_given_away() -> None:

@@ -56,11 +56,11 @@ class WarmupLoop:
         self._credentials = RegistryCredentials(settings.registry_credentials)
         self._nodes = WarmNodes(now=now)
         self._look_at = float("-inf")
-        self._plan = WarmPlan((), ())
         self._open: list[Copy] = []  # of the plan
         self._copies: dict[str, list[Copy]] = {}  # of the plan, by image
         self._count_at = float("-inf")
         self._stale = True  # the plan is to be made anew
+        self._sized = False  # copies have become ready since the plan, whose sizes it may have guessed
         self._trouble: str | None = None  # what was in the way of the last look
         self._pulling: set[Copy] = set()
         self._failures = CopyFailures(self._nodes, backoff=settings.backoff)
@@ -153,7 +153,7 @@ class WarmupLoop:
             self._stale = True
         if (reopens_at := self._nodes.reopens_at()) is not None:
             due.append(reopens_at)
-        if self._stale:
+        if self._stale or (self._sized and not self._pulling):
             self._stale = False
             await self._make_plan()
             if self._stale:
@@ -183,7 +183,8 @@ class WarmupLoop:
             weights = {name: weight for name, weight in run.weights.items() if name not in left_out}
             demands[run.standing].append((run.resource.spec.tenant, weights))
         wanted, standing = wanted_images(demands[False]), wanted_images(demands[True])
-        plan = self._plan = await asyncio.to_thread(
+        self._sized = False
+        plan = await asyncio.to_thread(
             place_all,
             wanted,
             standing,
@@ -270,6 +271,7 @@ class WarmupLoop:
         else:
             self._failures.made(copy)
             self._nodes.prepared(copy, size)
+            self._sized = True
             self._count(copy)
         finally:
             self._pulling.discard(copy)
