@@ -103,13 +103,17 @@ async def test_only_an_end_that_will_apply_cuts_the_grace_of_a_reset(
     await instance.tasks.wait(timeout=10)
 
 
-async def test_sigterm_that_waits_behind_an_end_cuts_the_grace(tmp_path: Path) -> None:
+async def test_sigterm_that_waits_behind_an_end_leaves_it_its_grace(tmp_path: Path) -> None:
     instance, graces = owned(tmp_path)
     async with instance._lock:
         end = asyncio.create_task(instance.end(ends.IDLE, patience=0.0))
         await loop_turns()
         terminated = asyncio.create_task(_terminate(instance))
         await loop_turns()
+    await until(lambda: graces.begun)
+    await loop_turns(5)
+    assert not graces.cut
+    assert not instance.finished.is_set()
+    graces.over.set()
     await asyncio.wait_for(asyncio.gather(end, terminated), 10)
-    assert graces.cut
     await asyncio.wait_for(instance.finished.wait(), 10)
