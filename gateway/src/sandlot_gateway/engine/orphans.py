@@ -23,6 +23,7 @@ from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
+_AT_ONCE = 32  # sidecars that are asked at the same time
 _WHY = "the caller left before create was answered and did not come back"
 
 
@@ -49,6 +50,7 @@ class Orphans:
         self._handed_out: set[SandboxId] = set()  # those of others with a caller that has the id
         self._ending: set[SandboxId] = set()  # those whose sidecar is being asked
         self._timers: dict[SandboxId, asyncio.TimerHandle] = {}
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._tasks = Tasks()
 
     def begun(self, sandbox: Sandbox) -> None:
@@ -150,7 +152,8 @@ class Orphans:
     async def _end_unused(self, sandbox: Sandbox) -> None:
         self._ending.add(sandbox.id)
         try:
-            answer = await self._ask_to_end(sandbox)
+            async with self._at_once:
+                answer = await self._ask_to_end(sandbox)
         finally:
             self._ending.discard(sandbox.id)
         if answer == EndAnswer.ENDED:
