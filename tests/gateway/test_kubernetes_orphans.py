@@ -15,7 +15,8 @@ pytestmark = NEEDS_API_SERVER
 async def test_one_that_is_used_only_through_another_gateway_outlives_the_grace(world: World) -> None:
     """Another sandbox, whose caller hung up later and never comes back, shows that the grace is over."""
     world.kubelet.make_cold = False
-    async with two_peers(world, orphan_grace=1.0) as (one, other):
+    # Longer than the pauses between the questions of the gateway where the retry waits.
+    async with two_peers(world, orphan_grace=8.0) as (one, other):
         for number, key in enumerate(("back", "never")):
             await _hang_up(one, key)
             await cold_names(world, number + 1)
