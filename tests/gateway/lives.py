@@ -177,6 +177,7 @@ class World:
             sidecar.bound_to = body["tenant"]
             sidecar.uses += 1
             sidecar.claim, sidecar.phase, sidecar.claimed_at = body, "claimed", float(self.numbers)
+            sidecar.used = False
             self.speak(sidecar, "claimed")
         return ClaimAnswer("claimed", sidecar.state())
 
@@ -185,6 +186,8 @@ class World:
             return "ended"
         owner = sidecar.owner
         if owner is not None and (body.get("only_unclaimed") or body.get("only_of", owner) != owner):
+            return "owned"
+        if owner is not None and body.get("only_unused") and sidecar.used:
             return "owned"
         self.check_unwanted(sidecar)
         sidecar.phase, sidecar.verdict = "ended", body["verdict"]

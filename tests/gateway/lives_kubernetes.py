@@ -137,6 +137,10 @@ class KubernetesWorld(World):
     def _state(self, sidecar: Sidecar, body: dict[str, Any]) -> dict[str, Any]:
         return sidecar.state()
 
+    def _use(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
+        sidecar.used = True
+        return Answer(410 if sidecar.owner is None else 200, [], b"{}")
+
     def _reset(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
         if sidecar.phase == "ended":
             return Answer(410, [], b'{"error":"ended"}')

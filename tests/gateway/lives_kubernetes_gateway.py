@@ -24,7 +24,13 @@ from tests.gateway.api_server import NAMESPACE, Client
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_messages import Word
 
-_KINDS = {"/v1/claim": "claim", "/v1/end": "end", "/v1/state": "state", "/v1/reset": "reset"}
+_KINDS = {
+    "/v1/claim": "claim",
+    "/v1/end": "end",
+    "/v1/state": "state",
+    "/v1/reset": "reset",
+    "/v1/use": "use",
+}
 
 
 class Pool:
@@ -108,6 +114,8 @@ class Peers:
     async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
         """As the others' `/internal/keys` says."""
         world = self._gateway.world
+        if not self._gateway.alive:
+            await world.loop.create_future()
         if world.dead:
             await look()
         others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
@@ -161,7 +169,7 @@ class KubernetesGateway(Gateway):
 
         async def answer() -> None:
             await self.lifecycle.wait(sandbox, timeout=0.0)
-            await self.lifecycle.share_pending_create(sandbox)
+            await self.lifecycle.hand_out(sandbox)
 
         self._run(lambda: self._tasks.append(asyncio.create_task(answer())))
 

@@ -56,6 +56,7 @@ class Sidecar:
     bound_to: str | None = None
     uses: int = 0
     restored: bool = False
+    used: bool = False
 
     @property
     def owner(self) -> str | None:

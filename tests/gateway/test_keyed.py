@@ -34,7 +34,10 @@ class Gateway:
     def __post_init__(self) -> None:
         self.directory = Directory()
         self.keyed = KeyedCreates(
-            directory=self.directory, others=self, works_on=lambda sandbox_id: sandbox_id in self.ours
+            directory=self.directory,
+            others=self,
+            works_on=lambda sandbox_id: sandbox_id in self.ours,
+            asked=lambda sandbox: None,
         )
 
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:

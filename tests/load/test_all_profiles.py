@@ -125,9 +125,11 @@ def test_tasks_of_a_data_set_run_in_their_images_in_slots_and_in_sandboxes_of_th
         assert kinds["exec"]["count"] == tasks * (1 + int(given["commands"]))
     found = [event for event in whole.events("swe-dataset") if event.kind == "create"]
     used = {event.image for event in found if event.phase == "slots"}
-    told = phases["slots"]["dataset"]
-    assert 1 < len(used) == told["images_used"] == told["images_prepared"] <= int(given["images"])
-    assert told["image_bytes"] > 1 << 20
+    warmed, told = phases["warm_up"], phases["slots"]["dataset"]
+    assert warmed["warm_up"]["ready"] == warmed["dataset"]["images_prepared"] == given["images"]
+    assert warmed["dataset"]["image_bytes"] > 1 << 20
+    assert 1 < len(used) == told["images_used"] <= int(given["images"])
+    assert told["images_prepared"] == told["image_bytes"] == 0
     # Both phases draw from one distribution with one seed.
     pictures = {(event.phase, event.number): event.image for event in found}
     assert all(

@@ -99,6 +99,21 @@ async def test_an_end_only_of_what_no_other_sandbox_owns(make) -> None:
         assert (ended.status_code, ended.json()["phase"]) == (200, "ended")
 
 
+async def test_an_end_only_of_what_its_owner_has_not_used(make) -> None:
+    unused = await make(claim={"start_command": "sleep 100"})
+    assert (await unused.instance("GET", "/v1/state")).status_code == 200
+    ended = await unused.instance("POST", "/v1/end", json={"only_unused": True, "only_of": "sb-another"})
+    assert (ended.status_code, ended.json()["error"]) == (409, "claimed")
+    ended = await unused.instance("POST", "/v1/end", json={"only_unused": True})
+    assert ended.status_code == 200
+    for use in ("/v1/use", "/v1/exec"):
+        box = await make(claim={})
+        assert (await box.call("POST", use, json={"command": "true"})).status_code == 200
+        refused = await box.instance("POST", "/v1/end", json={"only_unused": True})
+        assert (refused.status_code, refused.json()["error"]) == (409, "claimed")
+        assert (await box.exec("echo lives"))["stdout"] == "lives\n"
+
+
 @pytest.mark.parametrize("attempt", range(8))
 async def test_a_claim_and_such_an_end_at_once_have_one_winner(make, attempt: int) -> None:
     box = await make()

@@ -222,6 +222,30 @@ def test_an_end_that_is_not_for_its_owner_is_refused(
     assert (caught.value.status, caught.value.code, life.phase) == (409, "claimed", phase)
 
 
+@pytest.mark.parametrize("event", ["none", "a use", "a reset", "a restart"])
+def test_only_an_owner_that_has_not_used_it_lets_it_end_as_unused(event: str) -> None:
+    """After a restart nobody knows."""
+    life = made("claimed")
+    if event == "a use":
+        life.gate()
+    elif event == "a reset":
+        life.gate()
+        life.reset(keep_claim=False, generation=None, overlay=True)
+        life.emptied()
+        life.built()
+        take(life, MINE)
+        life.claimed()
+    elif event == "a restart":
+        life = InstanceState(life.record)
+        life.built()
+    if event in ("none", "a reset"):
+        assert life.end(ends.unwanted(None), only_unused=True) is NEWS
+        return
+    with pytest.raises(ApiError) as caught:
+        life.end(ends.unwanted(None), only_unused=True)
+    assert (caught.value.status, caught.value.code, life.phase) == (409, "claimed", Phase.CLAIMED)
+
+
 @pytest.mark.parametrize(("tenant", "told"), [("t", {"sandbox_id": "sb-mine"}), ("u", {}), (None, {})])
 def test_only_its_own_tenant_is_told_who_has_it(tenant: str | None, told: dict[str, str]) -> None:
     life = made("claimed")

@@ -31,7 +31,7 @@ class ClaimOutcome(StrEnum):
 
 class EndAnswer(StrEnum):
     ENDED = "ended"
-    OWNED = "owned"  # another sandbox owns it, so it keeps running
+    OWNED = "owned"  # another sandbox owns it, or a caller uses it, so it keeps running
     UNKNOWN = "unknown"  # unreachable
 
 
@@ -97,9 +97,18 @@ class Sidecars:
         verdict: str,
         message: str | None = None,
         only_of: SandboxId | None = None,
+        only_unused: bool = False,
     ) -> EndAnswer:
-        """Ask the sidecar to end unless another sandbox than `only_of` owns it; return `unknown` if unreachable."""
-        body = {"verdict": verdict, "message": message, "only_of": only_of}
+        """Ask the sidecar to end unless another sandbox than `only_of` owns it; return `unknown` if unreachable.
+
+        `only_unused`: neither if a caller has used the sandbox.
+        """
+        body = {
+            "verdict": verdict,
+            "message": message,
+            "only_of": only_of,
+            "only_unused": only_unused or None,
+        }
         body = {name: value for name, value in body.items() if value is not None}
         status = await self._end(instance, body)
         if status == 400:  # an older sidecar without this verdict
@@ -149,6 +158,18 @@ class Sidecars:
             )
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
+
+    async def note_use(self, route: Route) -> None:
+        """Tell the sidecar that a caller has the sandbox. Raises SidecarError."""
+        headers = [("authorization", f"Bearer {route.token}")]
+        try:
+            answer = await self._pool.fetch(
+                route.address, "POST", "/v1/use", headers=headers, timeout=self._call_timeout
+            )
+        except (DialError, UpstreamError) as error:
+            raise SidecarError(str(error)) from error
+        if answer.status not in (200, 404):  # 404: an older sidecar, which keeps no note
+            raise SidecarError(f"status {answer.status}")
 
     async def _post(self, instance: Instance, path: str, body: bytes, *, timeout: float) -> Answer:
         return await self._ask("POST", instance, path, body, timeout=timeout)

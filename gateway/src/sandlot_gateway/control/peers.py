@@ -58,10 +58,11 @@ async def holder_of_key(
     key: Annotated[str, Query(max_length=128)],
     sandbox_id: Annotated[SandboxId, Query(max_length=128)],
     gateway: Annotated[str, Query(max_length=64)],
+    waits: bool = True,
 ) -> Response:
     """Return the sandbox of an idempotency key without waiting."""
     _check(credentials, have=have)
-    holder = have.lifecycle.following.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway))
+    holder = have.lifecycle.following.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway, waits=waits))
     return json_response({"holder": None if holder is None else asdict(holder)})
 
 

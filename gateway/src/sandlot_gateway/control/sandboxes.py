@@ -29,6 +29,7 @@ from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import SidecarError
 
 router = APIRouter(tags=["sandboxes"])
 
@@ -85,7 +86,11 @@ async def create(
         raise _cannot_start(error, have=have) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
     if not has_hung_up(request.receive):
-        await have.lifecycle.share_pending_create(sandbox)
+        try:
+            await have.lifecycle.hand_out(sandbox)
+        except SidecarError as error:
+            text = f"the sandbox does not answer: try again after Retry-After ({error})"
+            raise ApiError(503, text, headers={"retry-after": "1"}) from error
     if has_hung_up(request.receive):
         have.lifecycle.ends.orphans.hung_up(sandbox)
     document = sandbox_document(

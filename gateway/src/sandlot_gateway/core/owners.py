@@ -74,6 +74,7 @@ class KeyQuestion:
     key: str
     sandbox_id: SandboxId
     gateway: str  # the asking process's random id
+    waits: bool = True  # a caller waits for it there
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,13 +135,17 @@ class Adoption:
     # From other gateways' records.
 
     def pending_create_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
-        """Add another gateway's pending create, so that callers can ask for it here."""
-        if self._directory.get(sandbox_id) is not None:
+        """Add another gateway's pending create, so that callers can ask for it here. One of them has its id."""
+        known = self._directory.get(sandbox_id)
+        if known is None:
+            try:
+                self._directory.add(from_pending_create(sandbox_id, request, now=self._clock()))
+            except ForeignClaim as error:
+                _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
+                return
+        elif not known.live:
             return
-        try:
-            self._directory.add(from_pending_create(sandbox_id, request, now=self._clock()))
-        except ForeignClaim as error:
-            _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
+        self._ends.orphans.handed_out_elsewhere(sandbox_id)
 
     def over(self, end: RecordedEnd) -> None:
         """Apply an end that another gateway or the controller recorded.

@@ -61,7 +61,11 @@ class Ends:
         self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
         self._unconfirmed: dict[InstanceId, Sandbox] = {}  # instance id -> sandbox of before the restart
         self.orphans = Orphans(
-            grace=orphan_grace, delete=lambda sandbox, why: self.delete(sandbox, message=why)
+            grace=orphan_grace,
+            delete=lambda sandbox, why: self.delete(sandbox, message=why),
+            directory=directory,
+            backend=backend,
+            sidecars=sidecars,
         )
 
     def delete(
@@ -218,5 +222,5 @@ class Ends:
 
     async def close(self, *, timeout: float) -> None:
         """Wait up to `timeout` seconds for cleanups, then cancel the rest."""
-        self.orphans.close()
+        await self.orphans.close()
         await self._retirer.close(timeout=timeout)

@@ -54,7 +54,12 @@ class Following:
         self._lost: set[SandboxId] = set()  # creates of this gateway that it looks for at others
         self._tasks = Tasks()
         self._followers = Tasks()
-        self.keyed = KeyedCreates(directory=directory, others=backend.others, works_on=self._works_on)
+        self.keyed = KeyedCreates(
+            directory=directory,
+            others=backend.others,
+            works_on=self._works_on,
+            asked=ends.orphans.asked_elsewhere,
+        )
 
     def secrets(self, sandbox_id: SandboxId) -> dict[str, str] | None:
         return self._secrets.get(sandbox_id)
@@ -156,7 +161,7 @@ class Following:
         """Follow the create until it has changed. If no gateway has it, go on with it, or record its `loss`."""
         try:
             while self._is_followed(sandbox):
-                answer = await self.keyed.ask(sandbox)
+                answer = await self.keyed.ask(sandbox, waits=self._ends.orphans.has_caller(sandbox.id))
                 if not self._is_followed(sandbox):
                     return
                 holder = answer.holder
@@ -178,6 +183,7 @@ class Following:
                     )
                     return
                 await self._look_for(sandbox)
+            await self._ends.orphans.running(sandbox)
         finally:
             self._secrets.pop(sandbox.id, None)
 

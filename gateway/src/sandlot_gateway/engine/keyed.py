@@ -23,7 +23,7 @@ class KeyedCreates:
 
     When two gateways ask each other at the same time, the smaller sandbox id wins. A gateway whose questions are all
     answered has decided, and answers later questions with its sandbox. `works_on`: whether this gateway is bringing up
-    the sandbox of this id.
+    the sandbox of this id. `asked`: called with a live sandbox for whose key a caller waits at another gateway.
     """
 
     def __init__(
@@ -32,10 +32,12 @@ class KeyedCreates:
         directory: Directory,
         others: OtherGateways | None,
         works_on: Callable[[SandboxId], bool],
+        asked: Callable[[Sandbox], None],
     ) -> None:
         self._directory = directory
         self._others = others
         self._works_on = works_on
+        self._asked = asked
         self._gateway = secrets.token_hex(8)
         # our sandbox -> another gateway's sandbox that wins over it
         self._undecided: dict[SandboxId, SandboxId | None] = {}
@@ -44,11 +46,14 @@ class KeyedCreates:
     def has_others(self) -> bool:
         return self._others is not None
 
-    async def ask(self, sandbox: Sandbox) -> KeyAnswer:
-        """Ask who holds the sandbox's key; without a holder this gateway brings the sandbox up."""
+    async def ask(self, sandbox: Sandbox, *, waits: bool = True) -> KeyAnswer:
+        """Ask who holds the sandbox's key; without a holder this gateway brings the sandbox up.
+
+        `waits`: a caller here waits for it.
+        """
         if self._others is None or sandbox.spec.key is None:
             return KeyAnswer((), all_heard=True)
-        question = KeyQuestion(sandbox.tenant, sandbox.spec.key, sandbox.id, self._gateway)
+        question = KeyQuestion(sandbox.tenant, sandbox.spec.key, sandbox.id, self._gateway, waits=waits)
         self._undecided[sandbox.id] = None
         try:
             answer = await self._others.holder_of_key(question)
@@ -84,6 +89,8 @@ class KeyedCreates:
             return KeyHolder(
                 known.id, known.verdict, known.message, exit_code=known.exit_code, ended_at=known.ended_at
             )
+        if question.waits:
+            self._asked(known)
         if known.id in self._undecided:
             if (question.sandbox_id, question.gateway) >= (known.id, self._gateway):
                 return KeyHolder(known.id)

@@ -126,7 +126,7 @@ class Lifecycle:
         asks_others = spec.key is not None and self.following.keyed.has_others
         ticket = self.claimer.ticket(sandbox, at_once=not asks_others)
         self._directory.add(sandbox)
-        self.ends.orphans.asked(sandbox)
+        self.ends.orphans.begun(sandbox)
         (self.following if asks_others else self.bringup).begin(sandbox, secrets=secrets, ticket=ticket)
         return sandbox
 
@@ -148,10 +148,14 @@ class Lifecycle:
                 _log.error("a pending create is in memory only: %s", error, extra={"sandbox": sandbox.id})
         return sandbox
 
-    async def share_pending_create(self, sandbox: Sandbox) -> None:
-        """Share a PENDING sandbox with the other gateways before its caller gets the id."""
+    async def hand_out(self, sandbox: Sandbox) -> None:
+        """Let the other gateways know of a PENDING sandbox, and of its caller, before that gets the id.
+
+        Raises SidecarError.
+        """
         if sandbox.status is Status.PENDING and self._secrets(sandbox) is not None:
             await self._backend.share_pending_create(sandbox.pending_create())
+        await self.ends.orphans.hand_out(sandbox)
 
     def _secrets(self, sandbox: Sandbox) -> dict[str, str] | None:
         """Return the secrets of a sandbox that this gateway brings up or follows."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         generation: int | None
         only_unclaimed: bool
         only_of: str | None
+        only_unused: bool
 
 
 class Phase(enum.Enum):
@@ -79,6 +80,7 @@ class InstanceState:
         self.phase = Phase.STARTING if record.verdict is None else Phase.ENDED
         self.impossible: str | None = None  # the last event that cannot happen in its phase
         self.keeps = False  # the reset keeps the owner
+        self.used = record.claim is not None  # by its owner; before a restart it may have been
 
     @property
     def over(self) -> bool:
@@ -126,7 +128,7 @@ class InstanceState:
         if held is None:
             self._check_tenant(claim)
             record.own(claim, now=now)
-            self.phase = Phase.CLAIMING
+            self.phase, self.used = Phase.CLAIMING, False
             return True
         if compare_digest(held["token"], claim["token"]) and held == claim:
             return False
@@ -214,16 +216,17 @@ class InstanceState:
     # End.
 
     def end(self, end: End, **conditions: Unpack[Conditions]) -> Outcome:
-        """End the instance; the first end wins. Raises 409 `claimed` where it has another owner.
+        """End the instance; the first end wins. Raises 409 `claimed` where its owner keeps it.
 
-        `generation`: the one that this end is about. `only_of`: the only sandbox that may own it.
+        `generation`: the one that this end is about. `only_of`: the only sandbox that may own it. `only_unused`: unless
+        its owner has used it.
         """
         if self.over:
             return Outcome.KNOWN
         if _is_late(conditions, self.record.generation):
             return Outcome.LATE
-        if _is_for_another(conditions, self.record.claim):
-            raise ApiError(409, "claimed", "this instance has an owner: only that sandbox may end it")
+        if self._is_kept(conditions, self.record.claim):
+            raise ApiError(409, "claimed", "this instance has an owner that the end's conditions exclude")
         self.phase = Phase.FAILED if end.failed else Phase.ENDED
         self.record.verdict, self.record.message = end.verdict, end.message
         return Outcome.NEWS
@@ -232,17 +235,18 @@ class InstanceState:
         """Return whether an end will apply that waits for the reset in progress."""
         claim = self.record.claim if self.keeps else None
         generation = self.record.generation + (not self.keeps)
-        return not _is_late(conditions, generation) and not _is_for_another(conditions, claim)
+        return not _is_late(conditions, generation) and not self._is_kept(conditions, claim)
 
     # Admission.
 
     def gate(self) -> None:
-        """Check that the owner may use the instance. Raises 410 or 503."""
+        """Check that the owner may use the instance, and note that it does. Raises 410 or 503."""
         if self.phase is not Phase.CLAIMED:
             self.check_not_ended()
             if self.restoring:
                 raise starting("the sandbox's files are being restored: try again after Retry-After")
             raise starting("the sandbox is still starting: try again after Retry-After")
+        self.used = True
 
     def owned(self) -> dict[str, Any]:
         """Return the owner's claim. Raises 410, or 409 if there is none."""
@@ -271,6 +275,14 @@ class InstanceState:
             text = "another tenant used this instance before: claim another one"
             raise ApiError(409, "bound", text, bound_to=self.bound_to)
 
+    def _is_kept(self, conditions: Conditions, claim: dict[str, Any] | None) -> bool:
+        """Return whether the owner that the instance has keeps it from the end."""
+        if claim is None:
+            return False
+        if conditions.get("only_unclaimed") or (conditions.get("only_unused") and self.used):
+            return True
+        return conditions.get("only_of") not in (None, claim["sandbox_id"])
+
     def _cannot(self, event: str) -> Outcome:
         self.impossible = event
         return Outcome.IMPOSSIBLE
@@ -278,14 +290,6 @@ class InstanceState:
 
 def _is_late(conditions: Conditions, present: int) -> bool:
     return conditions.get("generation") not in (None, present)
-
-
-def _is_for_another(conditions: Conditions, claim: dict[str, Any] | None) -> bool:
-    """Return whether the end is not for the owner that the instance has."""
-    if claim is None:
-        return False
-    only_of = conditions.get("only_of")
-    return bool(conditions.get("only_unclaimed")) or only_of not in (None, claim["sandbox_id"])
 
 
 def starting(message: str) -> ApiError:

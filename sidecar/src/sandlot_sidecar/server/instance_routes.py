@@ -34,6 +34,7 @@ class InstanceRoutes:
         http.add("POST", "/v1/claim", Route(self.claim, needs=INSTANCE, shielded=True))
         http.add("GET", "/v1/egress", Route(self.egress, needs=INSTANCE))
         http.add("PUT", "/v1/egress", Route(self.set_egress, needs=INSTANCE, shielded=True))
+        http.add("POST", "/v1/use", Route(self.use))
         http.add("POST", "/v1/end", Route(self.end, needs=INSTANCE, shielded=True))
         http.add("POST", "/v1/reset", Route(self.reset, needs=INSTANCE, shielded=True))
         http.add("GET", "/v1/metrics", Route(self.metrics, needs=INSTANCE))
@@ -65,6 +66,10 @@ class InstanceRoutes:
         await self._instance.set_egress(request.json())
         self.egress(request)
 
+    def use(self, request: Request) -> None:
+        """Answer; the request itself counts as a use."""
+        request.respond_json({})
+
     async def end(self, request: Request) -> None:
         """End the sandbox; the first verdict wins."""
         body = request.json()
@@ -74,7 +79,9 @@ class InstanceRoutes:
         only_unclaimed = fields.flag(body, "only_unclaimed", default=False)
         message = fields.text(body, "message", limit=4096)
         only_of = fields.text(body, "only_of", limit=256)
-        await self._instance.end(End(verdict, message), only_unclaimed=only_unclaimed, only_of=only_of)
+        only_unused = fields.flag(body, "only_unused", default=False)
+        end = End(verdict, message)
+        await self._instance.end(end, only_unclaimed=only_unclaimed, only_of=only_of, only_unused=only_unused)
         request.respond_json(self._instance.state())
 
     async def reset(self, request: Request) -> None:
