@@ -244,13 +244,16 @@ class Preparer:
         """Forget uses of pods that are gone, and release what exceeds the budget. Raises ImageError."""
         now = self._clock()
         self._access.expire(now=now)
-        living = await self._engine.living()
-        if living is not None:
-            dropped = self.ledger.drop_dead(living, now=now, grace=self._limits.use_grace)
-            if dropped:
-                _log.info("slots without a pod no longer hold their images: %s", ", ".join(dropped))
-        await self._prepared.keep_budget()
-        self._save()
+        try:
+            living = await self._engine.living()
+            if living is not None:
+                dropped = self.ledger.drop_dead(living, now=now, grace=self._limits.use_grace)
+                if dropped:
+                    _log.info("slots without a pod no longer hold their images: %s", ", ".join(dropped))
+            await self._prepared.keep_budget()
+        finally:
+            # Also after a failure, which may last for days: otherwise the log of changes would grow all the time.
+            self._save()
 
     def _note(self, image_id: ImageId) -> None:
         """Write one image's uses."""
