@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+from sandlot_kube import clock
+
 from tests.controller.test_warmup_nodes import Nodes, quick
 from tests.waiting import until
 
@@ -49,3 +53,13 @@ async def test_a_copy_that_failed_is_not_begun_again_because_another_prepares_it
         await until(lambda: nodes.looks > looks and ("more", "a") in nodes.asked)
         assert (status["ready"], status["failed"]) == (1, 1)
         assert nodes.asked[tries:] == [("more", "a")]
+
+
+async def test_what_a_create_has_prepared_is_told_as_no_copy_of_a_warm_up_that_is_done() -> None:
+    nodes = held("a", "b", "c")
+    nodes.present = {"a": {"image": 10, "other": 10}, "b": {"image": 10, "other": 10}, "c": {"other": 10}}
+    nodes.preparing = {"c": frozenset({"image"})}
+    done = {"phase": "Done", "finishedAt": clock.text(time.time())}
+    async with nodes.warming({"image": 1, "other": 99}, said=done):
+        await until(lambda: ("image", "c") in nodes.asked and "w" in nodes.statuses)
+        assert (nodes.statuses["w"]["copiesReady"], nodes.statuses["w"]["message"]) == (5, None)

@@ -192,6 +192,19 @@ async def test_the_image_that_a_name_means_by_now_stays() -> None:
     assert agents.calls == [("use", TWO, None)] * 2
 
 
+async def test_the_image_that_a_name_meant_before_is_taken_back() -> None:
+    """The gateway took it for the one of the name, and an earlier claim of it had failed."""
+    agents, instance = Agents(), slot()
+    uses = uses_of(agents, Sidecar(TWO))
+    await uses.use("n1", ONE, instance)
+    uses.unlaid(instance, ONE)
+    agents.means = TWO
+    assert await ask(uses, instance) is not None
+    await until(lambda: agents.calls[-1] == ("unuse", ONE, None))
+    assert agents.calls[:-1] == [("use", ONE, None), ("use", TWO, None)]
+    await uses.close()
+
+
 @pytest.mark.parametrize("why", ["preparing", "older", "refused"])
 async def test_a_use_that_has_not_begun_leaves_an_earlier_one_to_its_end(why: str) -> None:
     agents, instance = Agents(), slot()

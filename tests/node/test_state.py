@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from sandlot_node.failures import ImageError, Kind
 from sandlot_node.images import ImageId, SlotId
 from sandlot_node.ledger import Ledger
 from sandlot_node.state import State
+
+from tests.node.agents import PlayedEngine, preparer_of, ready
+from tests.node.registries import OPEN
 
 IDS = [ImageId(f"sha256:{number:064x}") for number in range(3)]
 
@@ -16,6 +21,10 @@ def ledger_of(*image_ids: ImageId) -> Ledger:
     for number, image_id in enumerate(image_ids):
         ledger.add(image_id, {image_id: 10}, name=f"image-{number}:1", now=1.0)
     return ledger
+
+
+def log(directory: Path) -> list[Path]:
+    return list(directory.glob("*.log"))
 
 
 def uses(directory: Path) -> dict[ImageId, set[str]]:
@@ -66,8 +75,8 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
         ledger.use(IDS[number], SlotId(slot), now=2.0)
         state.note(IDS[number], ledger.entries[IDS[number]])
         if number == 1:
-            (log,) = tmp_path.glob("*.log")
-            log.write_bytes(log.read_bytes()[:-20])
+            (file,) = log(tmp_path)
+            file.write_bytes(file.read_bytes()[:-20])
     assert uses(tmp_path) == {IDS[0]: {"a"}, IDS[1]: set(), IDS[2]: {"c"}}
 
 
@@ -78,3 +87,18 @@ def test_a_file_that_cannot_be_read_leaves_the_changes(tmp_path: Path) -> None:
     ledger.use(IDS[0], SlotId("a"), now=2.0)
     state.note(IDS[0], ledger.entries[IDS[0]])
     assert uses(tmp_path) == {IDS[0]: {"a"}}
+
+
+async def test_the_changes_grow_no_further_while_an_image_cannot_be_released(
+    engine: PlayedEngine, tmp_path: Path
+) -> None:
+    preparer = preparer_of(engine, tmp_path, budget=20)
+    used, _ = await ready(preparer, f"{OPEN}/a:1"), await ready(preparer, f"{OPEN}/b:1")
+    preparer.use(used.id, SlotId("a"))
+    assert log(tmp_path)
+    preparer.ledger.budget = 10
+    engine.stays = ImageError(Kind.FAILED, "busy")
+    with pytest.raises(ImageError, match="busy"):
+        await preparer.housekeep()
+    assert not log(tmp_path)
+    assert uses(tmp_path)[used.id] == {"a"}

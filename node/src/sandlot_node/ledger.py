@@ -58,11 +58,11 @@ class Ledger:
         entry.last_used = max(entry.last_used, now)
         return True
 
-    def use(self, image_id: ImageId, slot: SlotId, *, now: float) -> bool:
-        """Record a slot that uses the image; False: the node does not have it."""
+    def use(self, image_id: ImageId, slot: SlotId, *, now: float, since: float | None = None) -> bool:
+        """Record a slot that uses the image since then, or since now; False: the node does not have it."""
         if not self.touch(image_id, now=now):
             return False
-        self.entries[image_id].uses[slot] = now
+        self.entries[image_id].uses[slot] = now if since is None else since
         return True
 
     def unuse(self, image_id: ImageId, slot: SlotId, *, now: float, until: float | None = None) -> None:
@@ -75,13 +75,16 @@ class Ledger:
         entry.last_used = max(entry.last_used, now)
 
     def drop_dead(self, living: Collection[str], *, now: float, grace: float) -> list[SlotId]:
-        """Forget uses older than `grace` of slots that LOOKS calls in a row have not seen, and return those slots."""
+        """Forget uses older than `grace` of slots that LOOKS calls in a row have not seen, and return those slots.
+
+        One that began as far ahead is older, too: the clock was set back since.
+        """
         slots = {slot for entry in self.entries.values() for slot in entry.uses}
         self._unseen = Counter({slot: self._unseen[slot] + 1 for slot in slots if slot not in living})
         dropped: list[SlotId] = []
         for entry in self.entries.values():
             for slot, since in list(entry.uses.items()):
-                if self._unseen[slot] >= LOOKS and since + grace <= now:
+                if self._unseen[slot] >= LOOKS and not since - grace < now < since + grace:
                     del entry.uses[slot]
                     dropped.append(slot)
         return dropped

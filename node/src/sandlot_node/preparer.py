@@ -210,12 +210,13 @@ class Preparer:
     def use(self, image_id: ImageId, slot: SlotId) -> float:
         """Record that a slot uses an image, so that it stays; return since when. Raises ImageError."""
         # Also after the clock was set back: the end of an earlier use comes a second after this one, and must not end it.
-        now = max(self._clock(), math.nextafter(self._latest_use, math.inf))
-        if not self.ledger.use(image_id, slot, now=now):
+        now = self._clock()
+        since = max(now, math.nextafter(self._latest_use, math.inf))
+        if not self.ledger.use(image_id, slot, now=now, since=since):
             raise absent(image_id)
-        self._latest_use = now
+        self._latest_use = since
         self._note(image_id)
-        return now
+        return since
 
     def unuse(self, image_id: ImageId, slot: SlotId, *, until: float | None = None) -> None:
         """Record that a slot no longer uses an image, unless it began to after `until`."""
@@ -243,13 +244,16 @@ class Preparer:
         """Forget uses of pods that are gone, and release what exceeds the budget. Raises ImageError."""
         now = self._clock()
         self._access.expire(now=now)
-        living = await self._engine.living()
-        if living is not None:
-            dropped = self.ledger.drop_dead(living, now=now, grace=self._limits.use_grace)
-            if dropped:
-                _log.info("slots without a pod no longer hold their images: %s", ", ".join(dropped))
-        await self._prepared.keep_budget()
-        self._save()
+        try:
+            living = await self._engine.living()
+            if living is not None:
+                dropped = self.ledger.drop_dead(living, now=now, grace=self._limits.use_grace)
+                if dropped:
+                    _log.info("slots without a pod no longer hold their images: %s", ", ".join(dropped))
+            await self._prepared.keep_budget()
+        finally:
+            # Also after a failure, which may last for days: otherwise the log of changes would grow all the time.
+            self._save()
 
     def _note(self, image_id: ImageId) -> None:
         """Write one image's uses."""

@@ -124,7 +124,7 @@ class WarmupLoop:
 
     def _tell(self, run: _Run, counts: Progress, *, message: str | None) -> float:
         left = None
-        if run.standing and any(copy.image in run.weights for copy in self._pulling):
+        if run.standing and counts.open_copies and any(copy.image in run.weights for copy in self._pulling):
             message = f"done; preparing {counts.open_copies} more copies, since nodes have joined"
         elif counts.open_copies and not run.standing:
             left = run.pace.seconds_left(counts.open_copies, now=self._now())

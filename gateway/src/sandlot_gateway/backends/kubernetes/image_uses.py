@@ -95,7 +95,7 @@ class ImageUses:
             lost = False
             raise
         finally:
-            if begun is None and (lost or earlier is not None):
+            if (begun is None or begun.id != expected) and (lost or earlier is not None):
                 self.unlaid(instance, expected)
         if begun is not None:
             if begun.id != expected and (task := self._later.get((instance.id, begun.id))) is not None:
