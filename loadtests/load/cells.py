@@ -34,7 +34,7 @@ def dataset_lines(found: dict[str, Any]) -> Iterator[str]:
             f"{warm['ready']} of {warm['images']} ready in {warm['copies']} copies after {seconds(warm['seconds'])}"
         ]
         if warm["estimate"] is not None:
-            parts.append(f"time left as told at half ÷ as it was {warm['estimate']:.2f}")
+            parts.append(f"estimate at half of them ÷ the time then left {warm['estimate']:.2f}")
         yield "; ".join([*parts, *warm["errors"]])
     if told := found.get("dataset"):
         words = {"images_used": "different images", "images_prepared": "prepared", "pods": "pods created"}

@@ -116,7 +116,7 @@ def test_a_warm_up_tells_how_good_its_estimate_at_half_was() -> None:
     found = of_phase(span, events=[], samples=[])
     assert found["warm_up"]["failed"] == 1
     assert list(dataset_lines(found)) == [
-        "3 of 4 ready in 8 copies after 6.00 s; time left as told at half ÷ as it was 1.50; b: is missing",
+        "3 of 4 ready in 8 copies after 6.00 s; estimate at half of them ÷ the time then left 1.50; b: is missing",
         "8 prepared",
     ]
 
