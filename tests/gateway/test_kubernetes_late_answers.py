@@ -132,6 +132,27 @@ async def test_the_late_deletion_of_an_earlier_pending_create_of_the_name_leaves
         assert "sb-0" not in records.pending_creates
 
 
+async def test_what_the_watch_still_shows_of_an_earlier_pending_create_of_the_name_ends_no_new_one() -> None:
+    earlier = msgspec.structs.replace(PROMISE, metadata=Metadata(name="sb-0", uid="uid-0"))
+    async with writing(found(PROMISE)) as (records, _, _):
+        await records.pending_creates.make(PENDING, timeout=10)
+        records.changed(earlier)
+        records.deleted(earlier)
+        assert "sb-0" in records.pending_creates
+        records.changed(PROMISE)
+        records.deleted(PROMISE)
+        assert "sb-0" not in records.pending_creates
+
+
+async def test_a_pending_create_that_was_made_anew_while_nothing_was_watched_is_gone_once_deleted() -> None:
+    earlier = msgspec.structs.replace(PROMISE, metadata=Metadata(name="sb-0", uid="uid-0"))
+    async with writing() as (records, _, _):
+        records.changed(earlier)
+        relisted(records, PROMISE)
+        records.deleted(PROMISE)
+        assert "sb-0" not in records.pending_creates
+
+
 async def test_the_deletion_of_an_earlier_resource_of_the_name_leaves_the_created_one() -> None:
     held = Held(found(RECORD))
     earlier = resource("sb-0", pod="i-another", uid="uid-0", sandbox_id="sb-0", state="Running")

@@ -50,6 +50,7 @@ class _Work:
 class _Waiting:
     sandbox_id: SandboxId
     uid: str  # of its resource, as far as it was told
+    shown: bool  # by a list or the watch, which may be behind the answer to a write
 
 
 class PendingCreates:
@@ -105,25 +106,26 @@ class PendingCreates:
             if name not in names:
                 self.gone(name, uid=uid)
 
-    def changed(self, sandbox: Sandbox) -> None:
-        """Handle a watch event of a pending create's resource."""
+    def changed(self, sandbox: Sandbox, *, shown: bool = True) -> None:
+        """Handle a pending create's resource: `shown` by a list or the watch, else read on a write."""
         name, sandbox_id = sandbox.metadata.name, sandbox.spec.sandbox_id
         if sandbox_id is None:
             return
-        ended = ends.of(sandbox)
-        if ended is not None:
+        if (ended := ends.of(sandbox)) is not None:
             self._there.pop(name, None)
             self._finish(name)
             if name not in self._ended:
                 self._ended.add(name)
                 self._over(sandbox_id, ended, asked_for(sandbox))
-        elif name not in self._there:
-            self._there[name] = _Waiting(sandbox_id, sandbox.metadata.uid)
+        else:
+            waiting = self._there.get(name)
+            # During a gap in the watch it may have been made anew, and only this one's deletion will be shown.
+            if waiting is None or (shown and (waiting.shown or waiting.uid == sandbox.metadata.uid)):
+                self._there[name] = _Waiting(sandbox_id, sandbox.metadata.uid, shown)
             work = self._works.get(name)
-            if work is not None and work.pending_create is not None:
+            if waiting is not None or (work is not None and work.pending_create is not None):
                 return
-            request = asked_for(sandbox)
-            if request is not None:
+            if (request := asked_for(sandbox)) is not None:
                 self._found(sandbox_id, request)
 
     def left(self, name: str) -> None:
@@ -163,8 +165,7 @@ class PendingCreates:
 
     def claimed(self, sandbox_id: SandboxId) -> None:
         """Stop renewing: it has its instance. `settled` follows once the claim record is written."""
-        work = self._works.get(safe_name(sandbox_id))
-        if work is not None:
+        if (work := self._works.get(safe_name(sandbox_id))) is not None:
             work.paused = True
             work.news.set()
 
@@ -288,11 +289,11 @@ class PendingCreates:
                 )
             # Once it is done, the watch has shown more than this answer, such as the deletion.
             if there.spec.waits and not work.done:
-                self.changed(there)
+                self.changed(there, shown=False)
         else:
             work.there = True
             if not work.done:  # likewise
-                self._there[name] = _Waiting(pending_create.sandbox_id, uid)
+                self._there[name] = _Waiting(pending_create.sandbox_id, uid, shown=False)
         work.tried.set()
 
     def _until(self) -> str:
