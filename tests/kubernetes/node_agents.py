@@ -101,7 +101,8 @@ def leave_no_image(stack: Stack, *, nodes: Sequence[str] | None = None) -> None:
         for image in agent.call("GET", "/v1/images")[1]["images"]:
             path = f"/v1/images/{image['id']}"
             released = lambda agent=agent, path=path: agent.call("DELETE", path)[0] in (204, 404)  # noqa: E731
-            wait_until(released, seconds=60, pause=0.5, what=f"{path} is released")
+            # The agent looks three times, 30 s apart, before a slot without a pod holds nothing any more.
+            wait_until(released, seconds=150, pause=0.5, what=f"{path} is released")
 
 
 def digest_in(archive: Path, path: str) -> str:
