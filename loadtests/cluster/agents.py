@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from sandlot_contract.ports import CONTROLLER_PORT, NODE_AGENT_PORT
 
 from loadtests.cluster.site import Site
+from loadtests.load import dataset
 from tests.cluster import cluster
 from tests.cluster.paths import IMAGES
 
@@ -44,6 +45,16 @@ _PODS = re.compile(r"^sandlot_controller_pods_created_total\{[^}]*\} (\S+)$", re
 async def pushed_python() -> str:
     """Push the usual image of sandboxes to the test cluster's registry, from which agents pull; return its name."""
     return await asyncio.to_thread(cluster.push_image, IMAGES / "archives" / "python.tar")
+
+
+async def pushed_images(count: int) -> list[str]:
+    """Push a data set's images that no node has to the test cluster's registry; return their names."""
+
+    def pushed() -> list[str]:
+        with dataset.new_layout(count) as layout:
+            return cluster.push_images(layout)
+
+    return await asyncio.to_thread(pushed)
 
 
 async def prepare(site: Site, images: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from sandlot_kube.errors import KubeError
 
 from loadtests.cluster import agents
 from loadtests.cluster.site import Installation, Pool, Site
-from loadtests.load import dataset, peers_in_pod, pods_exec
+from loadtests.load import peers_in_pod, pods_exec
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
 from loadtests.load.open_files import OpenFiles, Part
@@ -31,7 +31,6 @@ from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline, Images
 from loadtests.load.sampling import Counts, Probe, Usage
 from loadtests.load.task import COLD_MEMORY
-from tests.cluster.cluster import push_images
 from tests.cluster.shell import ClusterError
 from tests.kubernetes import killing
 from tests.kubernetes.stack import IMAGE
@@ -125,7 +124,7 @@ class Cluster:
         await self._installation.with_slots()
         self._parts = []  # gateways and controllers were replaced
         self.image = await agents.pushed_python()
-        yield await asyncio.to_thread(_pushed, wanted.count)
+        yield await agents.pushed_images(wanted.count)
         self.image = IMAGE
 
     async def supplied(self) -> dict[str, int]:
@@ -277,11 +276,6 @@ class Cluster:
             await asyncio.to_thread(killing.whole_again, self.site.stack, part, killed=self._killed)
         except (AssertionError, ClusterError) as error:
             raise PlaceFailed(f"{part} was killed and did not come back: {error}") from error
-
-
-def _pushed(count: int) -> list[str]:
-    with dataset.new_layout(count) as layout:
-        return push_images(layout)
 
 
 def _bare_pod(name: str, *, runtime: str) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from tests.controller.objects import container_status, is_ready
 from tests.controller.sidecars import FakeSidecars
 from tests.controller.watched import TIMEOUT, Watched
 
-NEVER = {"policy": "never"}  # the `reuse` of a pool whose pods end with their sandbox
 ROOM = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti"}
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from sandlot_kube.objects import Pod, Sandbox
 
+NEVER = {"policy": "never"}  # the `reuse` of a pool whose pods end with their sandbox
+
 
 def pod(*, node: str | None = "n1", **said: Any) -> Pod:
     body = {"metadata": {"name": "i-1"}, "spec": {"nodeName": node}, "status": said}

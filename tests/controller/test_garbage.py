@@ -15,8 +15,8 @@ from sandlot_controller.tokens import InstanceTokens
 from sandlot_controller.world.world import World
 from sandlot_kube import paths
 
-from tests.controller.cluster import NEVER, Cluster
-from tests.controller.objects import is_ready
+from tests.controller.cluster import Cluster
+from tests.controller.objects import NEVER, is_ready
 
 pytestmark = pytest.mark.programs
 

@@ -16,8 +16,8 @@ from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH
 from sandlot_kube.objects import Pod
 
-from tests.controller.cluster import NEVER, Cluster
-from tests.controller.objects import is_ready
+from tests.controller.cluster import Cluster
+from tests.controller.objects import NEVER, is_ready
 from tests.controller.sandboxes import ID
 
 pytestmark = pytest.mark.programs

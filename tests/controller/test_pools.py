@@ -10,7 +10,8 @@ from sandlot_contract.names import ANNOTATION_LAYS_IMAGES, ANNOTATION_TEMPLATE
 from sandlot_kube import paths
 from sandlot_kube.template import decode
 
-from tests.controller.cluster import NEVER, Cluster
+from tests.controller.cluster import Cluster
+from tests.controller.objects import NEVER
 
 pytestmark = pytest.mark.programs
 

@@ -10,7 +10,8 @@ from sandlot_controller.world.world import World
 from sandlot_kube import paths
 from sandlot_kube.objects import Pod
 
-from tests.controller.cluster import NEVER, Cluster
+from tests.controller.cluster import Cluster
+from tests.controller.objects import NEVER
 from tests.waiting import until
 
 pytestmark = pytest.mark.programs

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sandlot_kube import paths
 
-from tests.controller.cluster import NEVER, Cluster
+from tests.controller.cluster import Cluster
+from tests.controller.objects import NEVER
 from tests.controller.sandboxes import ID, cold, ended, running
 
 pytestmark = pytest.mark.programs

@@ -10,7 +10,8 @@ from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import MERGE_PATCH
 from sandlot_kube.errors import KubeError
 
-from tests.controller.cluster import NEVER, Cluster
+from tests.controller.cluster import Cluster
+from tests.controller.objects import NEVER
 from tests.controller.sandboxes import ID, cold, ended, running
 from tests.kube.apiserver import ApiServer
 

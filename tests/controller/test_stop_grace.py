@@ -28,6 +28,12 @@ async def stays_while_another_goes(cluster: Cluster, pod: str) -> None:
     assert cluster.pods[pod].metadata.deletion_timestamp is None
 
 
+async def goes_after_its_sidecar(cluster: Cluster, pod: str) -> None:
+    await stays_while_another_goes(cluster, pod)
+    await cluster.dies(pod, "sidecar", code=0, reason="Completed")
+    await goes(cluster, pod)
+
+
 async def grace(cluster: Cluster, name: str = ID) -> int | None:
     body = await cluster.client.request("GET", paths.pods(cluster.namespace, name))
     return json.loads(body)["metadata"].get("deletionGracePeriodSeconds")
@@ -46,9 +52,7 @@ async def test_the_pod_of_a_deleted_sandbox_stays_until_its_start_command_has_st
         cluster.sidecars.stopping.add(ID)
         await cluster.end(ID)
         await until(lambda: cluster.sidecars.told.get(ID) == "deleted")
-        await stays_while_another_goes(cluster, ID)
-        await cluster.dies(ID, "sidecar", code=0, reason="Completed")
-        await goes(cluster, ID)
+        await goes_after_its_sidecar(cluster, ID)
 
 
 async def test_so_does_that_of_a_claim_whose_record_is_deleted(cluster: Cluster) -> None:
@@ -62,9 +66,7 @@ async def test_so_does_that_of_a_claim_whose_record_is_deleted(cluster: Cluster)
         cluster.sidecars.stopping.add(pod)
         await cluster.delete(paths.sandboxes(cluster.namespace, name))
         await until(lambda: cluster.sidecars.told.get(pod) == "deleted")
-        await stays_while_another_goes(cluster, pod)
-        await cluster.dies(pod, "sidecar", code=0, reason="Completed")
-        await goes(cluster, pod)
+        await goes_after_its_sidecar(cluster, pod)
 
 
 async def test_so_does_that_of_a_claim_that_no_record_ever_named(cluster: Cluster) -> None:
@@ -77,9 +79,7 @@ async def test_so_does_that_of_a_claim_that_no_record_ever_named(cluster: Cluste
     cluster.sidecars.stopping.add(pod)
     async with cluster.controlled(record_grace=0.5):
         await until(lambda: cluster.sidecars.told.get(pod) == "deleted")
-        await stays_while_another_goes(cluster, pod)
-        await cluster.dies(pod, "sidecar", code=0, reason="Completed")
-        await goes(cluster, pod)
+        await goes_after_its_sidecar(cluster, pod)
 
 
 async def test_so_does_a_reused_one_that_its_pool_retires_meanwhile(cluster: Cluster) -> None:
@@ -91,9 +91,7 @@ async def test_so_does_a_reused_one_that_its_pool_retires_meanwhile(cluster: Clu
         cluster.sidecars.stopping.add(pod)  # its gateway has it end after its sandbox
         await cluster.pool(size=0, reuse={"policy": "tenant"})
         await until(lambda: pod in cluster.sidecars.asked)
-        await stays_while_another_goes(cluster, pod)
-        await cluster.dies(pod, "sidecar", code=0, reason="Completed")
-        await goes(cluster, pod)
+        await goes_after_its_sidecar(cluster, pod)
 
 
 async def test_the_next_leader_waits_for_it_too(cluster: Cluster) -> None:

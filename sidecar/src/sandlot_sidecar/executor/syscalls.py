@@ -194,12 +194,8 @@ def capset(mask: int, *, inheritable: int = 0) -> None:
 
 def close_range(first: int, last: int) -> None:
     """Close the descriptors from `first` to `last` (Linux 5.9), without a listing of them; raises OSError."""
-    check(
-        LIBC.syscall(
-            ctypes.c_long(_SYS_CLOSE_RANGE), ctypes.c_uint(first), ctypes.c_uint(last), ctypes.c_uint(0)
-        ),
-        "close_range",
-    )
+    number = ctypes.c_long(_SYS_CLOSE_RANGE)
+    check(LIBC.syscall(number, ctypes.c_uint(first), ctypes.c_uint(last), ctypes.c_uint(0)), "close_range")
 
 
 def new_session_keyring() -> None:
