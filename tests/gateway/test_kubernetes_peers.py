@@ -48,6 +48,35 @@ async def test_a_command_finds_what_another_gateway_has_just_made(
         assert (await b.get(made["id"]))["status"] == "RUNNING"
 
 
+async def test_a_list_has_what_another_gateway_has_just_made(world: World) -> None:
+    async with world.gateway("a") as a, world.gateway("b", peers=f"localhost:{port_of(a)}") as b:
+        await world.kubelet.pod(TEMPLATE, pool="default", reused=True)  # a young one has no record
+        await asyncio.gather(a.warm(), b.warm())
+        made = await a.made(labels=["mine"])
+        for labels, count in (["mine"], 1), (["other"], 0):
+            listed = (await b.client.get("/api/v1/sandbox", params={"labels": labels})).json()
+            assert [one["id"] for one in listed["sandboxes"]] == [made["id"]] * count
+
+
+async def test_a_delete_by_label_finds_what_another_gateway_has_just_made(world: World) -> None:
+    async with world.gateway("a") as a, world.gateway("b", peers=f"localhost:{port_of(a)}") as b:
+        await world.kubelet.pod(TEMPLATE, pool="default", reused=True)
+        await asyncio.gather(a.warm(), b.warm())
+        made = await a.made(labels=["mine"])
+        answer = await b.client.request("DELETE", "/api/v1/sandbox", json={"labels": ["mine"]})
+        assert answer.json()["succeeded"] == [made["id"]]
+        assert (await a.is_ended(made["id"]))["verdict"] == "deleted"
+
+
+async def test_a_list_does_without_gateways_that_do_not_answer(world: World) -> None:
+    async with world.gateway("a", peers=f"localhost:{free_port()}") as a:
+        await world.kubelet.pod(TEMPLATE, pool="default", reused=True)
+        await a.warm()
+        made = await a.made()
+        listed = (await a.client.get("/api/v1/sandbox")).json()
+        assert [one["id"] for one in listed["sandboxes"]] == [made["id"]]
+
+
 async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None:
     async with world.gateway("a") as a:
         instance = await world.kubelet.pod(TEMPLATE, pool="default")
@@ -67,10 +96,13 @@ async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None
 
 async def test_nobody_but_a_gateway_is_told(world: World) -> None:
     async with world.gateway("a") as a:
-        path = f"/internal/sandboxes/{new_sandbox_id(time.time())}/instance"
-        for credential in (b"Bearer key", "Bearer spt_\u00e9".encode(), b"Basic a2V5", b""):
-            assert (await a.client.get(path, headers={b"Authorization": credential})).status_code == 401
-        assert (await a.client.get(path)).status_code == 401
+        for path in (
+            f"/internal/sandboxes/{new_sandbox_id(time.time())}/instance",
+            "/internal/claims?tenant=alpha",
+        ):
+            for credential in (b"Bearer key", "Bearer spt_\u00e9".encode(), b"Basic a2V5", b""):
+                assert (await a.client.get(path, headers={b"Authorization": credential})).status_code == 401
+            assert (await a.client.get(path)).status_code == 401
 
 
 async def test_what_has_no_record_yet_can_be_exposed_by_another_gateway(world: World) -> None:

@@ -153,6 +153,12 @@ class Directory:
             total += 1
         return Page(found, total, total > first + per_page)
 
+    def young(self, tenant: str) -> list[Sandbox]:
+        """Return the tenant's running sandboxes that other gateways may not know yet."""
+        since = self._clock() - NEW_SECONDS
+        running = self.list(tenant=tenant, status=Status.RUNNING, per_page=1 << 30).sandboxes
+        return [sandbox for sandbox in running if sandbox.updated_at > since]
+
     async def changed(self, sandbox_id: SandboxId, *, timeout: float) -> Sandbox | None:
         """Wait up to `timeout` seconds for a PENDING sandbox to leave that status."""
         sandbox = self._sandboxes.get(sandbox_id)

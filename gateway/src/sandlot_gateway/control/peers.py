@@ -50,6 +50,18 @@ async def news(
     return Response(status_code=204)
 
 
+@router.get("/internal/claims")
+async def young_claims(
+    have: Have,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+    tenant: Annotated[str, Query(max_length=64)],
+) -> Response:
+    """Return the tenant's new sandboxes that run, with their instances: the gateway that asks may not know them."""
+    _check(credentials, have=have)
+    young = have.directory.young(tenant)
+    return json_response({"instances": {sandbox.id: sandbox.instance_id for sandbox in young}})
+
+
 @router.get("/internal/keys")
 async def holder_of_key(
     have: Have,

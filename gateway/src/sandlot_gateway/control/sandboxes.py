@@ -142,6 +142,7 @@ async def list_sandboxes(
     user_id: Annotated[str | None, Query(description="Ignored.")] = None,
     user_agent: UserAgent = "",
 ) -> Response:
+    await have.learn_claims(who)
     found = have.directory.list(
         tenant=who.name, page=page, per_page=per_page, labels=labels or (), status=status, active=is_active
     )
@@ -174,6 +175,7 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
                 continue
             gone.append(sandbox)
     else:
+        await have.learn_claims(who)
         found = have.directory.list(tenant=who.name, labels=body.labels or (), active=True, per_page=1 << 30)
         gone = found.sandboxes
     for sandbox in gone:

@@ -46,6 +46,11 @@ class Services:
     metrics_text: Callable[[], bytes]
     is_ready: Callable[[], bool]
 
+    async def learn_claims(self, who: Tenant) -> None:
+        """Learn of the caller's sandboxes that other gateways have just made, before its sandboxes are listed."""
+        if self.backend.others is not None:
+            await self.backend.others.learn_claims(who.name)
+
 
 async def services(request: Request) -> Services:
     return request.app.state.services

@@ -152,6 +152,10 @@ class OtherGateways(Protocol):
         """Ask all other gateways; return within two seconds, whether they answer or not."""
         ...
 
+    async def learn_claims(self, tenant: str) -> None:
+        """Learn of this tenant's sandboxes that others have claimed and no record tells yet; return within three seconds."""
+        ...
+
 
 class Backend(ClaimImages, Protocol):
     name: str

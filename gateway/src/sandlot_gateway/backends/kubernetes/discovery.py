@@ -65,9 +65,22 @@ class ClaimDiscovery:
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
         """Ask the other gateways, see `OtherGateways.holder_of_key`."""
         assert self._peers is not None
-        return await self._peers.holder_of_key(question, look=self._learn_claims)
+        return await self._peers.holder_of_key(question, look=self._look_for_last_claims)
 
-    async def _learn_claims(self) -> None:
+    async def learn_claims(self, tenant: str) -> None:
+        """Ask the other gateways, and poll the sidecars that they name, see `OtherGateways.learn_claims`."""
+        assert self._peers is not None
+        claims = await self._peers.young_claims(tenant)
+        polled = False
+        for sandbox_id, instance_id in claims.items():
+            seen = self._view.instances.get(instance_id)
+            if seen is not None and not self._view.reporter.events.knows(sandbox_id):
+                self._view.states.ask(seen.instance)
+                polled = True
+        if polled:
+            await self._view.states.settle(timeout=1.0)
+
+    async def _look_for_last_claims(self) -> None:
         """Poll sidecars after a gateway died, to find the claims that it had not recorded.
 
         Also owned ones whose pods are reused: it may have died before it told of a reset.

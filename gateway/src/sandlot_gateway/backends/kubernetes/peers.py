@@ -49,6 +49,10 @@ class _Told(msgspec.Struct):
     holder: KeyHolder | None
 
 
+class _Claims(msgspec.Struct):
+    instances: dict[SandboxId, InstanceId]
+
+
 class _Place(msgspec.Struct):
     instance_id: InstanceId | None = None
     end: RecordedEnd | None = None
@@ -103,6 +107,21 @@ class Peers:
     async def whereabouts(self, sandbox_id: SandboxId) -> Whereabouts:
         """Return the first gateway's answer that says where the sandbox is or how it ended, if one does."""
         return await self._first(sandbox_id, lambda found: not isinstance(found, Missing))
+
+    async def young_claims(self, tenant: str) -> dict[SandboxId, InstanceId]:
+        """Return the instances of the tenant's sandboxes that the others know and that are new, as far as they answer."""
+        target = f"/internal/claims?{urlencode({'tenant': tenant})}"
+        addresses, _ = await self._others()
+        answers = await asyncio.gather(*(self._told_by(address, target) for address in addresses))
+        found: dict[SandboxId, InstanceId] = {}
+        for address, answer in zip(addresses, answers, strict=True):
+            if isinstance(answer, Missing):
+                continue
+            try:
+                found |= msgspec.json.decode(answer.body, type=_Claims).instances
+            except msgspec.MsgspecError as error:
+                _log.error("the claims of the gateway at %s cannot be read: %s", address, error)
+        return found
 
     async def end_of(self, sandbox_id: SandboxId) -> RecordedEnd | None:
         """Return the sandbox's end, or None if no gateway knows one in time; others may still believe that it runs."""
