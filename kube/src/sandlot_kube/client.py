@@ -141,7 +141,7 @@ class KubeClient:
         except TimeoutError as error:
             raise KubeUnreachable(f"{method} {path}: no answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise KubeUnreachable(f"{method} {path}: {error or type(error).__name__}") from error
+            raise KubeUnreachable(f"{method} {path}: {str(error) or type(error).__name__}") from error
 
     async def _send(
         self,

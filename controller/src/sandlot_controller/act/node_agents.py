@@ -68,8 +68,7 @@ class NodeAgents:
     def __init__(self, token_file: Path | None, *, port: int = NODE_AGENT_PORT) -> None:
         """`token_file`: None if the cluster has no node agents."""
         self._token_file = token_file
-        # Every node may hold a few calls, for which the others would wait until they time out.
-        self._http = PodHttp(port=port, limit=0)
+        self._http = PodHttp(port=port)
         self._looks = asyncio.Semaphore(_LOOKS)
 
     @property
@@ -128,7 +127,7 @@ class NodeAgents:
                 document: Any = await answer.json(content_type=None)
         except CALL_ERRORS as error:
             raise AgentError(
-                "unreachable", f"the node agent at {url} gave no answer: {error or type(error).__name__}"
+                "unreachable", f"the node agent at {url} gave no answer: {str(error) or type(error).__name__}"
             ) from error
         told: dict[str, Any] = document if isinstance(document, dict) else {}
         if answer.status not in (200, 202):

@@ -12,11 +12,10 @@ CALL_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class PodHttp:
-    """Calls the servers on one port of all pods; `close` it at the end. `limit`: connections at once, 0 for any."""
+    """Calls the servers on one port of all pods; `close` it at the end. Callers limit their calls at one time."""
 
-    def __init__(self, *, port: int, limit: int = 100) -> None:
+    def __init__(self, *, port: int) -> None:
         self._port = port
-        self._limit = limit
         self._session: aiohttp.ClientSession | None = None
 
     def url(self, address: str, path: str) -> str:
@@ -28,7 +27,8 @@ class PodHttp:
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Return the answer as a context; entering it, and reading the answer, raises CALL_ERRORS."""
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._limit)
+            # With a limit here, calls of silent servers would use up the time of the others.
+            connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         return self._session.request(
             method,

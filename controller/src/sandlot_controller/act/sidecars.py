@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -13,6 +14,8 @@ from sandlot_contract.stop_grace import is_stopping
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .pod_http import CALL_ERRORS, PodHttp
+
+_AT_ONCE = 500  # calls, each of which has a connection
 
 
 class SidecarUnreachable(Exception):
@@ -41,6 +44,7 @@ class Sidecars:
     def __init__(self, *, port: int = SIDECAR_PORT, timeout: float = 5.0) -> None:
         self._http = PodHttp(port=port)
         self._timeout = timeout
+        self._calls = asyncio.Semaphore(_AT_ONCE)
 
     async def end_if_unclaimed(self, address: str, *, token: str) -> EndAnswer:
         """End a sidecar unless it is claimed. Raises SidecarUnreachable."""
@@ -89,14 +93,18 @@ class Sidecars:
         accept: tuple[int, ...] = (200,),
     ) -> tuple[int, dict[str, Any]]:
         url = self._http.url(address, path)
-        try:
-            async with self._http.call(method, url, token=token, body=body, seconds=self._timeout) as answer:
-                if answer.status not in accept:
-                    text = (await answer.content.read(200)).decode(errors="replace")
-                    raise SidecarUnreachable(f"{url} responded with {answer.status}: {text}")
-                document = await answer.json(content_type=None)
-        except CALL_ERRORS as error:
-            raise SidecarUnreachable(f"{url}: {error or type(error).__name__}") from error
+        # A call's time begins with its turn: while many are silent, one that waits would count as silent, too.
+        async with self._calls:
+            try:
+                async with self._http.call(
+                    method, url, token=token, body=body, seconds=self._timeout
+                ) as answer:
+                    if answer.status not in accept:
+                        text = (await answer.content.read(200)).decode(errors="replace")
+                        raise SidecarUnreachable(f"{url} responded with {answer.status}: {text}")
+                    document = await answer.json(content_type=None)
+            except CALL_ERRORS as error:
+                raise SidecarUnreachable(f"{url}: {str(error) or type(error).__name__}") from error
         return answer.status, document if isinstance(document, dict) else {}
 
     async def close(self) -> None:
