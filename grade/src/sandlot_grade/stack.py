@@ -19,21 +19,26 @@ from sandlot_grade.errors import GradeError
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
+IDLE_SECONDS = 300.0  # without a sandbox or request: the stack of a run that was killed (SIGKILL) would stay
 
 
 class PrivateStack:
     """A private stack; `async with` starts it and ends it with all its sandboxes, `client` talks to it.
 
     After the block `exit_code` is the gateway's, and `remove` deletes the state directory, which until then can be
-    checked for leftovers. `options` are additional arguments of the gateway.
+    checked for leftovers. `options` are additional arguments of the gateway, which exits `idle` seconds after the last
+    sandbox or request.
     """
 
-    def __init__(self, *, options: tuple[str, ...] = (), parent: Path | None = None) -> None:
+    def __init__(
+        self, *, options: tuple[str, ...] = (), parent: Path | None = None, idle: float = IDLE_SECONDS
+    ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sandlot-private-", dir=parent))
         self.state_dir = self.directory / "state"
         self.log = self.directory / "gateway.log"
         self.exit_code: int | None = None
         self._options = options
+        self._idle = idle
         self._process: asyncio.subprocess.Process | None = None
         self._client: AsyncClient | None = None
 
@@ -77,6 +82,7 @@ class PrivateStack:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "sandlot_gateway", "--backend", "local", "--port", "0"),
                 *("--state-dir", str(self.state_dir), "--end-sandboxes-on-exit"),
+                *("--exit-when-idle", str(self._idle)),
                 *self._options,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
