@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandlot_sidecar.executor.crowded_bombs import SPAN, CrowdedBombs
+from sandlot_sidecar.executor.crowded_bombs import SPAN, SPANS, CrowdedBombs
 from sandlot_sidecar.executor.group import Group
 from sandlot_sidecar.executor.memory_watch import MemoryWatch
 from sandlot_sidecar.executor.op import FULL_INTERVAL
@@ -55,7 +55,16 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
 
 
 def test_a_group_that_is_busy_in_system_calls_is_found_within_seconds(pod: Pod) -> None:
-    assert pod.found(SPAN + 2 * FULL_INTERVAL, ticks_a_second=5)
+    assert pod.found(SPANS * (SPAN + FULL_INTERVAL) + FULL_INTERVAL, ticks_a_second=5)
+
+
+def test_processes_that_begin_when_they_fill_the_pod_are_no_bomb(pod: Pod) -> None:
+    for _ in range(20):
+        assert not pod.found(SPAN - 2 * FULL_INTERVAL, ticks_a_second=100)
+        assert not pod.found(10 * SPAN, ticks_a_second=0)
+        pod.fill(False)
+        assert not pod.found(SPAN + 2 * FULL_INTERVAL, ticks_a_second=0)
+        pod.fill()
 
 
 def test_a_tick_now_and_then_is_no_bomb(pod: Pod) -> None:
@@ -66,14 +75,14 @@ def test_a_tick_now_and_then_is_no_bomb(pod: Pod) -> None:
 def test_a_group_with_half_of_its_limit_is_no_bomb_and_begins_anew(pod: Pod) -> None:
     for _ in range(20):
         pod.group.put("pids.current", LIMIT // 2)
-        assert not pod.found(SPAN + 2 * FULL_INTERVAL, ticks_a_second=100)
+        assert not pod.found(SPANS * SPAN + 3 * FULL_INTERVAL, ticks_a_second=100)
         pod.group.put("pids.current", LIMIT - 10)
-        assert not pod.found(SPAN - FULL_INTERVAL, ticks_a_second=100)
+        assert not pod.found(SPANS * SPAN - FULL_INTERVAL, ticks_a_second=100)
 
 
 def test_a_pod_with_room_has_no_such_bomb_and_it_begins_anew(pod: Pod) -> None:
     for _ in range(20):
         pod.fill(False)
-        assert not pod.found(SPAN + 2 * FULL_INTERVAL, ticks_a_second=100)
+        assert not pod.found(SPANS * SPAN + 3 * FULL_INTERVAL, ticks_a_second=100)
         pod.fill()
-        assert not pod.found(SPAN - FULL_INTERVAL, ticks_a_second=100)
+        assert not pod.found(SPANS * SPAN - FULL_INTERVAL, ticks_a_second=100)

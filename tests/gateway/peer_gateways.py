@@ -114,7 +114,7 @@ class Killed:
 async def claimed(world: World) -> list[str]:
     """Which sandbox each sidecar has, by its own word."""
     found: list[str] = []
-    for sidecar in world.kubelet.sidecars.values():
+    for sidecar in list(world.kubelet.sidecars.values()):
         headers = {"Authorization": f"Bearer {sidecar.config['token']}"}
         async with httpx.AsyncClient(
             base_url=f"http://{sidecar.config['listen']}", headers=headers

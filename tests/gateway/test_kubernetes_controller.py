@@ -254,7 +254,7 @@ async def test_a_pod_is_deleted_after_its_sandboxs_start_command_has_stopped(wor
         world.gateway() as gateway,
         controller(world, webhook=gateway.webhook),
     ):
-        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 1})
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), **REPLACED, "size": 1})
         await gateway.warm(1)
         warm, cold = await gateway.made(**stops), await gateway.made(cpu_cores=0.5, **stops)
         assert (warm["poolHit"], cold["poolHit"]) == (True, False)

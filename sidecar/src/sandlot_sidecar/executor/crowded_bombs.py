@@ -13,14 +13,25 @@ SYSTEM_SHARE = 0.03
 # Seconds over which it is measured: gVisor's clocks of CPU time move in steps of 10 ms, and a step between two checks
 # would be a large share.
 SPAN = 3.0
+# Spans in a row. In the first one the processes of a command that has just filled the pod still begin, late on a busy
+# machine: that alone can take more than the share.
+SPANS = 2
+
+
+class _Span:
+    __slots__ = ("before", "begin", "busy")
+
+    def __init__(self, begin: float, before: float, busy: int) -> None:
+        self.begin = begin
+        self.before = before  # system seconds of the group by then
+        self.busy = busy  # spans in a row, up to then, with more than the share
 
 
 class CrowdedBombs:
     """The CPU time in system calls of groups that hold many processes, from span to span."""
 
     def __init__(self) -> None:
-        # group's name -> begin of its span, system seconds by then
-        self._spans: dict[str, tuple[float, float]] = {}
+        self._spans: dict[str, _Span] = {}  # by group's name
 
     def has(self, group: Group, watch: MemoryWatch, *, now: float) -> bool:
         """Return whether the pod is full and the group, with more than half of its limit, is busy in system calls.
@@ -28,7 +39,7 @@ class CrowdedBombs:
         Only the ends of a span count: a bomb's processes end and others begin, so it does not fill the pod all the time.
         """
         span = self._spans.get(group.name)
-        if span is not None and now - span[0] < SPAN:
+        if span is not None and now - span.begin < SPAN:
             return False
         if not watch.is_full():
             self._spans.clear()
@@ -37,6 +48,8 @@ class CrowdedBombs:
             self._spans.pop(group.name, None)
             return False
         used = group.system_seconds() or 0.0
-        begin, before = span or (now, used)
-        self._spans[group.name] = now, used
-        return used - before > SYSTEM_SHARE * (now - begin)
+        busy = 0
+        if span is not None and used - span.before > SYSTEM_SHARE * (now - span.begin):
+            busy = span.busy + 1
+        self._spans[group.name] = _Span(now, used, busy)
+        return busy >= SPANS
