@@ -19,6 +19,8 @@ VALUES = {
     # Where pods are reused, a claim is recorded only after ten seconds, and nothing takes its place before.
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}, "reuse": REPLACED}},
     "controller.replicas": 1,
+    # By a tenth of a core each, the 18 pods would fill the nodes to the last one, beside those of other releases.
+    "sandboxes.pods.cpuShare": 0.02,
 }
 
 
