@@ -95,6 +95,9 @@ class Below:
     async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
         return
 
+    async def ends_told(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+        return
+
     async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         if instance_id not in self.instances:
             return

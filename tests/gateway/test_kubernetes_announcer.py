@@ -11,6 +11,8 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway.backends.kubernetes.announcer import Announcer
 from sandlot_gateway.core.owners import RecordedEnd
 
+from tests.waiting import loop_turns
+
 ACCEPTED = 10_000  # bytes
 
 
@@ -19,16 +21,20 @@ class Others:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
 
     async def tell(self, body: bytes) -> None:
         self.bodies.append(body)
+        self.asked.set()
+        await self.answer.wait()
 
     def told(self, kind: str) -> list[Any]:
         return [one for body in self.bodies for one in json.loads(body)[kind]]
 
 
 @pytest.fixture
-def others() -> Others:
+async def others() -> Others:
     return Others()
 
 
@@ -50,6 +56,7 @@ def end(number: int, *, size: int = 0) -> RecordedEnd:
 
 
 async def test_a_burst_of_news_goes_in_one_request(announcer: Announcer, others: Others) -> None:
+    others.answer.set()
     for number in range(20):
         announcer.ended(InstanceId("i-0"), number, end(number))
         announcer.reset({"instance_id": "i-0", "generation": number + 1, "proof": "long"})
@@ -62,7 +69,31 @@ async def test_a_burst_of_news_goes_in_one_request(announcer: Announcer, others:
     assert len(others.bodies) == 1
 
 
+async def test_who_waits_for_an_end_has_it_sent_and_waits_for_the_others(
+    announcer: Announcer, others: Others
+) -> None:
+    announcer.ended(InstanceId("i-0"), 1, end(1))
+    waiting = asyncio.create_task(announcer.told([SandboxId("sb-1"), SandboxId("sb-unknown")], timeout=60))
+    await others.asked.wait()
+    assert [one["end"]["sandbox_id"] for one in others.told("ends")] == ["sb-1"]
+    await loop_turns(3)
+    assert not waiting.done()
+    others.answer.set()
+    await waiting
+    await announcer.told([SandboxId("sb-1")], timeout=60)  # they know it already
+
+
+async def test_silent_gateways_are_not_waited_for_beyond_the_time(
+    announcer: Announcer, others: Others
+) -> None:
+    announcer.ended(InstanceId("i-0"), 1, end(1))
+    await announcer.told([SandboxId("sb-1")], timeout=0.01)
+    assert len(others.told("ends")) == 1
+    others.answer.set()
+
+
 async def test_no_request_is_larger_than_the_others_accept(announcer: Announcer, others: Others) -> None:
+    others.answer.set()
     for number in range(60):
         announcer.ended(InstanceId("i-0"), number, end(number, size=number * 50))
         announcer.reset({"instance_id": "i-0", "generation": number + 1})
@@ -74,6 +105,7 @@ async def test_no_request_is_larger_than_the_others_accept(announcer: Announcer,
 
 
 async def test_an_end_with_a_large_request_is_told_without_it(announcer: Announcer, others: Others) -> None:
+    others.answer.set()
     announcer.ended(InstanceId("i-0"), 1, end(1))
     announcer.ended(InstanceId("i-1"), 1, end(2, size=ACCEPTED))
     await announcer.close()

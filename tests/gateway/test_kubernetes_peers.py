@@ -13,6 +13,7 @@ from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.data.pool import HttpPool
 
 from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
+from tests.gateway.peer_gateways import two_peers
 from tests.ports import free_port
 
 pytestmark = NEEDS_API_SERVER
@@ -66,6 +67,17 @@ async def test_a_delete_by_label_finds_what_another_gateway_has_just_made(world:
         answer = await b.client.request("DELETE", "/api/v1/sandbox", json={"labels": ["mine"]})
         assert answer.json()["succeeded"] == [made["id"]]
         assert (await a.is_ended(made["id"]))["verdict"] == "deleted"
+
+
+async def test_a_deleted_one_is_over_at_another_gateway(world: World) -> None:
+    async with two_peers(world) as (one, other):
+        await world.kubelet.pod(TEMPLATE, pool="default", reused=True)
+        await asyncio.gather(one.warm(), other.warm())
+        for _ in range(5):
+            made = await one.made()
+            assert await other.run(made["id"], "echo there") == "there\n"
+            await one.client.delete(f"/api/v1/sandbox/{made['id']}")
+            assert (await other.get(made["id"]))["status"] == "TERMINATED"
 
 
 async def test_a_list_does_without_gateways_that_do_not_answer(world: World) -> None:

@@ -55,8 +55,14 @@ def owned(stack: Stack, ids: set[str]) -> list[dict[str, Any]]:
 
 
 def resource_of(stack: Stack, box: Sandbox) -> dict[str, Any]:
-    """The Sandbox that tells of it, which is written a moment after the claim."""
-    return only_records(stack, {box.id})[0]
+    """The Sandbox that tells of it, which is written a moment after the claim.
+
+    For one from the pool, a cold start that was not needed may have one before the claim has.
+    """
+    if not box.info.pool_hit:
+        return only_records(stack, {box.id})[0]
+
+    return until(lambda: [each for each in owned(stack, {box.id}) if "sandboxId" in each["spec"]])[0]
 
 
 def only_records(stack: Stack, ids: set[str]) -> list[dict[str, Any]]:

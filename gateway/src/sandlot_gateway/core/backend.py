@@ -194,10 +194,7 @@ class Backend(ClaimImages, Protocol):
         ...
 
     def begun(self, instance_id: InstanceId) -> float | None:
-        """Return when its start began, on the monotonic clock; None while it waits for its turn or for capacity.
-
-        0.0 for an unknown instance.
-        """
+        """Return when its start began, on the monotonic clock: None while it waits for its turn, 0.0 if it is unknown."""
         ...
 
     async def check_image(self, image: str) -> ImageCheck:
@@ -205,10 +202,7 @@ class Backend(ClaimImages, Protocol):
         ...
 
     def ready(self, instance_id: InstanceId) -> None:
-        """Note that `warm_count` includes this instance, so that the next start may begin.
-
-        Called for every `ready` webhook, also after a recycle; unknown ids are ignored.
-        """
+        """Note that `warm_count` includes this instance, at each `ready` webhook: the next start may begin."""
 
     async def recycle(
         self, instance: Instance, *, generation: int, tenant: str, pools: Collection[str]
@@ -259,6 +253,9 @@ class Backend(ClaimImages, Protocol):
 
     async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Wait until other gateways can read the ends of these, `timeout` seconds at most."""
+
+    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
+        """Wait until the other gateways have been told the ends that get no record, `timeout` seconds at most."""
 
     def sought(self, sandbox_id: SandboxId) -> None:
         """Look for a requested sandbox that another gateway may have. Return at once."""

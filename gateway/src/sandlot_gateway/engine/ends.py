@@ -85,7 +85,8 @@ class Ends:
     async def known_to_others(self, sandbox_ids: Collection[SandboxId], *, timeout: float) -> None:
         """Wait, `timeout` seconds at most, until no other gateway can go on with these ended sandboxes.
 
-        That is when their sidecars have ended, or else when other gateways can read their ends in the records.
+        That is when their sidecars have ended, or else when other gateways can read their ends in the records. Ends that
+        get no record are then told, too: a caller that asks another gateway next learns of them.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
@@ -93,6 +94,7 @@ class Ends:
         untold = [sandbox_id for sandbox_id in sandbox_ids if sandbox_id not in ended]
         if untold:
             await self._backend.ends_written(untold, timeout=max(until - loop.time(), 0.0))
+        await self._backend.ends_told(sandbox_ids, timeout=max(until - loop.time(), 0.0))
 
     def record(
         self,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-from sandlot_contract.ids import InstanceId
+from sandlot_contract.ids import InstanceId, SandboxId
 
 from ...core.owners import RecordedEnd
 from ...tasks import Tasks
@@ -32,18 +33,28 @@ class _News(msgspec.Struct):
     states: list[dict[str, Any]] = []
 
 
+@dataclass
+class _Batch:
+    """News of one request. `over`: set once all gateways have it or could not be reached."""
+
+    ends: list[msgspec.Raw] = field(default_factory=list[msgspec.Raw])
+    states: list[msgspec.Raw] = field(default_factory=list[msgspec.Raw])
+    size: int = 0
+    sandboxes: list[SandboxId] = field(default_factory=list[SandboxId])
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Announcer:
-    """Methods return at once. A gateway that cannot be reached learns the same from the next report of the sidecar, or
-    asks when the pod is over.
+    """Methods but `told` and `close` return at once. A gateway that cannot be reached learns the same from the next
+    report of the sidecar, or asks when the pod is over.
     """
 
     def __init__(self, *, peers: Peers | None, max_body: int) -> None:
         """`max_body`: bytes of a request that the other gateways accept."""
         self._peers = peers
         self._room = max_body - _FRAME
-        self._ends: list[msgspec.Raw] = []
-        self._states: list[msgspec.Raw] = []
-        self._size = 0
+        self._batch = _Batch()
+        self._untold: dict[SandboxId, _Batch] = {}  # those whose end has not reached the others yet
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = Tasks()
 
@@ -55,38 +66,61 @@ class Announcer:
         if len(text) > self._room:
             # Gateways that know the sandbox do not need its request.
             text = msgspec.json.encode(_End(instance_id, generation, replace(end, request=None)))
-        self._add(self._ends, text)
+        batch = self._room_for(text)
+        batch.ends.append(msgspec.Raw(text))
+        batch.sandboxes.append(end.sandbox_id)
+        self._untold[end.sandbox_id] = batch
 
     def reset(self, state: dict[str, Any]) -> None:
         """Tell the state of a pod that was reset."""
         if self._peers is not None:
             told = {name: value for name, value in state.items() if name != "proof"}
-            self._add(self._states, msgspec.json.encode(told))
+            text = msgspec.json.encode(told)
+            self._room_for(text).states.append(msgspec.Raw(text))
+
+    async def told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
+        """Wait until the others know the ends of these sandboxes, or cannot be reached, `timeout` seconds at most."""
+        batches = {id(batch): batch for one in sandbox_ids if (batch := self._untold.get(one)) is not None}
+        if id(self._batch) in batches:
+            self._send()
+        try:
+            async with asyncio.timeout(timeout):
+                for batch in batches.values():
+                    await batch.over.wait()
+        except TimeoutError:
+            _log.info("the other gateways take long to get the news")
 
     async def close(self) -> None:
         """Send what is left."""
         self._send()
         await self._tasks.close(timeout=1.0)
 
-    def _add(self, news: list[msgspec.Raw], text: bytes) -> None:
-        if self._size + len(text) > self._room:
+    def _room_for(self, text: bytes) -> _Batch:
+        """Return the batch that takes this news, which counts there from now on."""
+        if self._batch.size + len(text) > self._room:
             self._send()
-        news.append(msgspec.Raw(text))
-        self._size += len(text) + 1
+        self._batch.size += len(text) + 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GATHER, self._send)
+        return self._batch
 
     def _send(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._peers is None or not self._size:
+        if self._peers is None or not self._batch.size:
             return
-        body = msgspec.json.encode({"ends": self._ends, "states": self._states})
-        self._ends.clear()
-        self._states.clear()
-        self._size = 0
-        self._tasks.spawn(self._peers.tell(body))
+        batch, self._batch = self._batch, _Batch()
+        self._tasks.spawn(self._tell(self._peers, batch))
+
+    async def _tell(self, peers: Peers, batch: _Batch) -> None:
+        try:
+            await peers.tell(msgspec.json.encode({"ends": batch.ends, "states": batch.states}))
+        finally:
+            for sandbox_id in batch.sandboxes:
+                if self._untold.get(sandbox_id) is batch:
+                    del self._untold[sandbox_id]
+            batch.over.set()
 
 
 def apply(body: bytes, *, view: View, generation_ends: GenerationEnds) -> bool:
