@@ -95,9 +95,6 @@ class Below:
     async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
         return
 
-    async def ends_told(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
-        return
-
     async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         if instance_id not in self.instances:
             return

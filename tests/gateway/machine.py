@@ -148,9 +148,6 @@ class StubBackend:
     async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
         return
 
-    async def ends_told(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
-        return
-
     async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         self.destroyed.append(instance_id)
         self.machine.instances.pop(instance_id, None)

@@ -177,7 +177,8 @@ class Directory:
         if not self._patience or sandbox_id in self._sandboxes or created_at(sandbox_id) is None:
             return
         new = self._is_new(sandbox_id)
-        if self._may_have_ended(sandbox_id) and sandbox_id not in self._changes:
+        # Beyond this age no gateway knows one that has ended.
+        if self._is_younger(sandbox_id, max(self._keep, NEW_SECONDS)) and sandbox_id not in self._changes:
             self._on_sought(sandbox_id)
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
         missed = asyncio.get_running_loop().call_later(MISSED_AFTER, self._on_missed, new)
@@ -200,13 +201,11 @@ class Directory:
         )
 
     def _is_new(self, sandbox_id: SandboxId) -> bool:
-        made = created_at(sandbox_id)
-        return made is not None and abs(self._clock() - made) < NEW_SECONDS
+        return self._is_younger(sandbox_id, NEW_SECONDS)
 
-    def _may_have_ended(self, sandbox_id: SandboxId) -> bool:
-        """Return whether another gateway may know a sandbox of this id, live or ended."""
+    def _is_younger(self, sandbox_id: SandboxId, seconds: float) -> bool:
         made = created_at(sandbox_id)
-        return made is not None and abs(self._clock() - made) < max(self._keep, NEW_SECONDS)
+        return made is not None and abs(self._clock() - made) < seconds
 
     async def all_appear(self, sandbox_ids: Iterable[SandboxId]) -> None:
         """Wait for all of them at the same time, as `appear` does."""

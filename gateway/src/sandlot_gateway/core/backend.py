@@ -156,6 +156,10 @@ class OtherGateways(Protocol):
         """Learn of this tenant's sandboxes that others have claimed and no record tells yet; return within three seconds."""
         ...
 
+    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
+        """Wait until others have been told the ends that get no record, `timeout` seconds at most."""
+        ...
+
 
 class Backend(ClaimImages, Protocol):
     name: str
@@ -253,9 +257,6 @@ class Backend(ClaimImages, Protocol):
 
     async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Wait until other gateways can read the ends of these, `timeout` seconds at most."""
-
-    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        """Wait until the other gateways have been told the ends that get no record, `timeout` seconds at most."""
 
     def sought(self, sandbox_id: SandboxId) -> None:
         """Look for a requested sandbox that another gateway may have. Return at once."""

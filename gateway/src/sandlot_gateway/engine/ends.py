@@ -94,7 +94,8 @@ class Ends:
         untold = [sandbox_id for sandbox_id in sandbox_ids if sandbox_id not in ended]
         if untold:
             await self._backend.ends_written(untold, timeout=max(until - loop.time(), 0.0))
-        await self._backend.ends_told(sandbox_ids, timeout=max(until - loop.time(), 0.0))
+        if self._backend.others is not None:
+            await self._backend.others.ends_told(sandbox_ids, timeout=max(until - loop.time(), 0.0))
 
     def record(
         self,

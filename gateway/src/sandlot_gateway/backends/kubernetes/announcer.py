@@ -33,7 +33,7 @@ class _News(msgspec.Struct):
     states: list[dict[str, Any]] = []
 
 
-@dataclass
+@dataclass(eq=False)
 class _Batch:
     """News of one request. `over`: set once all gateways have it or could not be reached."""
 
@@ -80,12 +80,12 @@ class Announcer:
 
     async def told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Wait until the others know the ends of these sandboxes, or cannot be reached, `timeout` seconds at most."""
-        batches = {id(batch): batch for one in sandbox_ids if (batch := self._untold.get(one)) is not None}
-        if id(self._batch) in batches:
+        batches = {batch for one in sandbox_ids if (batch := self._untold.get(one)) is not None}
+        if self._batch in batches:
             self._send()
         try:
             async with asyncio.timeout(timeout):
-                for batch in batches.values():
+                for batch in batches:
                     await batch.over.wait()
         except TimeoutError:
             _log.info("the other gateways take long to get the news")

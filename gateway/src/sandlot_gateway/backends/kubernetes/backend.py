@@ -170,6 +170,7 @@ class KubernetesBackend(ImageCalls):
         self._discovery = ClaimDiscovery(
             view,
             peers=peers,
+            announcer=self._announcer,
             generation_ends=self._generation_ends,
             look_pause=settings.look_pause,
         )
@@ -267,9 +268,6 @@ class KubernetesBackend(ImageCalls):
 
     async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         await self._records.ends_written(set(sandbox_ids), timeout=timeout)
-
-    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        await self._announcer.told(sandbox_ids, timeout=timeout)
 
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         await self._destroyer.destroy(instance_id, given_back=given_back)

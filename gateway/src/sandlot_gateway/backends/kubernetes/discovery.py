@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from sandlot_contract.ids import SandboxId
 
 from ...core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from ...tasks import Tasks
-from . import announcer
+from . import announcer as announcements
+from .announcer import Announcer
 from .doubts import Doubts
 from .generation_ends import GenerationEnds
 from .instances import SeenInstance
@@ -20,12 +22,19 @@ _POLL_PATIENCE = 3.0  # seconds for all unowned sidecars to be tried
 
 class ClaimDiscovery:
     def __init__(
-        self, view: View, *, peers: Peers | None, generation_ends: GenerationEnds, look_pause: float
+        self,
+        view: View,
+        *,
+        peers: Peers | None,
+        announcer: Announcer,
+        generation_ends: GenerationEnds,
+        look_pause: float,
     ) -> None:
         """`look_pause`: minimum seconds between two polls of all unowned sidecars."""
         self._view = view
         self._generation_ends = generation_ends
         self._peers = peers
+        self._announcer = announcer
         self._look_pause = look_pause
         self._look_again_at = 0.0  # on the loop's clock
         self._looking: asyncio.TimerHandle | None = None
@@ -60,12 +69,16 @@ class ClaimDiscovery:
 
     def told(self, news: bytes) -> bool:
         """Apply another gateway's news, see `Backend.told`."""
-        return announcer.apply(news, view=self._view, generation_ends=self._generation_ends)
+        return announcements.apply(news, view=self._view, generation_ends=self._generation_ends)
 
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
         """Ask the other gateways, see `OtherGateways.holder_of_key`."""
         assert self._peers is not None
         return await self._peers.holder_of_key(question, look=self._look_for_last_claims)
+
+    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
+        """Wait for their announcement, see `OtherGateways.ends_told`."""
+        await self._announcer.told(sandbox_ids, timeout=timeout)
 
     async def learn_claims(self, tenant: str) -> None:
         """Ask the other gateways, and poll the sidecars that they name, see `OtherGateways.learn_claims`."""

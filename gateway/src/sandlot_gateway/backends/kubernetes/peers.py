@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -57,6 +58,17 @@ class _Place(msgspec.Struct):
     instance_id: InstanceId | None = None
     end: RecordedEnd | None = None
     pending: bool = False
+
+
+_T = TypeVar("_T")
+
+
+def _read(answer: Answer, kind: type[_T], *, address: str) -> _T | None:
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except msgspec.MsgspecError as error:
+        _log.error("the answer of the gateway at %s cannot be read: %s", address, error)
+        return None
 
 
 Whereabouts = InstanceId | RecordedEnd | Missing
@@ -115,12 +127,9 @@ class Peers:
         answers = await asyncio.gather(*(self._told_by(address, target) for address in addresses))
         found: dict[SandboxId, InstanceId] = {}
         for address, answer in zip(addresses, answers, strict=True):
-            if isinstance(answer, Missing):
-                continue
-            try:
-                found |= msgspec.json.decode(answer.body, type=_Claims).instances
-            except msgspec.MsgspecError as error:
-                _log.error("the claims of the gateway at %s cannot be read: %s", address, error)
+            claims = None if isinstance(answer, Missing) else _read(answer, _Claims, address=address)
+            if claims is not None:
+                found |= claims.instances
         return found
 
     async def end_of(self, sandbox_id: SandboxId) -> RecordedEnd | None:
@@ -179,11 +188,8 @@ class Peers:
                 "the gateway at %s answered with status %d; do the master keys differ?", address, told.status
             )
             return Missing.SILENT
-        try:
-            return msgspec.json.decode(told.body, type=_Told).holder
-        except msgspec.MsgspecError as error:
-            _log.error("the answer of the gateway at %s cannot be read: %s", address, error)
-            return Missing.SILENT
+        answer = _read(told, _Told, address=address)
+        return Missing.SILENT if answer is None else answer.holder
 
     async def _told_by(self, address: str, target: str) -> Answer | Missing:
         for _ in range(
@@ -205,10 +211,8 @@ class Peers:
             return told
         if told.status != 200:
             return Missing.DENIED if told.status == 404 else Missing.SILENT
-        try:
-            place = msgspec.json.decode(told.body, type=_Place)
-        except msgspec.MsgspecError as error:
-            _log.error("the answer of the gateway at %s cannot be read: %s", address, error)
+        place = _read(told, _Place, address=address)
+        if place is None:
             return Missing.SILENT
         return place.instance_id or place.end or (Missing.STARTING if place.pending else Missing.DENIED)
 

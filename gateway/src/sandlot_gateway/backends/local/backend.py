@@ -233,9 +233,6 @@ class LocalBackend:
     async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         return
 
-    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        return
-
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         await self._remover.destroy(instance_id)
 
