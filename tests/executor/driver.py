@@ -148,10 +148,16 @@ class RunnerChannel:
         in_read, in_write = os.pipe() if stdin else (os.open("/dev/null", os.O_RDONLY), None)
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
-        wire.send_packet(self.sock, {"run": run}, [in_read, out_write, err_write])
-        wire.close_all([in_read, out_write, err_write])
-        message, _ = self.receive()
         started = Command(self, outputs=[out_read, err_read], stdin=in_write)
+        try:
+            try:
+                wire.send_packet(self.sock, {"run": run}, [in_read, out_write, err_write])
+            finally:
+                wire.close_all([in_read, out_write, err_write])
+            message, _ = self.receive()
+        except BaseException:
+            started.close()
+            raise
         if "failed" in message:
             started.close()
             return message
@@ -161,7 +167,11 @@ class RunnerChannel:
     def run(self, command: str | list[str], *, seconds: float = WAIT, **run: Any) -> Ended:
         started = self.start(command, **run)
         assert isinstance(started, Command), started
-        return started.wait(seconds)
+        try:
+            return started.wait(seconds)
+        finally:
+            # The runner may be gone, which wait() tells by an EOFError.
+            started.close()
 
     def close(self) -> None:
         self.sock.close()
