@@ -94,12 +94,10 @@ class Cluster:
 
     @asynccontextmanager
     async def pool(self, *, size: int, cpu: float | None, slots: bool) -> AsyncIterator[str | None]:
-        """Make a pool, also of size 0, because its template sets the sandboxes' runtime.
-
-        One of slots resets its pods, any other replaces them: its figures are those of starts.
-        """
-        reuse = "tenant" if slots else "never"
-        async with self.site.pool(self._runtime, size=size, cpu=cpu or 1, reuse=reuse, slots=slots) as pool:
+        """Make a pool, also of size 0, because its template sets the sandboxes' runtime."""
+        async with self.site.pool(
+            self._runtime, size=size, cpu=cpu or 1, reuse="tenant", slots=slots
+        ) as pool:
             self._pool = pool
             try:
                 yield pool.name
