@@ -13,7 +13,7 @@ pytestmark = pytest.mark.root
 
 
 async def test_deadline(make) -> None:
-    box = await make(claim={"timeout": 3.0})
+    box = await make(claim={"timeout": 6.0})
     op = await box.op("sleep 30", wait=0, detach=True)
     assert op["state"] in ("running", "queued")
     event = await box.webhooks.wait("ended")
