@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -19,10 +18,11 @@ import pytest
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.leaks import no_leaks
+from tests.ports import free_port
 
 
 class Stack:
-    """`python -m sandlot_gateway` on a free port over one state directory.
+    """`python -m sandlot_gateway` on a port of this process's own over one state directory.
 
     `kill` is SIGKILL; `start` after it is the restart of the same stack on the same port. Leaving the block ends
     the gateway together with its sandboxes and takes away what a killed gateway left. It raises AssertionError when
@@ -42,7 +42,8 @@ class Stack:
         self.env = env or {}
         self.name_server = name_server  # instead of the machine's
         self.api_key = "test-key"
-        self.port = 0
+        # The kernel gives one of its own to others while the gateway is down.
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -83,8 +84,6 @@ class Stack:
                 raise AssertionError(f"the gateway did not get ready: {self.log()[-3000:]}")
             if line.startswith(b"sandlot: ready at "):
                 break
-        url = json.loads((self.state_dir / "endpoint.json").read_text())["url"]
-        self.port = int(url.rpartition(":")[2])
         return self
 
     def _within(self) -> list[str]:
@@ -107,7 +106,7 @@ class Stack:
         """The gateway dies at once, as in a crash."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
 

@@ -17,12 +17,13 @@ NAMES = ("allowed.test", "sub.allowed.test", "other.test")
 _SERVER = r"""
 import socket, ssl, sys, threading
 host, pem, *names = sys.argv[1:]
-def tcp(port, serve):
-    s = socket.create_server((host, port))
+def tcp(s, serve):
     while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 def http(c):
     head = b""
-    while b"\r\n\r\n" not in head: head += c.recv(9999)
+    while b"\r\n\r\n" not in head:
+        if not (data := c.recv(9999)): return
+        head += data
     size = int((head.split(b"Size: ") + [b"0"])[1].split()[0])
     body = b"x" * size or b"http"
     try:
@@ -34,8 +35,7 @@ def tls(c):
     try:
         with context.wrap_socket(c, server_side=True) as s: s.sendall(b"tls"); s.recv(9)
     except OSError: pass
-def names_of():
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((host, 53))
+def names_of(s):
     while True:
         data, peer = s.recvfrom(999)
         if len(data) < 12: s.sendto(data, peer); continue
@@ -45,7 +45,10 @@ def names_of():
         answer = b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4" + socket.inet_aton(host) if a else b""
         head = data[:2] + (b"\x81\x80" if known else b"\x81\x83") + b"\0\1" + bytes([0, a]) + bytes(4)
         s.sendto(head + data[12:end+5] + answer, peer)
-for work in (lambda: tcp(80, http), lambda: tcp(443, tls), names_of): threading.Thread(target=work, daemon=True).start()
+questions = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); questions.bind((host, 53))
+# All are there before it says so.
+for work, *given in (tcp, socket.create_server((host, 80)), http), (tcp, socket.create_server((host, 443)), tls), (names_of, questions):
+    threading.Thread(target=work, args=given, daemon=True).start()
 print("up", flush=True); input()
 """
 

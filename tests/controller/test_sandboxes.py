@@ -51,10 +51,10 @@ async def test_ends_without_a_minute_are_removed_too(cluster: Cluster) -> None:
     """Of a schema that has none, which drops the field."""
     async with cluster.controlled(retention=1.0):
         await cluster.sandbox(ID)
+        await cluster.until(lambda: cluster.sandboxes.get(ID), "it was there")
         path = paths.sandboxes(cluster.namespace, ID) + "/status"
         body = {"status": {"phase": "Ended", "verdict": "deleted", "endedAt": clock.text(time.time())}}
         await cluster.client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
-        await cluster.until(lambda: cluster.sandboxes.get(ID), "it was there")
         await cluster.until(lambda: not cluster.sandboxes, "it is gone")
 
 

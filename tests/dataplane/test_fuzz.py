@@ -73,11 +73,11 @@ class Running:
         await peer.writer.drain()
 
     def talk(self, data: bytes, *, whole: bool = False) -> bytes:
-        """Send `data` and the end, and all that comes back; the server has to close within 5 seconds.
+        """Send `data` and the end, and all that comes back; the server has to close its side.
 
         A `whole` request has an answer, and its end is sent after that has begun: a client that ends earlier has gone.
         """
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as sock:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as sock:
             answer = b""
             try:
                 sock.sendall(data)
@@ -89,7 +89,7 @@ class Running:
                         answer += piece
                 except TimeoutError:
                     pass
-                sock.settimeout(5)
+                sock.settimeout(30)
                 sock.shutdown(socket.SHUT_WR)
                 while piece := sock.recv(65536):
                     answer += piece

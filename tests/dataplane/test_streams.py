@@ -142,7 +142,8 @@ async def test_a_large_upload_waits_for_a_slow_sidecar_in_bounded_memory(ready, 
             async with asyncio.timeout(0.5):
                 await connection.writer.drain()
         except TimeoutError:
-            assert sent < 32 * MB  # the sidecar does not read: the client came to a halt
+            # The sidecar does not read: the client came to a halt. Later it may be slow.
+            assert go_on.is_set() or sent < 32 * MB
             go_on.set()
             await connection.writer.drain()
         peak = max(peak, rss() - before)

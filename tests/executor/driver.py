@@ -118,6 +118,7 @@ class RunnerChannel:
 
     def __init__(self, fd: int) -> None:
         self.sock = socket.socket(fileno=fd)
+        self._commands: list[Command] = []
 
     def receive(self, seconds: float = WAIT) -> tuple[dict[str, Any], list[int]]:
         wait_readable(self.sock, seconds)
@@ -142,13 +143,13 @@ class RunnerChannel:
             message, fds = self.receive()
             if "failed" in message:
                 return message
-            started = Command(self, outputs=[fds[0]], stdin=None)
+            started = self._command(outputs=[fds[0]], stdin=None)
             started.pid = message["started"]
             return started
         in_read, in_write = os.pipe() if stdin else (os.open("/dev/null", os.O_RDONLY), None)
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
-        started = Command(self, outputs=[out_read, err_read], stdin=in_write)
+        started = self._command(outputs=[out_read, err_read], stdin=in_write)
         try:
             try:
                 wire.send_packet(self.sock, {"run": run}, [in_read, out_write, err_write])
@@ -164,6 +165,11 @@ class RunnerChannel:
         started.pid = message["started"]
         return started
 
+    def _command(self, *, outputs: list[int], stdin: int | None) -> Command:
+        made = Command(self, outputs=outputs, stdin=stdin)
+        self._commands.append(made)
+        return made
+
     def run(self, command: str | list[str], *, seconds: float = WAIT, **run: Any) -> Ended:
         started = self.start(command, **run)
         assert isinstance(started, Command), started
@@ -175,6 +181,11 @@ class RunnerChannel:
 
     def close(self) -> None:
         self.sock.close()
+
+    def close_commands(self) -> None:
+        """Close what commands that were not waited for have open."""
+        for command in self._commands:
+            command.close()
 
 
 class Driver:
@@ -268,7 +279,12 @@ class Driver:
     def close(self) -> None:
         for runner in self._runners:
             runner.close()
+            runner.close_commands()
         self.sock.close()
+        self._decoder.close()
+        for _, fds in self._answers.values():
+            wire.close_all(fds)
+        self._answers.clear()
         try:
             self.process.wait(WAIT)
         except subprocess.TimeoutExpired:

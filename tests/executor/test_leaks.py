@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.conftest import Make
+from tests.executor.container import remove_group
 from tests.executor.driver import Command, Driver, RunnerChannel, processes_below
 from tests.waiting import wait_until_empty
 
@@ -70,7 +71,7 @@ def wait_gone(pids: list[int]) -> None:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
-        assert select.select([fd], [], [], 10)[0], f"{pid} lives on"
+        assert select.select([fd], [], [], 60)[0], f"{pid} lives on"
         os.close(fd)
 
 
@@ -95,8 +96,8 @@ def remove_groups(box: Driver) -> None:
         if top.parents[2].is_symlink():
             continue
         for group in [path for path in top.iterdir() if path.is_dir()]:
-            group.rmdir()
-        top.rmdir()
+            remove_group(group)
+        remove_group(top)
 
 
 def test_a_server_that_dies_takes_the_executor_along() -> None:

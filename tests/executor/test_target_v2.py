@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.executor.container import remove_group
+
 ROOT = next((Path(p) for p in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup") if Path(p, "cgroup.controllers").exists()),
             Path("/nowhere"))  # fmt: skip
 
@@ -93,7 +95,7 @@ def container() -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
         process.kill()
         process.wait()
         for group in [*sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True), top]:
-            group.rmdir()
+            remove_group(group)
 
 
 def enter(top: Path, process: subprocess.Popen[bytes], *, hidden: str = "", controller: str = "") -> Any:

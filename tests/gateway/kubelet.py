@@ -56,6 +56,7 @@ class Kubelet:
         self._tokens = Tokens(key)
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._cold: dict[str, asyncio.Task[Any]] = {}  # pods of cold Sandboxes, which are on their way
 
     # Pods.
 
@@ -143,6 +144,9 @@ class Kubelet:
         await self.client.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
     async def delete_pod(self, instance_id: str) -> None:
+        if (starting := self._cold.get(instance_id)) is not None:
+            # What is deleted before it is there would stay.
+            await asyncio.wait([starting])
         try:
             await self.client.request(
                 "DELETE", paths.pods(self.namespace, instance_id), params={"gracePeriodSeconds": "0"}
@@ -208,7 +212,8 @@ class Kubelet:
             if self.controls and sandbox.spec.generation is None:
                 self._own(self.delete_pod(pod))
         elif sandbox.spec.pod_name is None and before is None and self.make_cold:
-            self._own(self.pod(sandbox.spec.template, cold=name))
+            self._cold[name] = self._own(self.pod(sandbox.spec.template, cold=name))
+            self._cold[name].add_done_callback(lambda _: self._cold.pop(name))
 
     def _deleted(self, sandbox: Sandbox) -> None:
         self.sandboxes.pop(sandbox.metadata.name, None)
@@ -216,10 +221,11 @@ class Kubelet:
         if self.controls:
             self._own(self.delete_pod(sandbox.spec.pod_name or sandbox.metadata.name))
 
-    def _own(self, work: Any) -> None:
+    def _own(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[Kubelet]:

@@ -11,7 +11,7 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway.backends.kubernetes.announcer import Announcer
 from sandlot_gateway.core.owners import RecordedEnd
 
-from tests.waiting import loop_turns
+from tests.waiting import loop_turns, until
 
 ACCEPTED = 10_000  # bytes
 
@@ -61,7 +61,7 @@ async def test_a_burst_of_news_goes_in_one_request(announcer: Announcer, others:
         announcer.ended(InstanceId("i-0"), number, end(number))
         announcer.reset({"instance_id": "i-0", "generation": number + 1, "proof": "long"})
     assert others.bodies == []
-    await asyncio.sleep(0.1)
+    await until(lambda: others.bodies)  # by itself
     assert len(others.bodies) == 1
     assert [one["generation"] for one in others.told("ends")] == list(range(20))
     assert others.told("states")[0] == {"instance_id": "i-0", "generation": 1}

@@ -207,7 +207,7 @@ async def test_a_failed_start_is_told_by_both(world: World) -> None:
 async def test_it_is_renewed_and_a_gateway_that_starts_again_goes_on_with_it(world: World) -> None:
     kubelet = world.kubelet
     kubelet.make_cold = False
-    backend = {"pending_create_lasts": 4.0}
+    backend = {"pending_create_lasts": 10.0}
     async with world.gateway("b") as other:
         async with world.gateway("a", backend=backend) as one:
             made = await pending(one, secrets={"KEY": SECRET})

@@ -27,10 +27,16 @@ class Others:
     def __init__(self) -> None:
         self.addresses: list[str] = []
         self._runners: list[web.AppRunner] = []
+        self._closing = asyncio.Event()
 
-    async def add(self, told: dict[str, Any], *, after: float = 0.0, status: int = 200) -> None:
+    async def add(self, told: dict[str, Any], *, after: float | None = 0.0, status: int = 200) -> None:
+        """`after` None: it is silent."""
+
         async def answer(_: web.Request) -> web.Response:
-            await asyncio.sleep(after)
+            if after is None:
+                await self._closing.wait()
+            else:
+                await asyncio.sleep(after)
             return web.Response(text=json.dumps(told), status=status)
 
         app = web.Application()
@@ -45,6 +51,7 @@ class Others:
         return self.addresses
 
     async def close(self) -> None:
+        self._closing.set()
         for runner in self._runners:
             await runner.cleanup()
 
@@ -97,8 +104,8 @@ async def test_one_that_brings_it_up_says_so_whatever_the_others_do(peers: Peers
     await others.add({}, status=503, after=0.1)
     assert await peers.whereabouts(SANDBOX) is Missing.STARTING
     assert await peers.end_of(SANDBOX) is None
-    await others.add({}, after=5.0)
-    peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=0.2), pool=peers._pool, token="spt_0")
+    await others.add({}, after=None)
+    peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=2.0), pool=peers._pool, token="spt_0")
     assert await peers.whereabouts(SANDBOX) is Missing.STARTING
 
 
@@ -121,6 +128,6 @@ async def test_a_gateway_that_does_not_answer_has_not_denied_it(
     elif other == "is unreadable":
         await others.add({"instance_id": 1})
     else:
-        await others.add({}, after=5.0)
+        await others.add({}, after=None)
         peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=0.2), pool=peers._pool, token="spt_0")
     assert await peers.whereabouts(SANDBOX) is Missing.SILENT

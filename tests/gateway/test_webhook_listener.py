@@ -224,7 +224,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.longest
+@pytest.mark.alone
 async def test_slow_bodies_of_strangers_cost_neither_memory_nor_time(
     state_dir: Path, machine: Machine, tmp_path: Path
 ) -> None:
@@ -245,7 +245,7 @@ async def test_slow_bodies_of_strangers_cost_neither_memory_nor_time(
             assert attack.stdout is not None
             async with asyncio.timeout(120):
                 assert await attack.stdout.readline() == b"all\n"
-            # The attack shares this machine's cores, and so does whatever else runs here: the best of three.
+            # The attack shares this machine's cores: the best of three.
             during = min([await latency(box, made["id"]) for _ in range(3)])
             grown = own.memory_info().rss - memory
             sidecar = box.machine.of_sandbox(made["id"])

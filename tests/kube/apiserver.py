@@ -155,7 +155,7 @@ class ApiServer:
                 raise AssertionError(f"{name}: {error.read().decode()}") from error
         spec = crd["spec"]
         served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        wait_until(lambda: self._answers(served), what=f"{name} is served", seconds=30)
+        wait_until(lambda: self._answers(served), what=f"{name} is served")
 
     def writes(self, user: str, *, namespace: str) -> list[tuple[str, str]]:
         """What it has written there, Leases left out: verb, and resource with its subresource; in order."""
@@ -292,5 +292,5 @@ def _end(process: subprocess.Popen[bytes] | None, number: int) -> None:
         return
     if process.poll() is None:
         process.send_signal(number)
-        process.wait(timeout=10)
+        process.wait()
     session_servers.discard(process.pid)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from sandlot_kube.errors import KubeError, KubeUnreachable
 from tests.goodbyes import open_sockets
 from tests.kube.apiserver import ApiServer
 from tests.kube.scripted import answered, failed, stay_open
+from tests.ports import free_port
 
 PATH = "/api/v1/namespaces/default/pods"
 
@@ -89,9 +89,7 @@ async def test_a_server_that_says_nothing_is_unreachable_in_time(server_and_clie
 
 
 async def test_no_server_is_unreachable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    client = KubeClient(Access(f"http://127.0.0.1:{port}"))
+    client = KubeClient(Access(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(KubeUnreachable) as caught:
         await client.request("GET", PATH)
     assert caught.value.status == 0

@@ -251,7 +251,7 @@ async def test_silence_is_a_dead_connection(server_and_client) -> None:
     script, client = server_and_client
     script.lists = [listed(version=7)]
     script.watches = [stay_open(), streamed(event("ADDED", pod("a", 8)), stay=True)]
-    async with following(client, idle=0.2) as (_, seen):
+    async with following(client, idle=1.0) as (_, seen):
         await seen.until(lambda: ("changed", "a") in seen.told)
     assert [query["resourceVersion"] for query in script.queries(watch=True)][:2] == ["7", "7"]
 

@@ -28,9 +28,19 @@ async def test_cancelling_an_exec_ends_the_command(service: Service) -> None:
 async def test_a_timeout_around_an_exec_ends_the_command(service: Service) -> None:
     async with AsyncClient(url=service.url, api_key=service.api_key) as client:
         box = await AsyncSandbox.create(client=client)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
+
+        async def run_until_it_runs() -> None:
+            async with asyncio.timeout(60) as limit, asyncio.TaskGroup() as both:
+
+                async def over_once_it_runs() -> None:
+                    await service.until_running("long")
+                    limit.reschedule(asyncio.get_running_loop().time())
+
+                both.create_task(over_once_it_runs())
                 await box.exec("sleep 60", op_id="long")
+
+        with pytest.raises(TimeoutError):
+            await run_until_it_runs()
         assert len(service.calls("/ops/long", "DELETE")) == 1
 
 
@@ -84,7 +94,7 @@ async def test_what_is_undone_for_a_cancelled_create_is_not_sent_again_to_a_busy
         full = Fault("/sandbox", status=503, body={"error": "busy"}, headers={"Retry-After": "10"})
         service.faults.extend([full] * 50)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):  # before it would be sent again
+            async with asyncio.timeout(4):  # before it would be sent again
                 await AsyncSandbox.create(client=client)
         sent = len(service.calls("/sandbox", "POST"))
         assert sent == 2  # the create, and one question what has become of it

@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.ports import free_port
+
 _CONNECT = """
-import asyncio, os, socket, uvloop
+import asyncio, os, socket, sys, uvloop
 from sandlot._protocol.http1 import Origin
 from sandlot._transport_async.sockets import connect
 
 async def main():
-    server = socket.create_server(("127.0.0.1", 0))
-    port = server.getsockname()[1]
+    port = int(sys.argv[1])
+    server = socket.create_server(("127.0.0.1", port))
     loop = asyncio.get_running_loop()
     (await connect(loop, Origin(False, "127.0.0.1", port))).close()
     server.close()
@@ -28,6 +30,10 @@ uvloop.run(main())
 def test_a_connection_to_an_address_needs_no_thread() -> None:
     """Threads that wait for a name server would keep it waiting. In a process of its own: threads stay."""
     done = subprocess.run(
-        [sys.executable, "-c", _CONNECT], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _CONNECT, str(free_port())],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.stdout, done.stderr) == ("1\n", "")

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
+from tests.executor.container import remove_group
 from tests.sidecar.processes import descendants, gone
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver
 
@@ -170,10 +171,12 @@ class Sidecar:
         return ""
 
     async def kill(self) -> None:
-        """SIGKILL for the server."""
+        """SIGKILL for the server; returns when it has taken its executor and all below along."""
         assert self.process is not None
+        tree = self.tree()
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
+        await gone(tree)
 
     async def wait_exit(self, *, timeout: float = 60.0) -> int:
         assert self.process is not None
@@ -246,7 +249,7 @@ class Cgroup:
             if directory.is_dir():
                 for child in [*sorted(directory.rglob("*"), reverse=True), directory]:
                     if child.is_dir():
-                        child.rmdir()
+                        remove_group(child)
 
 
 def parse_frames(data: bytes) -> list[tuple[str, bytes]]:

@@ -190,9 +190,10 @@ async def test_descriptors_of_commands_are_their_own(make) -> None:
 
 
 async def test_timers_of_an_owner_do_not_end_the_next(make) -> None:
-    box = await make(claim={"timeout": 1.0, "idle_timeout": 1.0})
+    box = await make(claim={"timeout": 4.0, "idle_timeout": 4.0})
+    over = asyncio.get_running_loop().time() + 4.5
     await pass_on(box)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(over - asyncio.get_running_loop().time())
     assert (await box.instance("GET", "/v1/state")).json()["phase"] == "claimed"
 
 

@@ -22,7 +22,7 @@ from tests.sidecar.attacks import SPY
 from tests.sidecar.calls import has_running
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
 from tests.sidecar.pod_sidecar import POD_IP, PodSidecar
-from tests.sidecar.processes import descendants, gone, memory_of
+from tests.sidecar.processes import descendants, memory_of
 from tests.sidecar.stopping import ENDS_BY_ITSELF, check_stop
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
@@ -174,9 +174,7 @@ async def test_files_of_a_checkpoint_outlive_a_restart_of_the_sidecar(pod: MakeP
 
 async def test_a_sidecar_that_is_restarted_before_the_files_came_ends(pod: MakePod) -> None:
     box = await pod(claim={"restore": True})
-    tree = box.tree() - {box.pid}
     await box.kill()
-    await gone(tree)
     await box.launch()
     ended = await box.webhooks.wait("ended")
     assert ended["verdict"] == "start_failed"
@@ -185,9 +183,7 @@ async def test_a_sidecar_that_is_restarted_before_the_files_came_ends(pod: MakeP
 
 
 async def _restart(box: PodSidecar) -> None:
-    tree = box.tree() - {box.pid}
     await box.kill()
-    await gone(tree)
     await box.start()
 
 

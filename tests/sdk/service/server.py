@@ -47,7 +47,7 @@ class Service(State):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join()
 
     def _serve(self) -> None:
         asyncio.run(self._main())
