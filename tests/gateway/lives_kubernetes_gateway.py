@@ -80,6 +80,7 @@ class Peers:
 
     missing = Missing.DENIED  # what they say of an unknown one: one may be silent
     deaf = False  # takes all others for dead
+    unheard = False  # no other one answers about keys in time
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -118,9 +119,11 @@ class Peers:
             await world.loop.create_future()
         if world.dead:
             await look()
-        others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
+        others = [one for one in world.gateways if one is not self._gateway]
+        if self.deaf or self.unheard:
+            others = []
         told = [one.lifecycle.following.keyed.answer(question) for one in others]
-        return KeyAnswer(tuple({one for one in told if one is not None}), all_heard=True)
+        return KeyAnswer(tuple({one for one in told if one is not None}), all_heard=not self.unheard)
 
 
 class KubernetesGateway(Gateway):
