@@ -56,9 +56,10 @@ def drained(world: KubernetesWorld, gateway: Gateway) -> asyncio.Task[None]:
     return draining
 
 
-def peers_unheard(gateway: Gateway, *, unheard: bool) -> None:
+def is_silent(gateway: Gateway) -> None:
+    """It answers no other one in time."""
     assert isinstance(gateway, KubernetesGateway)
-    gateway.peers.unheard = unheard
+    gateway.peers.silent = True
 
 
 def test_one_that_is_looked_for_gets_another_instance(world: KubernetesWorld) -> None:
@@ -91,9 +92,9 @@ def test_one_that_another_gateway_has_begun_is_left_to_it(world: KubernetesWorld
 
 
 def test_one_whose_fate_no_gateway_tells_is_waited_for_as_long_as_any(world: KubernetesWorld) -> None:
-    maker, _ = world.gateways
+    maker, other = world.gateways
     sandbox = looked_for(world, maker)
-    peers_unheard(maker, unheard=True)
+    is_silent(other)
     draining = drained(world, maker)
     for _ in range(14):
         world.pass_time(1.0)
@@ -110,12 +111,11 @@ def test_one_that_is_taken_over_for_a_retry_is_brought_up(world: KubernetesWorld
     other.create(key="k")
     known = other.directory.get(sandbox.id)
     assert known is not None
-    peers_unheard(other, unheard=True)
+    is_silent(maker)
     world.pass_time(1.0)
     draining = drained(world, other)
     assert not draining.done()
     world.kill(maker)
-    peers_unheard(other, unheard=False)
     for _ in range(3):
         world.pass_time(1.0)
         world.quiet()

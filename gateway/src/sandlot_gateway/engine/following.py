@@ -58,6 +58,7 @@ class Following:
             directory=directory,
             others=backend.others,
             works_on=self._works_on,
+            may_go_on=bringup.is_unheld,
             asked=ends.orphans.asked_elsewhere,
         )
 
