@@ -80,6 +80,7 @@ class Peers:
 
     missing = Missing.DENIED  # what they say of an unknown one: one may be silent
     deaf = False  # takes all others for dead
+    silent = False  # answers no question about a key in time
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -113,14 +114,16 @@ class Peers:
 
     async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
         """As the others' `/internal/keys` says."""
-        world = self._gateway.world
+        world: Any = self._gateway.world
         if not self._gateway.alive:
             await world.loop.create_future()
         if world.dead:
             await look()
         others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
-        told = [one.lifecycle.following.keyed.answer(question) for one in others]
-        return KeyAnswer(tuple({one for one in told if one is not None}), all_heard=True)
+        heard = [one for one in others if not one.peers.silent]
+        told = [one.lifecycle.following.keyed.answer(question) for one in heard]
+        holders = tuple({one for one in told if one is not None})
+        return KeyAnswer(holders, all_heard=len(heard) == len(others))
 
 
 class KubernetesGateway(Gateway):

@@ -144,6 +144,14 @@ def test_the_kubernetes_backend_needs_the_shared_key(tmp_path: Path) -> None:
         Settings(backend="local", key_file=tmp_path / "key")
 
 
+def test_a_retry_has_time_to_ask_again_before_the_grace_of_its_sandbox_ends(tmp_path: Path) -> None:
+    shared = {"backend": "kubernetes", "key_file": tmp_path / "key"}
+    assert Settings(**shared, orphan_grace=5.0).orphan_grace == 5.0
+    with pytest.raises(ValueError, match="--orphan-grace must be at least 5 "):
+        Settings(**shared, orphan_grace=4.9)
+    assert Settings(orphan_grace=0.0).orphan_grace == 0.0
+
+
 @pytest.mark.parametrize(
     ("key", "says"),
     [(b"short", "at least 16 bytes"), (b"k" * 32, "cannot find the Kubernetes API server"), (None, "master")],

@@ -115,7 +115,9 @@ class Settings(BaseSettings):
         30.0, ge=0, description="How long a warm instance without a pool waits for an owner."
     )
     orphan_grace: float = Field(
-        60.0, ge=0, description="How long a sandbox is kept after its creator disconnected."
+        60.0,
+        ge=0,
+        description="How long a sandbox is kept after its creator disconnected; on Kubernetes at least 5.",
     )
     record_keep: float = Field(3600.0, ge=0, description="How long the record of an ended sandbox is kept.")
     record_limit: int = Field(10_000, ge=0, description="Maximum number of records of ended sandboxes.")
@@ -232,6 +234,16 @@ class Settings(BaseSettings):
         if self.backend == "local" and self.key_file is not None:
             raise ValueError(
                 "--key-file is for --backend kubernetes only; the local backend has its key in --state-dir"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _retries_are_heard_in_time(self) -> Settings:
+        # A retry's gateway asks again for a pending sandbox 1 s after the answers, which take up to 3 s.
+        if self.backend == "kubernetes" and self.orphan_grace < 5.0:
+            raise ValueError(
+                f"--orphan-grace must be at least 5 with --backend kubernetes, not {self.orphan_grace:g}:"
+                " a sandbox could be deleted while its caller waits for it at another gateway"
             )
         return self
 

@@ -164,7 +164,7 @@ class Webhooks:
                 error,
                 extra={"instance": instance.id},
             )
-            self._ends.discard(instance)
+            self._ends.unreadable(instance)
             return
         self.act(instance, document, state)
 

@@ -72,7 +72,7 @@ class Adoption:
         except ForeignClaim as error:
             if not restoring:
                 _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
-                self._ends.discard(instance, owner=owner_in(state))
+                self._ends.unreadable(instance, owner=owner_in(state))
             return
         self._backend.claimed(instance, sandbox.ownership(), ours=False)
         if not restoring:

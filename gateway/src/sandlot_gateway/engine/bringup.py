@@ -73,6 +73,7 @@ class BringUp:
         self._restore = restore
         self._clock = clock
         self._secrets: dict[SandboxId, dict[str, str]] = {}  # sandbox id -> secrets of bring-ups in progress
+        self._unheld: set[SandboxId] = set()  # followed creates with which this gateway may have to go on
         self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
         self._one_less = asyncio.Event()
         self._tasks = Tasks()
@@ -104,6 +105,18 @@ class BringUp:
         # The instance of an earlier claim, whose end is not the sandbox's.
         sandbox.instance_id = None
         self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox), losses=losses)
+
+    def unheld(self, sandbox_id: SandboxId) -> None:
+        """Note a create that this gateway follows while it knows no other one that brings it up."""
+        self._unheld.add(sandbox_id)
+
+    def is_unheld(self, sandbox_id: SandboxId) -> bool:
+        return sandbox_id in self._unheld
+
+    def held(self, sandbox_id: SandboxId) -> None:
+        """Drop this note: another gateway brings it up, or nothing is left to follow."""
+        self._unheld.discard(sandbox_id)
+        self._one_less.set()
 
     def forget(self, sandbox_id: SandboxId) -> None:
         """Drop the bring-up: it is done, or another gateway does it."""
@@ -205,10 +218,10 @@ class BringUp:
             self._ends.orphans.ended(sandbox.id)
 
     async def settled(self, *, timeout: float) -> None:
-        """Wait until every bring-up is done, `timeout` seconds at most."""
-        await self._until(lambda: not self._secrets, timeout=timeout)
-        if self._secrets:
-            _log.warning("%d pending creates are given up", len(self._secrets))
+        """Wait until no create is left that only this gateway brings up or may go on with, `timeout` seconds at most."""
+        await self._until(lambda: not self._secrets and not self._unheld, timeout=timeout)
+        if left := self._secrets.keys() | self._unheld:
+            _log.warning("%d pending creates are given up", len(left))
 
     async def done_with(self, sandbox_ids: Set[SandboxId], *, timeout: float) -> None:
         """Wait until this gateway brings up none of them, `timeout` seconds at most."""

@@ -193,8 +193,24 @@ class Ends:
         """Remove an instance that this sandbox failed to claim, unless another sandbox owns it."""
         self._retirer.give_back(instance, sandbox_id)
 
-    def discard(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
-        """Remove an instance; with `owner`, only while this sandbox owns it."""
+    def discard(self, instance: Instance, *, owner: SandboxId) -> None:
+        """Remove an instance while this sandbox owns it, whose end the caller records."""
+        self._retirer.discard(instance, owner=owner)
+
+    def unreadable(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
+        """Remove an instance whose state cannot be read, and record the end of the sandbox that has it here.
+
+        `owner`: as far as the state names it. Without one that this gateway knows, another gateway's sandbox may own the
+        instance, which then stays.
+        """
+        owner = owner or self._slots.owner(instance.id)
+        if owner is None:
+            self._retirer.discard_unknown(instance)
+            return
+        sandbox = self._directory.get(owner)
+        if sandbox is not None and sandbox.instance_id == instance.id:
+            text = "the state that its sidecar reports cannot be read; do the versions differ?"
+            self.record(sandbox, verdict=SandboxVerdict.SANDBOX_LOST, message=text)
         self._retirer.discard(instance, owner=owner)
 
     # Sandboxes from before a restart.

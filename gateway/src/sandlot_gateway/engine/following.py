@@ -58,6 +58,7 @@ class Following:
             directory=directory,
             others=backend.others,
             works_on=self._works_on,
+            may_go_on=bringup.is_unheld,
             asked=ends.orphans.asked_elsewhere,
         )
 
@@ -87,6 +88,7 @@ class Following:
             # Another gateway's record of the pending create lacks the fields that may hold a secret.
             sandbox.spec = msgspec.structs.replace(spec, name=sandbox.spec.name, labels=sandbox.spec.labels)
             self._secrets[sandbox.id] = secrets
+            self._bringup.unheld(sandbox.id)
             self._followers.spawn(self._follow(sandbox))
 
     def lost(self, sandbox: Sandbox, *, secrets: dict[str, str], loss: Loss, losses: int) -> bool:
@@ -104,6 +106,7 @@ class Following:
         ):
             return False
         self._secrets[sandbox.id] = secrets
+        self._bringup.unheld(sandbox.id)
         self._followers.spawn(self._after_loss(sandbox, loss, losses=losses))
         return True
 
@@ -165,6 +168,10 @@ class Following:
                 if not self._is_followed(sandbox):
                     return
                 holder = answer.holder
+                if holder is None:
+                    self._bringup.unheld(sandbox.id)
+                else:
+                    self._bringup.held(sandbox.id)
                 if holder is None and answer.all_heard:
                     if loss is not None and loss.verdict != SandboxVerdict.GIVEN_BACK:
                         self._ends.record(
@@ -186,6 +193,7 @@ class Following:
             await self._ends.orphans.running(sandbox)
         finally:
             self._secrets.pop(sandbox.id, None)
+            self._bringup.held(sandbox.id)
 
     async def _look_for(self, sandbox: Sandbox) -> None:
         """Ask the other gateways for its instance, and wait a moment for its sidecar's report."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from sandlot_contract.ids import InstanceId, SandboxId
@@ -60,17 +60,24 @@ class Retirer:
                 _log.info("an instance takes long to end")
         return {one for one, tasks in ways.items() if all(map(_said_so, tasks))}
 
-    def discard(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
-        """End this instance; with `owner`, only while this sandbox owns it."""
+    def discard(self, instance: Instance, *, owner: SandboxId) -> None:
+        """End this instance while this sandbox owns it."""
+        if self._slots.end(instance.id, owner) is not None:
+            self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner))
+
+    def discard_unknown(self, instance: Instance) -> None:
+        """End this instance, whose owner this gateway does not know, unless another gateway's sandbox owns it."""
+        slot = self._slots.get(instance.id)
         # A create that is claiming it goes on elsewhere: for no gateway this may be its sandbox's end.
-        claimed = self._slots.phase(instance.id) is Phase.CLAIMING
-        verdict = SandboxVerdict.GIVEN_BACK if claimed else SandboxVerdict.SANDBOX_LOST
-        if owner is not None:
-            begun = self._slots.end(instance.id, owner) is not None
+        claiming = slot.sandbox_id if slot is not None and slot.phase is Phase.CLAIMING else None
+        if not self._slots.discard(instance.id):
+            return
+        if claiming is not None:
+            self.give_back(instance, claiming)
+        elif self._backend.single_gateway:
+            self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST))
         else:
-            begun = self._slots.discard(instance.id)
-        if begun:
-            self._tasks.spawn(self._end(instance, verdict=verdict, only_of=owner))
+            self._tasks.spawn(self._end_unclaimed(instance))
 
     def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
         """Remove the instance unless another sandbox owns it, which only its sidecar knows."""
@@ -142,15 +149,27 @@ class Retirer:
 
     async def _give_back(self, instance: Instance, sandbox_id: SandboxId) -> bool:
         """Release the failed claim; return whether the sidecar confirmed that this sandbox does not own it."""
-        answer = await self._ask(instance, sandbox_id)
+        answer = await self._answered(
+            instance,
+            lambda: self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id),
+        )
+        await self._asked(instance, answer, given_back=True)
+        return answer != EndAnswer.UNKNOWN
+
+    async def _end_unclaimed(self, instance: Instance) -> None:
+        answer = await self._answered(instance, lambda: self._sidecars.end_unclaimed(instance))
+        await self._asked(instance, answer)
+
+    async def _answered(self, instance: Instance, ask: Callable[[], Awaitable[EndAnswer]]) -> EndAnswer:
+        """Ask the sidecar to end, several times if it does not answer."""
+        answer = await ask()
         # With other gateways around, an unreachable sidecar is not dead: another may be using it.
         tries = 0 if self._backend.single_gateway else TRIES
         while answer == EndAnswer.UNKNOWN and tries and self._backend.instance(instance.id) is not None:
             await asyncio.sleep(PAUSE)
-            answer = await self._ask(instance, sandbox_id)
+            answer = await ask()
             tries -= 1
-        await self._asked(instance, answer, given_back=True)
-        return answer != EndAnswer.UNKNOWN
+        return answer
 
     async def _asked(self, instance: Instance, answer: EndAnswer, *, given_back: bool = False) -> None:
         """Act on a sidecar's answer: forget the slot if another sandbox owns it, else destroy the instance."""
@@ -158,9 +177,6 @@ class Retirer:
             self._slots.gone(instance.id)
         else:
             await self._destroy(instance.id, given_back=given_back)
-
-    async def _ask(self, instance: Instance, sandbox_id: SandboxId) -> EndAnswer:
-        return await self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id)
 
     async def _destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         try:
