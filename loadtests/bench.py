@@ -8,23 +8,23 @@ import sys
 from sandlot import Client
 from sandlot_grade.stack import PrivateStack
 
-from loadtests import lay_rows, reset_rows
 from loadtests.bounds import SPEC
-from loadtests.create_rate_rows import ROWS as CREATE_RATE_ROWS
-from loadtests.create_rate_rows import create_rate
-from loadtests.create_rows import warm_create
-from loadtests.exec_rows import latency, rate
-from loadtests.file_rows import local, rows
-from loadtests.gateway_rows import gateway
-from loadtests.idle_rows import idle
-from loadtests.memory_rows import ROWS as MEMORY_ROWS
-from loadtests.memory_rows import memory
-from loadtests.placement_rows import ROWS as PLACEMENT_ROWS
-from loadtests.placement_rows import placement
-from loadtests.prime_rows import prime_create
+from loadtests.gateway.create_rate_rows import ROWS as CREATE_RATE_ROWS
+from loadtests.gateway.create_rate_rows import create_rate
+from loadtests.gateway.request_rate_rows import gateway
+from loadtests.local import lay_rows, reset_rows
+from loadtests.local.create_rows import warm_create
+from loadtests.local.exec_rows import latency, rate
+from loadtests.local.file_rows import local, rows
+from loadtests.local.idle_rows import idle
+from loadtests.local.memory_rows import ROWS as MEMORY_ROWS
+from loadtests.local.memory_rows import memory
+from loadtests.placement.rows import ROWS as PLACEMENT_ROWS
+from loadtests.placement.rows import placement
+from loadtests.prime.rows import prime_create
 from loadtests.requirements import Requirement, missing
 from loadtests.running import Group, Readings, main
-from loadtests.sdk_rows import sdk_cpu
+from loadtests.sdk.cpu_rows import sdk_cpu
 
 
 async def _exec_latency() -> Readings:

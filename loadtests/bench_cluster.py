@@ -7,7 +7,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from loadtests import ray_peer
 from loadtests.cluster import (
     churn_rows,
     image_claims,
@@ -26,7 +25,8 @@ from loadtests.cluster.rate_rows import CALLERS, rates
 from loadtests.cluster.site import RUNTIMES, Installation, Site
 from loadtests.cluster.start_rows import claimable, cold_burst
 from loadtests.cluster.writes_rows import writes
-from loadtests.file_rows import rows
+from loadtests.local.file_rows import rows
+from loadtests.ray_sandboxes import peer
 from loadtests.running import Group, Readings, main
 
 SPEC = Path(__file__).with_name("rangespec-cluster.yaml")
@@ -100,7 +100,7 @@ def run() -> int:
             flush=True,
         )
         print("rows of slots are left out: they need the test cluster's registry", flush=True)
-    lacking = None if own else ray_peer.missing()
+    lacking = None if own else peer.missing()
     if lacking is not None:
         print(f"{ray_rows.ROW}_gvisor is left out: {lacking}", flush=True)
     return main(

@@ -33,3 +33,10 @@ def test_a_page_that_is_no_reference_is_short(page: Path) -> None:
 def test_the_list_of_decisions_has_them_all() -> None:
     listed = re.findall(r"\(([0-9][^)]+\.md)\)", (DOCS / "adr" / "index.md").read_text())
     assert listed == sorted(page.name for page in (DOCS / "adr").glob("[0-9]*.md"))
+
+
+def test_the_list_of_load_test_folders_has_them_all() -> None:
+    code = (DOCS / "benchmarks.md").read_text().split("\n## Code\n")[1]
+    listed = re.findall(r"`(\w+)/`", "\n".join(re.findall(r"^\| (`\w+/`.*?) \|", code, re.MULTILINE)))
+    files = (DOCS.parent / "loadtests").glob("*/*")
+    assert sorted(listed) == sorted({file.parent.name for file in files if file.suffix in (".py", ".yaml")})

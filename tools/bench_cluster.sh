@@ -6,6 +6,6 @@ if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
     exec .venv/bin/python -m loadtests.bench_cluster "$@"
 fi
 .venv/bin/python -m loadtests.cluster.file_image
-.venv/bin/python -m loadtests.ray_peer
+.venv/bin/python -m loadtests.ray_sandboxes.peer
 .venv/bin/python -m tests.node
 exec bash tools/with_cluster.sh .venv/bin/python -m loadtests.bench_cluster "$@"

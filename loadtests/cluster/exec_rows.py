@@ -12,8 +12,8 @@ from sandlot_grade.report.stats import median, percentile
 
 from loadtests.cluster.baseline import pods_exec, pods_exec_rate
 from loadtests.cluster.site import Site
-from loadtests.exec_rows import CALLERS, SANDBOXES, execs
 from loadtests.floors import COMMAND, IN_SANDBOX
+from loadtests.local.exec_rows import CALLERS, SANDBOXES, execs
 from loadtests.reading import Reading
 
 BATCH = 16

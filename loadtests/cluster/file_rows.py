@@ -12,7 +12,7 @@ from sandlot import AsyncSandbox
 
 from loadtests.cluster.file_image import on_every_node
 from loadtests.cluster.site import Pool, Site
-from loadtests.file_rows import DISK, FOLDER, MEMORY, PROGRAM, Seconds, by_part, compare, in_sandbox
+from loadtests.local.file_rows import DISK, FOLDER, MEMORY, PROGRAM, Seconds, by_part, compare, in_sandbox
 from loadtests.reading import Reading
 
 _NAME = "bench-files"

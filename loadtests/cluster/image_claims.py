@@ -30,9 +30,9 @@ from loadtests.cluster.pod_watch import PodWatch
 from loadtests.cluster.simulated import STAGES, why_not
 from loadtests.cluster.stub_agents import StubAgents
 from loadtests.cluster.stub_pods import StubPods
-from loadtests.image_simulation import BUDGET, BUSY, warm_up, weights
-from loadtests.node_images import Nodes
 from loadtests.own_network import in_own_network
+from loadtests.placement.image_simulation import BUDGET, BUSY, warm_up, weights
+from loadtests.placement.node_images import Nodes
 from loadtests.reading import Reading
 
 ROWS = ("images_local", "slots_placed", "starts_simulated")

@@ -14,7 +14,7 @@ from sandlot_grade.report.stats import median, percentile
 
 from loadtests.cluster.pod_cpu import PodCpu
 from loadtests.cluster.site import Pool, Site
-from loadtests.exec_rows import execs
+from loadtests.local.exec_rows import execs
 from loadtests.reading import Reading
 
 SANDBOXES = 8

@@ -8,7 +8,7 @@ from sandlot_grade.report.stats import median
 from loadtests.cluster import agents
 from loadtests.cluster.churn_rows import CALLERS, Churn, churned
 from loadtests.cluster.site import Site
-from loadtests.ray_peer import Rollouts, rollouts
+from loadtests.ray_sandboxes.peer import Rollouts, rollouts
 from loadtests.reading import Reading
 from tests.cluster.paths import IMAGES
 

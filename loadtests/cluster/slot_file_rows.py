@@ -8,7 +8,7 @@ from loadtests.cluster import agents
 from loadtests.cluster.file_image import pushed
 from loadtests.cluster.file_rows import CPU, plain, pod_object
 from loadtests.cluster.site import Site
-from loadtests.file_rows import DISK, MEMORY, Measure, Seconds, compare, in_sandbox
+from loadtests.local.file_rows import DISK, MEMORY, Measure, Seconds, compare, in_sandbox
 from loadtests.reading import Reading
 
 PARTS = ("find", "tar", "git_status", "pip")

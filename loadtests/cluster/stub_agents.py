@@ -16,7 +16,7 @@ from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 
 from loadtests.cluster.control_plane import AT_ONCE
-from loadtests.node_images import Nodes
+from loadtests.placement.node_images import Nodes
 
 
 class StubAgents:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loadtests.bench import GROUPS
 from loadtests.bounds import SPEC, Bound, SpecError, missed, read_bounds
-from loadtests.file_rows import rows
+from loadtests.local.file_rows import rows
 from loadtests.processes import memory, wakeups, with_mark
 from loadtests.reading import Reading
 from loadtests.report import write_report

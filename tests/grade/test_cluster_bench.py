@@ -21,8 +21,8 @@ from loadtests.cluster.ray_rows import compared
 from loadtests.cluster.site import RUNTIMES, Installation
 from loadtests.cluster.start_rows import quantile
 from loadtests.cluster.writes_rows import counted
-from loadtests.file_rows import rows
-from loadtests.ray_peer import Rollouts
+from loadtests.local.file_rows import rows
+from loadtests.ray_sandboxes.peer import Rollouts
 
 AT_MOST = {
     "exec_runc": 2.5,

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from loadtests.bounds import read_bounds
-from loadtests.create_rate_rows import ROWS, create_rate
+from loadtests.gateway.create_rate_rows import ROWS, create_rate
 from loadtests.processes import with_mark
 from loadtests.requirements import Requirement, missing
 

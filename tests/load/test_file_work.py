@@ -12,7 +12,7 @@ import pytest
 
 from loadtests.cluster.file_rows import plain_pod
 from loadtests.cluster.slot_file_rows import PARTS, check_slot, measured
-from loadtests.file_rows import PROGRAM, ROUNDS, Seconds
+from loadtests.local.file_rows import PROGRAM, ROUNDS, Seconds
 
 IMAGE = "registry.example/file-work:1"
 LIMITS = {"limits": {"cpu": "2", "memory": "4Gi"}}

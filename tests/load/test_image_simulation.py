@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtests.image_simulation import compare
+from loadtests.placement.image_simulation import compare
 
 
 def test_slots_find_more_images_on_their_nodes_than_pods_do() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtests.node_images import Nodes
+from loadtests.placement.node_images import Nodes
 
 
 def test_a_pull_takes_its_time_once() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from loadtests.bounds import read_bounds
-from loadtests.placement_rows import ROWS, placement
-from loadtests.placement_simulation import CAP, POLICIES, Simulation
+from loadtests.placement.rows import ROWS, placement
+from loadtests.placement.simulation import CAP, POLICIES, Simulation
 
 
 def test_the_rows_of_the_benchmark_are_held() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from images.oci import tree, write_archive, write_layer
 from loadtests import own_network
-from loadtests.ray_peer import PINNED, RayFailed, rollouts
+from loadtests.ray_sandboxes.peer import PINNED, RayFailed, rollouts
 from tests.executor.gvisor import NEEDS_RUNSC
 from tests.leaks import no_leaks
 from tests.prime.environments import IndexUnreachable, pinned_environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandlot_controller.plan.placement.ledger import NoNode
 
-from loadtests.scheduler_model import SchedulerModel
+from loadtests.placement.scheduler_model import SchedulerModel
 from tests.controller.placing import GIB, needs, node
 
 ANY = 1 << 30  # no limit of starts

@@ -1,6 +1,6 @@
 """Runs short rollouts (create, echo, delete) in Ray's sandboxes and prints their times. Runs in Ray's own Python.
 
-`ray_client.py IMAGE CALLERS SECONDS` prints one JSON object: for each way to have a sandbox the `times` in seconds of
+`client.py IMAGE CALLERS SECONDS` prints one JSON object: for each way to have a sandbox the `times` in seconds of
 the rollouts that ended within its window, each with its create, exec and delete.
 """
 

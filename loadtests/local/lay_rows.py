@@ -13,8 +13,8 @@ from typing import Any
 from sandlot_grade.report.scale import seconds as as_time
 from sandlot_grade.report.stats import median, percentile
 
+from loadtests.local.reset_rows import gvisor_pod
 from loadtests.reading import Reading
-from loadtests.reset_rows import gvisor_pod
 from tests.executor.container import Container
 from tests.roots import make_root
 from tests.sidecar.pod_sidecar import PodSidecar

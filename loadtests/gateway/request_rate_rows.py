@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from loadtests.gateway_rate import measure
+from loadtests.gateway.request_rate import measure
 from loadtests.reading import Reading
 
 

@@ -18,11 +18,11 @@ from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot_grade.report.scale import seconds as as_time
 from sandlot_grade.report.stats import median, percentile
 
-from loadtests.create_rows import POOL, SIZE, full
+from loadtests.local.create_rows import POOL, SIZE, full
 from loadtests.reading import Reading
 from tests.prime.environments import client_env, environment
 
-_CLIENT = Path(__file__).with_name("prime_client.py")
+_CLIENT = Path(__file__).with_name("client.py")
 _IGNORED = 3  # first rounds, which also open connections
 
 
@@ -109,7 +109,7 @@ class _Rounds:
 @contextlib.asynccontextmanager
 async def _stub() -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "loadtests.stub_prime", stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "loadtests.prime.stub", stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None

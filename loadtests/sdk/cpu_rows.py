@@ -16,7 +16,9 @@ IN_FLIGHT = 2000
 
 def sdk_cpu(*, rounds: int = 3, calls: int = 20_000) -> Reading:
     """Measure the CPU milliseconds per call, the median of fresh processes."""
-    server = subprocess.Popen([sys.executable, "-m", "loadtests.stub_api"], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "loadtests.sdk.stub_api"], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{int(server.stdout.readline())}"
@@ -37,7 +39,7 @@ def sdk_cpu(*, rounds: int = 3, calls: int = 20_000) -> Reading:
 
 
 def _run(url: str, *, calls: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "loadtests.sdk_load", "--url", url]
+    command = [sys.executable, "-m", "loadtests.sdk.exec_load", "--url", url]
     command += ["--in-flight", str(IN_FLIGHT), "--calls", str(calls)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     if done.returncode != 0:

@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from loadtests.stub_sidecars import ANSWER_BODY
+from loadtests.gateway.stub_sidecars import ANSWER_BODY
 
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER_BODY))]
 

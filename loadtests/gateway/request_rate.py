@@ -17,9 +17,9 @@ import uvloop
 from sandlot_contract.ids import SandboxId
 from sandlot_gateway.tokens import Tokens
 
-from loadtests.http_load import LoadResult, load
-from loadtests.stub_gateway import KEY
-from loadtests.stub_sidecars import addresses
+from loadtests.gateway.data_plane import KEY
+from loadtests.gateway.http_load import LoadResult, load
+from loadtests.gateway.stub_sidecars import addresses
 
 COMMAND = b'{"command":"true","timeout":30,"working_dir":null,"env":{}}'  # 60 bytes
 
@@ -67,7 +67,7 @@ def measure(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-rate-")))
         if unix:
             listen += ["--unix", str(directory)]
-        stubs = ["-m", "loadtests.stub_sidecars", "--count", str(upstreams), *listen]
+        stubs = ["-m", "loadtests.gateway.stub_sidecars", "--count", str(upstreams), *listen]
         stack.enter_context(started(stubs, core=load_core))
         own = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {load_core})
@@ -78,7 +78,7 @@ def measure(
             targets = [(host, int(port)) for host, _, port in where[:callers]]
             one = [_request("/v1/exec", "sst_" + "x" * 43)]
             floor = uvloop.run(load(targets, [one] * callers, seconds=seconds, warm_up=0.5))
-        with started(["-m", "loadtests.bare_asgi", "--listen", "18643"], core=gateway_core):
+        with started(["-m", "loadtests.gateway.bare_asgi", "--listen", "18643"], core=gateway_core):
             one = [_request("/sbx/sb-000000/exec", "sst_" + "x" * 43)]
             bare = uvloop.run(
                 load([("127.0.0.1", 18643)] * callers, [one] * callers, seconds=seconds, warm_up=0.5)
@@ -87,7 +87,7 @@ def measure(
             started(
                 [
                     "-m",
-                    "loadtests.stub_gateway",
+                    "loadtests.gateway.data_plane",
                     "--upstreams",
                     str(upstreams),
                     "--sandboxes",

@@ -9,8 +9,8 @@ import time
 from sandlot_controller.plan.placement.ledger import Ledger
 from sandlot_controller.plan.placement.nodes import NodeView
 
-from loadtests import image_simulation
-from loadtests.placement_simulation import CAP, NODE, SANDLOT, Simulation, bound, shapes
+from loadtests.placement import image_simulation
+from loadtests.placement.simulation import CAP, NODE, SANDLOT, Simulation, bound, shapes
 from loadtests.reading import Reading
 
 ROWS = ("placement_time", "placement_packing", "placement_starts", "placement_images")

@@ -19,8 +19,8 @@ from sandlot_gateway.backends.kubernetes.prepared_images import PreparedImages
 from sandlot_gateway.core.instances import Instance, Laid, by_size
 from sandlot_gateway.core.ready import ReadyQueue
 
-from loadtests.node_images import IMAGE_BYTES, Nodes
-from loadtests.scheduler_model import SchedulerModel
+from loadtests.placement.node_images import IMAGE_BYTES, Nodes
+from loadtests.placement.scheduler_model import SchedulerModel
 
 # Of the gateway: a whole round over all nodes takes the one, and each node at least the other.
 _ROUND, _LOOK = 10.0, 0.05

@@ -1,6 +1,6 @@
 """Runs rollouts in Ray's sandboxes on this machine, in namespaces that end with all of Ray's processes and files.
 
-`python -m loadtests.ray_peer` makes Ray's environment; the cluster's network has no package index.
+`python -m loadtests.ray_sandboxes.peer` makes Ray's environment; the cluster's network has no package index.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from loadtests.own_network import in_own_network
 from tests.cluster.paths import BIN
 from tests.prime.environments import EnvironmentFailed, IndexUnreachable, pinned_environment
 
-PINNED = Path(__file__).resolve().parents[1] / "requirements" / "ray.txt"
-_CLIENT = Path(__file__).with_name("ray_client.py")
+PINNED = Path(__file__).resolve().parents[2] / "requirements" / "ray.txt"
+_CLIENT = Path(__file__).with_name("client.py")
 _PATIENCE = 240.0  # seconds for the start of Ray and of its workers on busy cores
 # Ray and runsc write to fixed paths below /tmp. `$0` takes their place and goes with this process namespace.
 _ENTER = 'mount --bind "$0" /tmp && PATH=/tmp/bin:$PATH && export PATH && exec "$@"'
@@ -139,7 +139,7 @@ def _blob(entry: dict[str, Any]) -> str:
 
 def main() -> None:
     if reason := _not_installed():
-        print(f"ray_peer: {reason}", file=sys.stderr)
+        print(f"loadtests.ray_sandboxes.peer: {reason}", file=sys.stderr)
 
 
 if __name__ == "__main__":

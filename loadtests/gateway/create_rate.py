@@ -29,10 +29,10 @@ from sandlot_kube.objects import SandboxPool
 from loadtests.cluster import parts
 from loadtests.cluster.control_plane import AT_ONCE, api_server
 from loadtests.cluster.stub_pods import StubPods
-from loadtests.gateway_rate import started
-from loadtests.http_load import load
+from loadtests.gateway.http_load import load
+from loadtests.gateway.request_rate import started
+from loadtests.gateway.rollout_load import RolloutLoad
 from loadtests.own_network import in_own_network
-from loadtests.rollout_load import RolloutLoad
 
 _BARE_PORT = 18643
 _IMAGE = "python:3.12"
@@ -90,7 +90,9 @@ async def _measured(*, slots: int, callers: int, seconds: float, rounds: int, pr
     async with _gateway(slots) as gateway:
         for thread in gateway.process.threads():
             os.sched_setaffinity(thread.id, {cores[0]})
-        with started(["-m", "loadtests.bare_asgi", "--listen", str(_BARE_PORT)], core=cores[0]) as bare:
+        with started(
+            ["-m", "loadtests.gateway.bare_asgi", "--listen", str(_BARE_PORT)], core=cores[0]
+        ) as bare:
             os.sched_setaffinity(0, {cores[-1]})  # of this thread, which ends with the measurement
             await _rollouts(gateway, callers=callers, seconds=1.0)
             if profiled:

@@ -22,7 +22,7 @@ from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.tokens import Tokens
 
-from loadtests.stub_sidecars import addresses
+from loadtests.gateway.stub_sidecars import addresses
 
 KEY = b"the key of the load test, no secret"
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from loadtests.http_load import HttpCaller, LoadResult
+from loadtests.gateway.http_load import HttpCaller, LoadResult
 
 _API = "/api/v1/sandbox"
 

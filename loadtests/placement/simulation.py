@@ -1,5 +1,5 @@
 """Places slots on simulated nodes by the controller's own ledger, and by models of kube-scheduler, through a burst,
-churn and a shrinking; `python -m loadtests.placement_simulation` prints the comparison, and that of images.
+churn and a shrinking; `python -m loadtests.placement.simulation` prints the comparison, and that of images.
 
 Time is simulated: a start takes 2 s, and a node completes at most 2 a second, so more than 4 at once start no faster.
 """
@@ -25,8 +25,8 @@ from sandlot_controller.plan.placement.needs import Needs
 from sandlot_controller.plan.placement.nodes import NodeView
 from sandlot_grade.report.stats import percentile
 
-from loadtests import image_simulation
-from loadtests.scheduler_model import SchedulerModel
+from loadtests.placement import image_simulation
+from loadtests.placement.scheduler_model import SchedulerModel
 
 START_SECONDS = 2.0
 STARTS_PER_SECOND = 2.0  # of a node

@@ -7,7 +7,7 @@ import statistics
 from sandlot_grade.report.scale import seconds as as_time
 from sandlot_grade.report.stats import median, percentile
 
-from loadtests.create_rate import measure
+from loadtests.gateway.create_rate import measure
 from loadtests.reading import Reading
 
 ROWS = ("create_rate", "create_rate_p99", "create_over_bare")

@@ -18,8 +18,8 @@ from rich import box
 from rich.table import Table
 from sandlot_controller.plan.warmups import WantedImage, WarmNode, place
 
-from loadtests.image_placers import PLACERS, Placer
-from loadtests.node_images import IMAGE_BYTES, Nodes
+from loadtests.placement.image_placers import PLACERS, Placer
+from loadtests.placement.node_images import IMAGE_BYTES, Nodes
 
 IMAGES, ZIPF, BUDGET = 2000, 1.1, 40  # BUDGET: images on a node
 BUSY = 0.8  # of the slots, at any time

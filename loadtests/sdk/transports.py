@@ -103,7 +103,9 @@ def import_times(rounds: int) -> dict[str, float]:
 
 @contextmanager
 def stub_server() -> Iterator[str]:
-    server = subprocess.Popen([sys.executable, "-m", "loadtests.stub_api"], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "loadtests.sdk.stub_api"], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None
         yield f"http://127.0.0.1:{int(server.stdout.readline())}"
@@ -114,7 +116,7 @@ def stub_server() -> Iterator[str]:
 
 def measure(name: str, *, url: str, in_flight: int, calls: int) -> dict[str, float] | None:
     """Measure in a new process; return None if it takes longer than LIMIT."""
-    command = [sys.executable, "-m", "loadtests.transports", "--one", name, "--url", url]
+    command = [sys.executable, "-m", "loadtests.sdk.transports", "--one", name, "--url", url]
     command += ["--in-flight", str(in_flight), "--calls", str(calls)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)

@@ -1,0 +1,1 @@
+"""The gateway's rates on one core, over stubs of all other parts."""

@@ -1,0 +1,1 @@
+"""Rows of `make bench` that measure sandboxes and sidecars of this machine."""

@@ -1,0 +1,1 @@
+"""Create to first output with Prime's unmodified clients."""

@@ -1,0 +1,1 @@
+"""Rollouts in Ray's sandboxes, which `make bench-cluster` compares with ours."""
