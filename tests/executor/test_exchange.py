@@ -83,6 +83,7 @@ def test_only_the_root_is_another(start: Box, images: Path) -> None:
         exchanged = mounts_of(box), runner.run(LOOK).stdout
         assert not box.ask("apply", image=image_of(images, name))["runners"]
         assert (mounts_of(box), box.run(LOOK).stdout) == exchanged
+        wait_until(lambda: not named(box, "sandlot-runner"), what="the end of the last command's runner")
         runner = box.runner()
         inits, runners = named(box, "init"), named_runners(box)
 

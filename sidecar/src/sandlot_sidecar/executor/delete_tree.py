@@ -1,8 +1,13 @@
-"""Deletes a directory tree of any depth."""
+"""Deletes directory trees: of any depth, or at once if they hold little."""
 
 from __future__ import annotations
 
 import os
+from itertools import islice
+
+FEW_ENTRIES = 64
+SMALL_FILE = 1 << 20  # bytes; the kernel may take long for a larger one
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def delete_tree(name: str) -> None:
@@ -11,8 +16,7 @@ def delete_tree(name: str) -> None:
     down = True
     while stack:
         if down:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(stack[-1], flags)
+            fd = os.open(stack[-1], _DIRECTORY)
             os.fchdir(fd)
             os.close(fd)
         directories = []
@@ -29,3 +33,30 @@ def delete_tree(name: str) -> None:
         os.chdir("..")
         os.rmdir(stack.pop())
         down = False
+
+
+def delete_little_tree(name: str, *, directory: int, entries: int = FEW_ENTRIES) -> int | None:
+    """Delete a tree of at most so many entries, all of them small; return how many more it could have had.
+
+    Return None if it holds more, of which some may be deleted then. Raises OSError.
+    """
+    fd = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        with os.scandir(fd) as found:
+            # All before the first deletion, which may change what the directory lists.
+            listed = list(islice(found, entries + 1))
+        left: int | None = entries - len(listed)
+        for entry in listed:
+            if left is None or left < 0:
+                return None
+            if entry.is_dir(follow_symlinks=False):
+                left = delete_little_tree(entry.name, directory=fd, entries=left)
+            elif entry.stat(follow_symlinks=False).st_blocks * 512 > SMALL_FILE:
+                return None
+            else:
+                os.unlink(entry.name, dir_fd=fd)
+    finally:
+        os.close(fd)
+    if left is not None:
+        os.rmdir(name, dir_fd=directory)
+    return left

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from . import syscalls
-from .delete_tree import delete_tree
+from .delete_tree import FEW_ENTRIES, delete_little_tree, delete_tree
 from .namespaces import Mount
 
 # Mount point of the volume in the home's mounts: the executor uses /proc only by descriptor.
@@ -74,10 +74,24 @@ class Store:
     def sweep(self) -> None:
         """Delete all parts before the current one; may take long."""
         os.fchdir(self.directory)
-        for name in os.listdir(self.directory):
-            # Not later ones: another process may create or use one meanwhile.
-            if _number(name) < self.number:
-                delete_tree(name)
+        for name in self._earlier():
+            delete_tree(name)
+
+    def sweep_little(self) -> bool:
+        """Delete all parts before the current one if they hold little; return whether none is left."""
+        left: int | None = FEW_ENTRIES
+        try:
+            for name in self._earlier():
+                left = delete_little_tree(name, directory=self.directory, entries=left)
+                if left is None:
+                    return False
+        except OSError:  # `sweep` tells it, if it is not that another one goes on
+            return False
+        return True
+
+    def _earlier(self) -> list[str]:
+        # Not later ones: another process may create or use one meanwhile.
+        return [name for name in os.listdir(self.directory) if _number(name) < self.number]
 
 
 def _number(name: str) -> int:
