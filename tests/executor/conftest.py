@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.executor.container import HOLDER_DIR, Container
-from tests.executor.driver import Driver, children_of, processes_below
+from tests.executor.driver import Driver
 from tests.executor.plants import without
+from tests.executor.processes import children_of, processes_below
 from tests.waiting import wait_until_empty
 
 # This process's own: other tests run beside it.

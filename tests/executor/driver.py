@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from sandlot_sidecar.executor import wire
@@ -291,27 +290,3 @@ class Driver:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             raise
-
-
-def children_of(pid: int) -> list[int]:
-    """Of all its threads."""
-    with contextlib.suppress(OSError):
-        files = Path(f"/proc/{pid}/task").glob("*/children")
-        return [int(child) for file in files for child in file.read_text().split()]
-    return []
-
-
-def processes_below(pid: int) -> list[int]:
-    """Pids of all descendants as this machine sees them."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            text = stat.read_text(errors="replace")
-            children.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
-    found: list[int] = []
-    queue = [pid]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found

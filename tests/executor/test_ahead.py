@@ -12,9 +12,10 @@ import pytest
 
 from tests.executor.conftest import Box, Enter, Start
 from tests.executor.container import NEEDS_RUNC
-from tests.executor.driver import Command, Driver, RunnerChannel, processes_below
+from tests.executor.driver import Command, Driver, RunnerChannel
 from tests.executor.plants import IPC_PLANTS, PLANTS
 from tests.executor.preparing import PROBE, ask, prepare, reset
+from tests.executor.processes import processes_below
 from tests.waiting import wait_until
 
 pytestmark = [

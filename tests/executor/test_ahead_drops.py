@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.executor.conftest import Make, needs_root
-from tests.executor.driver import Command, Driver, processes_below
+from tests.executor.driver import Command, Driver
 from tests.executor.preparing import PROBE, ask, prepare
+from tests.executor.processes import processes_below
 from tests.executor.test_ahead import descriptors, inits, prepared_init, runners
 from tests.waiting import wait_until
 

@@ -13,10 +13,11 @@ from sandlot_sidecar.executor import wire
 from tests.executor.conftest import Box, Enter, Make, Start
 from tests.executor.container import HOLDER_DIR, NEEDS_RUNC, NOT_ROOT
 from tests.executor.disk import space
-from tests.executor.driver import Driver, Refused, RunnerChannel, processes_below
+from tests.executor.driver import Driver, Refused, RunnerChannel
 from tests.executor.images import image_of, two_images
 from tests.executor.plants import IPC_PLANTS, PLANTS
 from tests.executor.preparing import prepare, reset
+from tests.executor.processes import processes_below
 from tests.executor.test_ahead import name_of
 from tests.executor.test_claimed_image import HOST
 from tests.executor.test_reset import descriptors

@@ -16,8 +16,9 @@ from sandlot_sidecar.executor.group_directories import DIRECTORY
 from sandlot_sidecar.executor.retired_groups import RetiredGroups
 
 from tests.executor.conftest import CGROUP_TOP, cgroup_tops, needs_root
-from tests.executor.driver import Command, Driver, Refused, RunnerChannel, children_of
+from tests.executor.driver import Command, Driver, Refused, RunnerChannel
 from tests.executor.fake_group import FakeGroup, was_killed
+from tests.executor.processes import children_of
 from tests.executor.test_reset import descriptors
 from tests.waiting import wait_until
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.executor.conftest import Make
-from tests.executor.driver import Command, Driver, processes_below
+from tests.executor.driver import Command, Driver
 from tests.executor.plants import PEEK
+from tests.executor.processes import processes_below
 
 pytestmark = pytest.mark.root
 

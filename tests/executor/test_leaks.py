@@ -14,7 +14,8 @@ import pytest
 
 from tests.executor.conftest import Make
 from tests.executor.container import remove_group
-from tests.executor.driver import Command, Driver, RunnerChannel, processes_below
+from tests.executor.driver import Command, Driver, RunnerChannel
+from tests.executor.processes import processes_below
 from tests.waiting import wait_until_empty
 
 pytestmark = pytest.mark.root

@@ -12,7 +12,8 @@ from sandlot_sidecar.server.egress.programs import programs
 
 from tests.executor.conftest import Enter, Start, needs_root
 from tests.executor.container import FILTER, NEEDS_RUNC, NOT_ROOT, parse_status
-from tests.executor.driver import Command, processes_below
+from tests.executor.driver import Command
+from tests.executor.processes import processes_below
 from tests.netlink import network_at
 
 pytestmark = [pytest.mark.root, needs_root, NEEDS_RUNC]
