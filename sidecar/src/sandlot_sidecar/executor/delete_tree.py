@@ -6,7 +6,9 @@ import os
 from itertools import islice
 
 FEW_ENTRIES = 64
-SMALL_FILE = 1 << 20  # bytes; the kernel may take long for a larger one
+# Bytes, on the disk or in memory: the kernel may take long for more.
+SMALL_FILE = 1 << 20
+SMALL_DIRECTORY = 64 << 10  # it keeps its size when its entries are deleted
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -42,6 +44,8 @@ def delete_little_tree(name: str, *, directory: int, entries: int = FEW_ENTRIES)
     """
     fd = os.open(name, _DIRECTORY, dir_fd=directory)
     try:
+        if _bytes(os.fstat(fd)) > SMALL_DIRECTORY:
+            return None
         with os.scandir(fd) as found:
             # All before the first deletion, which may change what the directory lists.
             listed = list(islice(found, entries + 1))
@@ -51,7 +55,7 @@ def delete_little_tree(name: str, *, directory: int, entries: int = FEW_ENTRIES)
                 return None
             if entry.is_dir(follow_symlinks=False):
                 left = delete_little_tree(entry.name, directory=fd, entries=left)
-            elif entry.stat(follow_symlinks=False).st_blocks * 512 > SMALL_FILE:
+            elif _bytes(entry.stat(follow_symlinks=False)) > SMALL_FILE:
                 return None
             else:
                 os.unlink(entry.name, dir_fd=fd)
@@ -60,3 +64,8 @@ def delete_little_tree(name: str, *, directory: int, entries: int = FEW_ENTRIES)
     if left is not None:
         os.rmdir(name, dir_fd=directory)
     return left
+
+
+def _bytes(info: os.stat_result) -> int:
+    """Return how much a file may hold: of a sparse one, holes that were read take memory."""
+    return max(info.st_size, info.st_blocks * 512)

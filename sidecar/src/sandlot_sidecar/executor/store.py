@@ -85,7 +85,7 @@ class Store:
                 left = delete_little_tree(name, directory=self.directory, entries=left)
                 if left is None:
                     return False
-        except OSError:  # `sweep` tells it, if it is not that another one goes on
+        except OSError:  # a forked `sweep` goes on, or will report the error
             return False
         return True
 
