@@ -12,13 +12,13 @@ from loadtests.bounds import SPEC
 from loadtests.gateway.create_rate_rows import ROWS as CREATE_RATE_ROWS
 from loadtests.gateway.create_rate_rows import create_rate
 from loadtests.gateway.request_rate_rows import gateway
-from loadtests.local import lay_rows, reset_rows
+from loadtests.local import other_image_rows, reset_rows
 from loadtests.local.create_rows import warm_create
 from loadtests.local.exec_rows import latency, rate
 from loadtests.local.file_rows import local, rows
-from loadtests.local.idle_rows import idle
-from loadtests.local.memory_rows import ROWS as MEMORY_ROWS
-from loadtests.local.memory_rows import memory
+from loadtests.local.gvisor_memory_rows import ROWS as MEMORY_ROWS
+from loadtests.local.gvisor_memory_rows import memory
+from loadtests.local.idle_sidecar_rows import idle
 from loadtests.placement.rows import ROWS as PLACEMENT_ROWS
 from loadtests.placement.rows import placement
 from loadtests.prime.rows import prime_create
@@ -91,8 +91,8 @@ GROUPS = (
     Group(MEMORY_ROWS, memory, requires=_IN_GVISOR),
     Group((reset_rows.LOCAL,), reset_rows.local, requires=(Requirement.ROOT,)),
     Group((reset_rows.GVISOR,), reset_rows.gvisor, requires=_IN_GVISOR),
-    Group((lay_rows.RUNC,), lay_rows.runc, requires=_IN_RUNC),
-    Group((lay_rows.GVISOR,), lay_rows.gvisor, requires=_IN_GVISOR),
+    Group((other_image_rows.RUNC,), other_image_rows.runc, requires=_IN_RUNC),
+    Group((other_image_rows.GVISOR,), other_image_rows.gvisor, requires=_IN_GVISOR),
 )
 
 

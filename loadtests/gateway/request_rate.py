@@ -17,7 +17,7 @@ import uvloop
 from sandlot_contract.ids import SandboxId
 from sandlot_gateway.tokens import Tokens
 
-from loadtests.gateway.data_plane import KEY
+from loadtests.gateway.data_plane_server import KEY
 from loadtests.gateway.http_load import LoadResult, load
 from loadtests.gateway.stub_sidecars import addresses
 
@@ -87,7 +87,7 @@ def measure(
             started(
                 [
                     "-m",
-                    "loadtests.gateway.data_plane",
+                    "loadtests.gateway.data_plane_server",
                     "--upstreams",
                     str(upstreams),
                     "--sandboxes",
