@@ -56,10 +56,11 @@ def goes_on(world: KubernetesWorld) -> None:
     world.quiet()
 
 
-def test_a_sandbox_of_another_gateway_goes_on(world: KubernetesWorld) -> None:
+@pytest.mark.parametrize("readable", ["nothing", "its owner"])
+def test_a_sandbox_of_another_gateway_goes_on(world: KubernetesWorld, readable: str) -> None:
     maker, other = world.gateways
     sandbox, sidecar = running(world, maker)
-    polled(other, sidecar)
+    polled(other, sidecar, UNREADABLE if readable == "nothing" else {**sidecar.state(), "meta": None})
     goes_on(world)
     assert sandbox.status == "RUNNING"
     assert sidecar.owner == sandbox.id

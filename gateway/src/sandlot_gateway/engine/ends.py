@@ -211,6 +211,8 @@ class Ends:
         if sandbox is not None and sandbox.instance_id == instance.id:
             text = "the state that its sidecar reports cannot be read; do the versions differ?"
             self.record(sandbox, verdict=SandboxVerdict.SANDBOX_LOST, message=text)
+        elif not self._backend.single_gateway:
+            return
         self._retirer.discard(instance, owner=owner)
 
     # Sandboxes from before a restart.
