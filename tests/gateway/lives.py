@@ -61,11 +61,16 @@ class World:
         )
 
     def forget_deletes(self, gateway: Gateway) -> None:
-        """Those that had not come to the sidecar by then were not answered either."""
-        for sidecar in self.sidecars.values():
-            if sidecar.owner is not None and self.deleted.get(sidecar.owner) is gateway:
-                del self.deleted[sidecar.owner]
-                self.answered.discard(sidecar.owner)
+        """Those that had not come to the sidecar by then were not answered either.
+
+        Nor those of other gateways' sandboxes: whoever made one may go on with it elsewhere, if its claim had no answer,
+        and is told before the caller is. Nobody is told here; on Kubernetes gateways tell each other.
+        """
+        owned = {sidecar.owner for sidecar in self.sidecars.values()}
+        for sandbox_id in [one for one, by in self.deleted.items() if by is gateway]:
+            if sandbox_id in owned or sandbox_id not in gateway.made:
+                del self.deleted[sandbox_id]
+                self.answered.discard(sandbox_id)
 
     def close(self) -> None:
         for gateway in [*self.gateways, *self.dead]:
