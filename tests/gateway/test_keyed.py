@@ -37,7 +37,7 @@ class Gateway:
             directory=self.directory,
             others=self,
             works_on=lambda sandbox_id: sandbox_id in self.ours,
-            may_go_on=lambda sandbox_id: False,
+            follows=lambda sandbox_id: False,
             asked=lambda sandbox: None,
         )
 

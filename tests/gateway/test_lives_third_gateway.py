@@ -88,3 +88,20 @@ def test_one_that_is_followed_for_a_retry_is_found_by_the_next_retry(world: Kube
     silence(world.gateways[0], silent=False)
     goes_on(world)
     assert owners(world) == [sandbox.id]
+
+
+def test_one_whose_gateway_has_just_died_is_found_by_the_next_retry(world: KubernetesWorld) -> None:
+    """The gateway that follows it has not asked since."""
+    maker, follower, third = world.gateways
+    sandbox = maker.create(key="k")
+    assert sandbox is not None
+    follower.create(key="k")
+    world.pass_time(0.5)
+    world.kill(maker)
+    third.create(key="k")
+    goes_on(world)
+    known = third.directory.by_key("t", "k")
+    assert known is not None
+    assert known.id == sandbox.id
+    assert known.status == "RUNNING"
+    assert owners(world) == [sandbox.id]

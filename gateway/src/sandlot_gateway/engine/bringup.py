@@ -110,9 +110,6 @@ class BringUp:
         """Note a create that this gateway follows while it knows no other one that brings it up."""
         self._unheld.add(sandbox_id)
 
-    def is_unheld(self, sandbox_id: SandboxId) -> bool:
-        return sandbox_id in self._unheld
-
     def held(self, sandbox_id: SandboxId) -> None:
         """Drop this note: another gateway brings it up, or nothing is left to follow."""
         self._unheld.discard(sandbox_id)

@@ -58,7 +58,7 @@ class Following:
             directory=directory,
             others=backend.others,
             works_on=self._works_on,
-            may_go_on=bringup.is_unheld,
+            follows=self._secrets.__contains__,
             asked=ends.orphans.asked_elsewhere,
         )
 
@@ -167,7 +167,8 @@ class Following:
                 answer = await self.keyed.ask(sandbox, waits=self._ends.orphans.has_caller(sandbox.id))
                 if not self._is_followed(sandbox):
                     return
-                holder = answer.holder
+                # Another gateway may name its own sandbox for this key, if they could not reach each other: both go on.
+                holder = next((one for one in answer.holders if one.sandbox_id == sandbox.id), None)
                 if holder is None:
                     self._bringup.unheld(sandbox.id)
                 else:
@@ -184,12 +185,13 @@ class Following:
                     )
                     self._bringup.go_on(sandbox, secrets=self._secrets[sandbox.id], losses=losses)
                     return
-                if holder is not None and holder.verdict is not None and holder.sandbox_id == sandbox.id:
+                if holder is not None and holder.verdict is not None:
                     self._ends.record(
                         sandbox, verdict=holder.verdict, message=holder.message, exit_code=holder.exit_code
                     )
                     return
                 await self._look_for(sandbox)
+            self._bringup.held(sandbox.id)
             await self._ends.orphans.running(sandbox)
         finally:
             self._secrets.pop(sandbox.id, None)

@@ -23,7 +23,8 @@ class KeyedCreates:
 
     When two gateways ask each other at the same time, the smaller sandbox id wins. A gateway whose questions are all
     answered has decided, and answers later questions with its sandbox. `works_on`: whether this gateway is bringing up
-    the sandbox of this id. `may_go_on`: whether it follows that sandbox, and may have to go on with it. `asked`: called with a live sandbox for whose key a caller waits at another gateway.
+    the sandbox of this id. `follows`: whether it follows that
+    sandbox, and may have to go on with it. `asked`: called with a live sandbox for whose key a caller waits at another gateway.
     """
 
     def __init__(
@@ -32,13 +33,13 @@ class KeyedCreates:
         directory: Directory,
         others: OtherGateways | None,
         works_on: Callable[[SandboxId], bool],
-        may_go_on: Callable[[SandboxId], bool],
+        follows: Callable[[SandboxId], bool],
         asked: Callable[[Sandbox], None],
     ) -> None:
         self._directory = directory
         self._others = others
         self._works_on = works_on
-        self._may_go_on = may_go_on
+        self._follows = follows
         self._asked = asked
         self._gateway = secrets.token_hex(8)
         # our sandbox -> another gateway's sandbox that wins over it
@@ -93,10 +94,9 @@ class KeyedCreates:
             )
         if question.waits:
             self._asked(known)
-        if question.sandbox_id != known.id and self._may_go_on(known.id):
-            return KeyHolder(
-                known.id
-            )  # else a retry would begin another sandbox while no gateway works on this one
+        if question.sandbox_id != known.id and self._follows(known.id):
+            # Else a retry would begin another sandbox while no gateway works on this one.
+            return KeyHolder(known.id)
         if known.id in self._undecided:
             if (question.sandbox_id, question.gateway) >= (known.id, self._gateway):
                 return KeyHolder(known.id)
