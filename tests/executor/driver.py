@@ -150,14 +150,10 @@ class RunnerChannel:
         err_read, err_write = os.pipe()
         started = self._command(outputs=[out_read, err_read], stdin=in_write)
         try:
-            try:
-                wire.send_packet(self.sock, {"run": run}, [in_read, out_write, err_write])
-            finally:
-                wire.close_all([in_read, out_write, err_write])
-            message, _ = self.receive()
-        except BaseException:
-            started.close()
-            raise
+            wire.send_packet(self.sock, {"run": run}, [in_read, out_write, err_write])
+        finally:
+            wire.close_all([in_read, out_write, err_write])
+        message, _ = self.receive()
         if "failed" in message:
             started.close()
             return message
@@ -172,17 +168,13 @@ class RunnerChannel:
     def run(self, command: str | list[str], *, seconds: float = WAIT, **run: Any) -> Ended:
         started = self.start(command, **run)
         assert isinstance(started, Command), started
-        try:
-            return started.wait(seconds)
-        finally:
-            # The runner may be gone, which wait() tells by an EOFError.
-            started.close()
+        return started.wait(seconds)
 
     def close(self) -> None:
         self.sock.close()
 
     def close_commands(self) -> None:
-        """Close what commands that were not waited for have open."""
+        """Close what commands have open that were not waited for, or whose runner has gone."""
         for command in self._commands:
             command.close()
 

@@ -23,8 +23,8 @@ class KeyedCreates:
 
     When two gateways ask each other at the same time, the smaller sandbox id wins. A gateway whose questions are all
     answered has decided, and answers later questions with its sandbox. `works_on`: whether this gateway is bringing up
-    the sandbox of this id. `follows`: whether it follows that
-    sandbox, and may have to go on with it. `asked`: called with a live sandbox for whose key a caller waits at another gateway.
+    the sandbox of this id. `follows`: whether it follows that sandbox, and may have to go on with it. `asked`: called
+    with a live sandbox for whose key a caller waits at another gateway.
     """
 
     def __init__(
