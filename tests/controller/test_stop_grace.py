@@ -107,6 +107,27 @@ async def test_the_next_leader_waits_for_it_too(cluster: Cluster) -> None:
         await stays_while_another_goes(cluster, ID)
 
 
+async def test_a_node_that_is_silent_for_a_moment_cuts_no_grace(cluster: Cluster) -> None:
+    cluster.sidecars.stopping.add(ID)
+    async with cluster.controlled(node_grace=60.0):
+        await cold(cluster)
+        await cold(cluster, OTHER)
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        await cluster.end(ID)
+        await until(lambda: ID in cluster.sidecars.told)
+        await stays_while_another_goes(cluster, ID)
+
+
+async def test_a_node_that_is_silent_for_long_has_the_pod_deleted_without_its_word(cluster: Cluster) -> None:
+    cluster.confirms = False
+    async with cluster.controlled(node_grace=1.0):
+        await cold(cluster)
+        await cluster.end(ID)
+        await cluster.until(lambda: cluster.pods[ID].metadata.deletion_timestamp, "its deletion is asked for")
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        await goes(cluster, ID)
+
+
 @pytest.mark.parametrize("verdict", ["oom", "sandbox_lost"])
 async def test_a_lost_sandbox_has_no_grace(cluster: Cluster, verdict: str) -> None:
     cluster.sidecars.stopping.add(ID)

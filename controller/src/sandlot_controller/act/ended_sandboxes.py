@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from sandlot_contract.verdicts import GRACEFUL, SandboxVerdict
 from sandlot_kube import clock
 from sandlot_kube.objects import Pod, Sandbox, SandboxPhase
+from sandlot_kube.waiting import wait_set
 
 from ..metrics import Metrics
 from ..settings import Settings
@@ -17,6 +19,7 @@ from .pod_deletion import PodDeletion, sidecar_is_over
 from .retention import Retention
 from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
 from .tasks import Tasks
+from .timers import Timers
 
 _log = logging.getLogger(__name__)
 
@@ -42,15 +45,21 @@ class EndedSandboxes:
         self._tasks = Tasks()
         self._metrics = metrics
         self._retention = Retention(api, seconds=settings.retention)
+        self._node_grace = settings.node_grace
+        self._silent: dict[str, Sandbox] = {}  # pod on a silent node -> its Sandbox
+        self._timers = Timers()  # when the nodes of those pods count as lost
+        self._wake = asyncio.Event()
         self._since = api.now() - 1.0  # times of ends have whole seconds
         self._counted: set[str] = set()
         world.pod_listeners.append(self._on_pod)
         world.sandbox_listeners.append(self._on_sandbox)
 
     async def run(self) -> None:
-        """Run until cancelled: delete resources after their retention."""
+        """Run until cancelled: delete resources after their retention, and pods of lost nodes."""
         try:
-            await self._retention.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._retention.run())
+                group.create_task(self._delete_of_lost_nodes())
         finally:
             await self._tasks.close()
 
@@ -89,13 +98,31 @@ class EndedSandboxes:
         if pod is None or sandbox.spec.generation is not None:
             return
         # A lost node cannot confirm the pod's end; without force the pod would stay forever.
-        if (
-            sandbox.status.verdict == SandboxVerdict.NODE_LOST
-            or pod.spec.node_name in self._world.silent_since
-        ):
+        if sandbox.status.verdict == SandboxVerdict.NODE_LOST or self._is_lost(pod, sandbox):
             self._deletion.delete(pod, force=True)
         elif not self._deletion.is_asked(pod):
             self._delete_after_sidecar(pod, sandbox)
+
+    def _is_lost(self, pod: Pod, sandbox: Sandbox) -> bool:
+        """Return whether the pod's node has been silent for too long; otherwise look again when it may be."""
+        since = self._world.silent_since.get(pod.spec.node_name or "")
+        if since is None:
+            return False
+        due = since + self._node_grace
+        if self._world.clock() >= due:
+            return True
+        self._silent[pod.metadata.name] = sandbox
+        self._timers.set(pod.metadata.name, due)
+        self._wake.set()
+        return False
+
+    async def _delete_of_lost_nodes(self) -> None:
+        while True:
+            self._wake.clear()
+            for name in self._timers.pop_due(self._world.clock()):
+                self._delete_pod(self._silent.pop(name))
+            due = self._timers.next_at()
+            await wait_set(self._wake, seconds=None if due is None else max(0.0, due - self._world.clock()))
 
     def _delete_after_sidecar(self, pod: Pod, sandbox: Sandbox) -> None:
         """Delete a pod, also one that is being deleted: its own grace is longer than it needs by now."""

@@ -15,6 +15,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -25,8 +26,11 @@ class Tasks:
     def spawn(
         self, key: str, work: Coroutine[Any, Any, None], *, then: Callable[[], None] | None = None
     ) -> bool:
-        """Start a task; return False while one with this key runs. `then` is called when the key is free again."""
-        if key in self._tasks:
+        """Start a task; return False while one with this key runs, and after `close`, as a watch may tell news after it.
+
+        `then` is called when the key is free again.
+        """
+        if self._closed or key in self._tasks:
             work.close()
             return False
         task = asyncio.get_running_loop().create_task(work, name=key)
@@ -43,6 +47,7 @@ class Tasks:
 
     async def close(self) -> None:
         """Cancel all tasks and wait for them."""
+        self._closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
