@@ -10,7 +10,6 @@ from sandlot import Client
 
 from tests.kubernetes.stack import Stack
 
-
 # Seconds until a test hangs: with the fixtures that begin or end with it, which install and uninstall whole releases.
 HANGS = 900
 

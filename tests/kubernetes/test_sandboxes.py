@@ -5,24 +5,25 @@ from __future__ import annotations
 from sandlot import Client, Sandbox
 
 from tests.kubernetes.boxes import until
-from tests.kubernetes.killing import sandbox_pods
+from tests.kubernetes.killing import sandbox_pods, warm_everywhere
 from tests.kubernetes.pools import REPLACED, own_pool
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
 
 def ready_in_pool(stack: Stack) -> int:
-    return int(stack.get("sandboxpools", "-n", stack.sandboxes)["items"][0].get("status", {}).get("ready", 0))
+    return int(stack.get("sandboxpool", "default", "-n", stack.sandboxes).get("status", {}).get("ready", 0))
 
 
 def test_a_pool_fills_and_a_create_takes_from_it(stack: Stack, client: Client) -> None:
     until(lambda: ready_in_pool(stack) == POOL, seconds=180)
+    warm_everywhere(stack, size=1)
     with Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30) as box:
         assert box.info.pool_hit
         result = box.exec("echo hello; id -u; cat /proc/1/cmdline | tr '\\0' ' '", timeout=30)
         assert result.exit_code == 0
         assert result.stdout.startswith("hello\n0\n")
         assert "SANDLOT" not in result.stdout
-    until(lambda: ready_in_pool(stack) == POOL)
+    until(lambda: ready_in_pool(stack) == POOL, seconds=180)
 
 
 def test_what_no_pool_has_is_started(stack: Stack, client: Client) -> None:
