@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.boxes import until
+from tests.kubernetes.boxes import pod_of, until
 from tests.kubernetes.killing import sandbox_pods, warm_everywhere
 from tests.kubernetes.pools import REPLACED, own_pool
 from tests.kubernetes.stack import IMAGE, POOL, Stack
@@ -67,8 +67,7 @@ def test_a_pod_that_is_killed_ends_its_sandbox_with_a_verdict_of_the_infrastruct
     stack: Stack, client: Client
 ) -> None:
     box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
-    until(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
-    pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
+    pod = pod_of(stack, box)["metadata"]["name"]
     stack.kubectl("delete", "pod", pod, "-n", stack.sandboxes, "--wait=false")
     until(lambda: box.refresh().verdict is not None)
     assert box.refresh().verdict == "evicted"

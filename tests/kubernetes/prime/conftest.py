@@ -86,6 +86,7 @@ def server_of(stack: Stack, *, tcp: bool) -> Server:
         api_key=stack.api_key,
         image=IMAGE,
         log=stack.report,
+        script_seconds=600,  # its sandboxes may be cold starts, one after the other
         client_host=client_host(stack),
     )
 
