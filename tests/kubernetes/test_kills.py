@@ -52,7 +52,7 @@ async def test_commands_outlive_their_gateways_and_ran_once(
     stack: Stack, gateways: list[dict], dead: str
 ) -> None:
     async with AsyncClient(url=stack.url, api_key=stack.api_key) as client:
-        await asyncio.to_thread(filled, stack, size=2)
+        await asyncio.to_thread(filled, stack, size=POOL)
         box = await AsyncSandbox.create(IMAGE, client=client, **POOLED, labels=["kept"], wait=180)
         try:
             calls = [
