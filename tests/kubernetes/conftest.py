@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("cluster"):
             # The item's own: of a module's, some tests here have those of the test on one machine that they repeat.
             said = item.get_closest_marker("timeout")
-            seconds = max(HANGS, *(said.args if said else ()))
+            seconds = max([HANGS, *(said.args if said else ())])
             item.add_marker(pytest.mark.timeout(seconds), append=False)
     # What a killed node leaves broken spoils no other test. After pytest's own order, which is by runtime.
     items.sort(key=lambda item: item.path.name in ("test_outages.py", "test_live.py"))

@@ -14,6 +14,7 @@ from tests.cluster import cluster
 from tests.cluster.config import REGISTRY_HOST
 from tests.cluster.paths import IMAGES
 from tests.kubernetes.boxes import resources, until
+from tests.kubernetes.killing import warm_everywhere
 from tests.kubernetes.node_agents import PROGRAM, digest_in, leave_no_image
 from tests.kubernetes.pools import RECORDED_AFTER
 from tests.kubernetes.releases import release_of_its_own, with_slots
@@ -47,10 +48,6 @@ def pods(stack: Stack) -> set[str]:
     return {pod["metadata"]["name"] for pod in found}
 
 
-def ready(client: httpx.Client) -> int:
-    return sum(pool["ready"] for pool in client.get("/api/v1/pools").json()["pools"])
-
-
 def create(client: httpx.Client, image: str) -> dict[str, Any]:
     """The sandbox once it is no longer PENDING."""
     answer = client.post("/api/v1/sandbox", json={"docker_image": image, "wait_seconds": 25})
@@ -72,7 +69,7 @@ def run(client: httpx.Client, sandbox: dict[str, Any], command: str) -> str:
 
 
 def test_images_that_no_node_has_run_in_the_pods_of_one_pool(stack: Stack, client: httpx.Client) -> None:
-    until(lambda: ready(client) >= SLOTS)
+    warm_everywhere(stack, size=SLOTS)
     archives: list[Path] = sorted((IMAGES / "archives").glob("*.tar"))
     assert len(archives) > SLOTS
     before = pods(stack)
@@ -102,7 +99,7 @@ def test_images_that_no_node_has_run_in_the_pods_of_one_pool(stack: Stack, clien
 
 
 def test_an_image_that_the_registry_lacks_is_told(stack: Stack, client: httpx.Client) -> None:
-    until(lambda: ready(client) >= 1)
+    warm_everywhere(stack, size=1)
     sandbox = create(client, f"{REGISTRY_HOST}/missing:1")
     assert (sandbox["status"], sandbox["errorType"]) == ("ERROR", "IMAGE_PULL_FAILED"), sandbox
     assert "missing:1" in sandbox["errorMessage"]
