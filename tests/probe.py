@@ -22,7 +22,7 @@ print("up", flush=True); input()
 # at one time, so that many silent ones take no longer than one. Its argument: seconds to wait.
 PROBE = """
 import errno, socket, sys, threading
-seconds = float(sys.argv[1]) if sys.argv[1:] else 5
+seconds = float(sys.argv[1]) if sys.argv[1:] else 10
 def said(kind, host, port):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

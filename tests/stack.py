@@ -50,7 +50,7 @@ class Stack:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *, timeout: float = 60.0) -> Stack:
+    def start(self, *, timeout: float = 100.0) -> Stack:
         assert self.process is None or self.process.poll() is not None, "the gateway is running already"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -110,7 +110,7 @@ class Stack:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def terminate(self, *, timeout: float = 60.0) -> int:
+    def terminate(self, *, timeout: float = 100.0) -> int:
         """The gateway is asked to end; returns its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -147,7 +147,7 @@ class Stack:
             ],
             check=False,
             capture_output=True,
-            timeout=60,
+            timeout=100,
         )
         if kind is None:
             assert_no_complaints(self.log())

@@ -114,7 +114,7 @@ def nodes(engine: Engine) -> list[str]:
     return sorted(listing.split())
 
 
-def kubectl(engine: Engine, *words: str | Path, stdin: str | None = None, timeout: float = 120) -> str:
+def kubectl(engine: Engine, *words: str | Path, stdin: str | None = None, timeout: float = 300) -> str:
     """Runs kubectl against the cluster."""
     command = [BIN / "kubectl", "--kubeconfig", KUBECONFIG, *words]
     return engine.run(command, stdin=stdin, timeout=timeout)
@@ -152,7 +152,7 @@ def up(*, workers: int, dense: bool = False) -> Path:
         engine.run(create, timeout=900)
         KUBECONFIG.chmod(0o600)
         # kind waits for the control plane alone and exits 0 with a broken worker.
-        kubectl(engine, "wait", "node", "--all", "--for=condition=Ready", "--timeout=240s", timeout=300)
+        kubectl(engine, "wait", "node", "--all", "--for=condition=Ready", "--timeout=240s")
         kubectl(engine, "apply", "-f", "-", stdin=json.dumps(config.RUNTIME_CLASS))
         if engine.netns is not None:
             # kind's own node image has a network plugin that enforces policies; ours has not.
@@ -163,11 +163,11 @@ def up(*, workers: int, dense: bool = False) -> Path:
                 "daemonset/kube-network-policies",
                 "-n",
                 "kube-system",
-                "--timeout=120s",
+                "--timeout=240s",
             )
-            kubectl(engine, *waiting, timeout=150)
+            kubectl(engine, *waiting)
         rollout = ("rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=240s")
-        kubectl(engine, *rollout, timeout=300)
+        kubectl(engine, *rollout)
         route_pods(engine)
         sysctls.settle()
     except ClusterError:
@@ -220,7 +220,7 @@ def wait_for_api(engine: Engine) -> None:
     def answers() -> bool:
         return kubectl(engine, "get", "--raw", "/readyz", timeout=10) == "ok"
 
-    wait_for(answers, what="the API server is ready", seconds=120)
+    wait_for(answers, what="the API server is ready", seconds=240)
 
 
 def down() -> None:

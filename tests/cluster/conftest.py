@@ -18,7 +18,7 @@ def engine() -> Engine:
     """The engine of the cluster that is up."""
     try:
         found = cluster.recorded()
-        cluster.kubectl(found, "get", "--raw", "/readyz", timeout=10)
+        cluster.kubectl(found, "get", "--raw", "/readyz", timeout=60)
     except ClusterError as error:
         pytest.skip(f"needs the test cluster (`make cluster`): {str(error).splitlines()[0]}")
     return found
@@ -39,4 +39,4 @@ def namespace(engine: Engine) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     cluster.kubectl(engine, "create", "namespace", name)
     yield name
-    cluster.kubectl(engine, "delete", "namespace", name, "--timeout=90s")
+    cluster.kubectl(engine, "delete", "namespace", name, "--timeout=240s")

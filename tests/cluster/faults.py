@@ -11,6 +11,7 @@ from tests.cluster.shell import ClusterError
 
 CONTROL_PLANE = f"{CLUSTER}-control-plane"
 STATIC_PODS = {"apiserver": "kube-apiserver", "etcd": "etcd"}
+LEADERS = ("kube-controller-manager", "kube-scheduler")
 COMPONENTS = (*STATIC_PODS, "kubelet", "node", "container")
 TARGETS = (
     "kubelet, node: the node's name; container: NAMESPACE/POD/CONTAINER; not used for apiserver and etcd"
@@ -56,6 +57,7 @@ def heal(*, component: str, target: str | None) -> None:
             )
             engine.on_node(CONTROL_PLANE, "sh", "-c", script)
             cluster.wait_for_api(engine)
+            _wait_for_leaders(engine)
         case "kubelet":
             engine.on_node(_node(engine, target), "systemctl", "start", "kubelet")
         case "node":
@@ -64,6 +66,22 @@ def heal(*, component: str, target: str | None) -> None:
             return
         case _:
             raise ClusterError(f"component {component!r}: it is one of {', '.join(COMPONENTS)}")
+
+
+def _wait_for_leaders(engine: Engine) -> None:
+    """Waits until each renews its Lease: those that could not have exited, and a kubelet starts them again later.
+
+    Without a controller manager no node is found to be lost.
+    """
+    renewals: dict[str, set[str]] = {name: set() for name in LEADERS}
+
+    def all_renew() -> bool:
+        for name, seen in renewals.items():
+            words = ("get", "lease", name, "-n", "kube-system", "-o", "jsonpath={.spec.renewTime}")
+            seen.add(cluster.kubectl(engine, *words, timeout=30))
+        return all(len(seen) > 1 for seen in renewals.values())
+
+    cluster.wait_for(all_renew, what=f"{' and '.join(LEADERS)} work", seconds=240)
 
 
 def _start_node(engine: Engine, node: str) -> None:
@@ -78,7 +96,7 @@ def _start_node(engine: Engine, node: str) -> None:
         now, ready = cluster.machine_id(engine, node)
         return ready and now != before
 
-    cluster.wait_for(is_back, what=f"node {node} is Ready again", seconds=180)
+    cluster.wait_for(is_back, what=f"node {node} is Ready again", seconds=300)
     cluster.route_pods(engine)
     sysctls.settle()
 

@@ -265,12 +265,12 @@ def import_archives(*, root: Path, images: list[Path]) -> None:
             run([*ctr, "images", "import", "--local", "--discard-unpacked-layers", image])
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=120)
         shutil.rmtree(state, ignore_errors=True)
 
 
 def _wait_for_containerd(*, ctr: list[Path | str], server: subprocess.Popen[bytes]) -> None:
-    for _ in range(150):
+    for _ in range(600):
         if server.poll() is not None:
             break
         try:

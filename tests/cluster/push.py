@@ -17,7 +17,7 @@ class PushError(Exception):
     """The registry did not take something; the message says what."""
 
 
-def connect(host: str, *, seconds: float = 20) -> http.client.HTTPConnection:
+def connect(host: str, *, seconds: float = 120) -> http.client.HTTPConnection:
     """A connection to a registry that may have been started a moment ago."""
     deadline = time.monotonic() + seconds
     while True:

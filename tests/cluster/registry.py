@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.config import REGISTRY_HOST
@@ -22,10 +23,6 @@ def is_running(pid: int) -> bool:
         return b"registry" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-
-
-# It outlives whoever starts it; Python warns when it frees the object of a running process.
-_started: list[subprocess.Popen[bytes]] = []
 
 
 def start(engine: Engine, *, nodes: Sequence[str]) -> str:
@@ -49,20 +46,28 @@ def start(engine: Engine, *, nodes: Sequence[str]) -> str:
         )
     )
     LOGS.mkdir(parents=True, exist_ok=True)
-    with (LOGS / "registry.log").open("w") as log:
-        process = subprocess.Popen(
-            engine.inside([BIN / "registry", "serve", settings]),
-            env={**engine.environment(), "OTEL_TRACES_EXPORTER": "none"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    _started.append(process)
-    record.write_text(json.dumps({"pid": process.pid, "address": address}))
+    pid = _spawn(
+        engine.inside([BIN / "registry", "serve", settings]),
+        env={**engine.environment(), "OTEL_TRACES_EXPORTER": "none"},
+        log=LOGS / "registry.log",
+    )
+    record.write_text(json.dumps({"pid": pid, "address": address}))
     for node in nodes:
         tell(engine, node, host=REGISTRY_HOST, address=address)
     return address
+
+
+def _spawn(command: list[str], *, env: Mapping[str, str], log: Path) -> int:
+    """Starts a program that outlives us, in a session of its own: of a Popen, Python warns at its end that it runs."""
+    create = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), create, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    program = shutil.which(command[0], path=env["PATH"]) or command[0]
+    ignored = [signal.SIGPIPE]  # by Python, which a program is not to inherit
+    return os.posix_spawn(program, command, env, file_actions=files, setsid=True, setsigdef=ignored)
 
 
 def tell(engine: Engine, node: str, *, host: str, address: str) -> None:

@@ -40,7 +40,7 @@ def test_the_second_waits_and_a_killed_holder_lets_go(tmp_path: Path) -> None:
             assert second.stdout.readline() == "held\n"
             assert second.stdin is not None
             second.stdin.close()
-            assert second.wait(timeout=20) == 0
+            assert second.wait(timeout=60) == 0
 
 
 def test_it_can_be_taken_again(tmp_path: Path) -> None:

@@ -155,4 +155,4 @@ def _running(directory: Path) -> Iterator[None]:
         raise
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=120)

@@ -98,12 +98,20 @@ def pods_exec(stack: Stack, pod: str, command: list[str], *, container: str = "s
             _preload_content=False,
         )
         try:
-            answer.run_forever(timeout=60)
-            assert answer.returncode == 0, answer.read_all()
+            answer.run_forever(timeout=240)
+            assert _exit_code(answer) == 0, answer.read_all()
             return str(answer.read_all())
         finally:
             # Its own `close` does nothing once the server has closed first.
             answer.sock.shutdown()
+
+
+def _exit_code(answer: Any) -> int | None:
+    """None: it still runs, or it was lost with its container, of which the client's own `returncode` makes nothing."""
+    try:
+        return answer.returncode
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 @contextmanager
@@ -113,7 +121,7 @@ def namespace(stack: Stack, name: str) -> Iterator[str]:
     try:
         yield name
     finally:
-        stack.kubectl("delete", "namespace", name, "--wait", timeout=120)
+        stack.kubectl("delete", "namespace", name, "--wait")
 
 
 @contextmanager
@@ -122,7 +130,7 @@ def plain_pod(stack: Stack, where: str, name: str, spec: dict[str, Any]) -> Iter
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     stack.kubectl("apply", "-n", where, "-f", "-", stdin=json.dumps(pod))
     try:
-        stack.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", where, "--timeout=90s")
+        stack.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", where, "--timeout=240s")
         yield stack.get("pod", name, "-n", where)["status"]["podIP"]
     finally:
         stack.kubectl("delete", "pod", name, "-n", where, "--wait")

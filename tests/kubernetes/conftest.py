@@ -10,13 +10,20 @@ from sandlot import Client
 
 from tests.kubernetes.stack import Stack
 
+# Seconds until a test hangs: with the fixtures that begin or end with it, which install and uninstall whole releases.
+HANGS = 900
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/kubernetes" in str(item.path):
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(300))
+        if item.get_closest_marker("cluster"):
+            # The item's own: of a module's, some tests here have those of the test on one machine that they repeat.
+            said = item.get_closest_marker("timeout")
+            seconds = max([HANGS, *(said.args if said else ())])
+            item.add_marker(pytest.mark.timeout(seconds), append=False)
     # What a killed node leaves broken spoils no other test. After pytest's own order, which is by runtime.
     items.sort(key=lambda item: item.path.name in ("test_outages.py", "test_live.py"))
 

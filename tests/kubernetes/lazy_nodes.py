@@ -80,10 +80,17 @@ def lazy_snapshotter_on(counted: CountedRegistry) -> Iterator[None]:
     hosts = f"{COUNTED}={counted.address}"
     _on(node, f"systemd-run --quiet --collect --unit={_UNIT} {_PROGRAM} serve {ROOT} {LAZY_SOCKET} {hosts}")
     try:
-        wait_until(lambda: _snapshots(node) is not None, pause=0.2, what="the snapshotter answers containerd")
+        wait_until(
+            lambda: _snapshots(node) is not None,
+            seconds=180,
+            pause=0.2,
+            what="the snapshotter answers containerd",
+        )
         before = _snapshots(node) or set[str]()
         yield
-        wait_until(lambda: _has_only(node, before), pause=0.5, what="containerd gives the layers back")
+        wait_until(
+            lambda: _has_only(node, before), seconds=180, pause=0.5, what="containerd gives the layers back"
+        )
     finally:
         _on(node, f"systemctl stop {_UNIT}")
     # The directory itself stays: agents have it mounted.

@@ -95,7 +95,7 @@ targets = json.loads(sys.argv[1])
 answers = {}
 def attempt(name, host, port):
     try:
-        with socket.create_connection((host, port), 4):
+        with socket.create_connection((host, port), 8):
             answers[name] = True
     except OSError:
         answers[name] = False

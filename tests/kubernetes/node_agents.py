@@ -72,7 +72,7 @@ class Agent:
             assert status in (200, 202), image
             return image if status == 200 else None
 
-        image = wait_until(ready, seconds=120, what=f"{reference} on {self.node}")
+        image = wait_until(ready, seconds=240, what=f"{reference} on {self.node}")
         assert image is not None
         return image
 

@@ -15,6 +15,8 @@ from tests.kubernetes.killing import pool_is_warm_everywhere
 from tests.kubernetes.stack import IMAGE, Stack
 
 REPLACED = {"policy": "never"}  # the `reuse` of a pool whose pods end with their sandbox
+# Seconds: a sandbox that lives longer in a reused pod gets a record, for which the pool starts another pod.
+RECORDED_AFTER = 10.0
 _SIZE: dict[str, Any] = {"cpu": 1, "memory": 384 << 20, "disk": 1 << 30}  # that no other pool has
 
 
@@ -34,7 +36,7 @@ class OwnPool:
         return {pod["metadata"]["name"] for pod in listed}
 
     def create(self, client: Client) -> Sandbox:
-        return Sandbox.create(IMAGE, client=client, pool=self.name, **_SIZE, wait=60)
+        return Sandbox.create(IMAGE, client=client, pool=self.name, **_SIZE, wait=180)
 
 
 @contextmanager

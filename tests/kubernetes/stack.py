@@ -19,7 +19,7 @@ CHART = Path(__file__).resolve().parents[2] / "charts" / "sandlot"
 IMAGE = "sandlot.test/python:dev"
 POOL = 3
 SERVED = {"http", "https"}  # of the gateway's ports those that somebody always listens at
-PORT_SECONDS = 60.0
+PORT_SECONDS = 180.0
 
 
 def program(name: str) -> str:
@@ -57,7 +57,7 @@ class Stack:
         """The namespace of the sandboxes."""
         return f"{self.release}-sandboxes"
 
-    def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
+    def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 300) -> str:
         context = ["--context", self.context] if self.context else []
         command = [program("kubectl"), "--kubeconfig", self.kubeconfig, *context, *words]
         return run(command, stdin=stdin, timeout=timeout)
@@ -67,7 +67,7 @@ class Stack:
         document: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
         return document
 
-    def helm(self, *words: str, timeout: float = 300) -> str:
+    def helm(self, *words: str, timeout: float = 540) -> str:
         context = ["--kube-context", self.context] if self.context else []
         return run([program("helm"), "--kubeconfig", self.kubeconfig, *context, *words], timeout=timeout)
 
@@ -84,7 +84,7 @@ class Stack:
         command = ["upgrade", "--install", self.release, str(chart), "--namespace", self.namespace]
         command.append("--create-namespace")
         assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
-        self.helm(*command, "--set-json", assignments, "--wait", "--timeout", "4m", *more)
+        self.helm(*command, "--set-json", assignments, "--wait", "--timeout", "8m", *more)
         ports = self._node_ports()
         for name in SERVED & ports.keys():
             self._wait_for_port(ports[name])
@@ -94,7 +94,7 @@ class Stack:
         address, deadline = self.node_address, time.monotonic() + PORT_SECONDS
         while True:
             try:
-                socket.create_connection((address, port), timeout=2).close()
+                socket.create_connection((address, port), timeout=10).close()
                 return
             except OSError as error:
                 if time.monotonic() > deadline:
@@ -102,8 +102,9 @@ class Stack:
             time.sleep(0.1)
 
     def uninstall(self) -> None:
-        self.helm("uninstall", self.release, "--namespace", self.namespace, "--wait", "--ignore-not-found")
-        self.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait", timeout=300)
+        only_if_there = ("--wait", "--timeout", "8m", "--ignore-not-found")
+        self.helm("uninstall", self.release, "--namespace", self.namespace, *only_if_there)
+        self.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait")
 
     @property
     def api_key(self) -> str:
@@ -148,7 +149,7 @@ class Stack:
             ),
         ):
             try:
-                parts.append(f"$ kubectl {' '.join(words)}\n{self.kubectl(*words, timeout=10)}")
+                parts.append(f"$ kubectl {' '.join(words)}\n{self.kubectl(*words, timeout=30)}")
             except ClusterError as error:
                 parts.append(f"$ kubectl {' '.join(words)}: {error}")
         return "\n".join(parts)

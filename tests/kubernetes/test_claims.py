@@ -21,13 +21,14 @@ from tests.kubernetes.boxes import (
     until,
     warm,
 )
+from tests.kubernetes.killing import warm_everywhere
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
 SECRET = "hidden-from-everybody-else"
 
 
 def test_what_a_claim_brings_keeps_the_warm_hit(stack: Stack, client: Client) -> None:
-    filled(stack, size=1)
+    warm_everywhere(stack, size=1)
     with warm(
         client,
         env={"COLOUR": "blue", "PATH_OF_MINE": "/opt/x y"},
@@ -55,7 +56,8 @@ def test_what_a_claim_brings_keeps_the_warm_hit(stack: Stack, client: Client) ->
         assert SECRET not in json.dumps([resource, pod_of(stack, box)])
 
 
-def test_without_a_network_nothing_is_reached_at_all(client: Client) -> None:
+def test_without_a_network_nothing_is_reached_at_all(stack: Stack, client: Client) -> None:
+    warm_everywhere(stack, size=1)
     with warm(client, network="none") as box:
         assert box.info.pool_hit is True
         code = "import socket; socket.create_connection(('10.96.0.10', 53), 3)"
@@ -87,13 +89,12 @@ def test_two_gateways_one_pool_and_many_claims_at_once(stack: Stack) -> None:
     filled(stack, size=POOL)
     with each_gateway(stack) as clients, ThreadPoolExecutor(10) as threads:
         assert len(clients) == 2
-        made: list[Sandbox] = []
+        wanted = [
+            threads.submit(Sandbox.create, IMAGE, client=clients[number % 2], **POOLED, wait=300)
+            for number in range(10)
+        ]
         try:
-            wanted = [
-                threads.submit(Sandbox.create, IMAGE, client=clients[number % 2], **POOLED, wait=200)
-                for number in range(10)
-            ]
-            made += [each.result() for each in wanted]
+            made = [each.result() for each in wanted]
             assert len({box.id for box in made}) == 10
             # How many is not sure: what the pool's status says is some seconds old.
             assert any(box.info.pool_hit for box in made)
@@ -110,8 +111,9 @@ def test_two_gateways_one_pool_and_many_claims_at_once(stack: Stack) -> None:
             assert len(owners) == 10
             assert set(owners.values()) == {1}
         finally:
-            for box in made:
-                box.delete()
+            for each in wanted:
+                if each.exception() is None:
+                    each.result().delete()
     filled(stack, size=POOL)
 
 
@@ -134,4 +136,4 @@ def test_a_create_that_was_answered_pending_is_known_through_the_other_gateway(s
         finally:
             same.delete()
         first = Sandbox.connect(made["id"], client=one)
-        assert until(lambda: first.refresh().verdict, seconds=30) == "deleted"
+        assert until(lambda: first.refresh().verdict) == "deleted"

@@ -44,20 +44,35 @@ def server(stack: Stack) -> str:
     return stack.get("service", "kube-dns", "-n", "kube-system")["spec"]["clusterIP"]
 
 
-# Whether the name server answers over each protocol; a question for the root's servers.
+# Whether the name server answers over each protocol; it asks no other server for this name.
 ASK = r"""
 import json, socket, struct, sys
-query = struct.pack('!6H', 7, 0x100, 1, 0, 0, 0) + bytes([0, 0, 2, 0, 1])
-def ask(kind):
-    with socket.socket(socket.AF_INET, kind) as sock:
-        sock.settimeout(3)
-        try:
-            sock.connect((sys.argv[1], 53))
-            sock.send(query if kind == socket.SOCK_DGRAM else struct.pack('!H', len(query)) + query)
-            return len(sock.recv(512)) > 0
-        except OSError:
-            return False
-print(json.dumps([ask(socket.SOCK_STREAM), ask(socket.SOCK_DGRAM)]))
+from concurrent.futures import ThreadPoolExecutor
+labels = b'kubernetes.default.svc.cluster.local'.split(b'.')
+name = b''.join(bytes([len(label)]) + label for label in labels) + bytes(1)
+query = struct.pack('!6H', 7, 0x100, 1, 0, 0, 0) + name + struct.pack('!2H', 1, 1)
+def connected():
+    with socket.create_connection((sys.argv[1], 53), 6) as sock:
+        sock.send(struct.pack('!H', len(query)) + query)
+        return len(sock.recv(512)) > 0
+def sent():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(2)
+        sock.connect((sys.argv[1], 53))
+        for _ in range(3):  # a datagram may be lost
+            sock.send(query)
+            try:
+                return len(sock.recv(512)) > 0
+            except TimeoutError:
+                continue
+    return False
+def ask(way):
+    try:
+        return way()
+    except OSError:
+        return False
+with ThreadPoolExecutor(2) as both:
+    print(json.dumps(list(both.map(ask, [connected, sent]))))
 """
 
 
@@ -146,7 +161,9 @@ def host(stack: Stack) -> Iterator[tuple[str, str]]:
 
 
 def said(box: Sandbox, name: str, address: str = "192.0.2.1") -> str:
-    return box.exec(["python3", "-c", ASK_HOST, name, address], timeout=60, check=True).stdout
+    """Its answer, or why there is none: its policy may not be everywhere yet."""
+    result = box.exec(["python3", "-c", ASK_HOST, name, address], timeout=60)
+    return result.stdout if result.ok else result.stderr
 
 
 def test_names_are_read_in_the_connections(stack: Stack, box: Sandbox, host: tuple[str, str]) -> None:
@@ -159,7 +176,8 @@ def test_names_are_read_in_the_connections(stack: Stack, box: Sandbox, host: tup
     )  # the cluster's DNS comes to know of it
     box.set_network(allow=[name, f"{address}:80", "*.example.org"])
     until(lambda: said(box, name) == "200 here\n")
-    assert said(box, name, name) == "200 here\n", "by the sandbox's own lookup"
+    # By the sandbox's own lookup, of which another of the name servers may be asked.
+    until(lambda: said(box, name, name) == "200 here\n")
     assert said(box, "example.org") == refused.format("example.org")
     box.set_network(deny=[f"*.{name.partition('.')[2]}"])
     assert said(box, name) == refused.format(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 
+import pytest
 from sandlot import Client, Sandbox
 
 from tests.kubernetes.boxes import POOLED, filled
@@ -24,6 +25,7 @@ VALUES = {
 }
 
 
+@pytest.mark.timeout(1800)  # ten pods start one after the other
 def test_more_creates_than_the_pool_holds_hit_it_each_time_that_it_is_full() -> None:
     assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in VALUES.items())
     with release_of_its_own("full", runtime="gvisor") as stack, ExitStack() as held:

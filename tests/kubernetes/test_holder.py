@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.boxes import POOLED, filled, pod_of, pods_exec, warm
+from tests.kubernetes.boxes import POOLED, pod_of, pods_exec, warm
+from tests.kubernetes.killing import warm_everywhere
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE, Stack
 
@@ -59,10 +60,10 @@ def check(stack: Stack, box: Sandbox) -> None:
 
 def test_a_warm_sandbox_and_a_cold_one_have_a_copied_first_process(copied: Stack) -> None:
     with Client(url=copied.url, api_key=copied.api_key) as client:
-        filled(copied, size=1)
+        warm_everywhere(copied, size=1)
         with warm(client) as box:
             assert box.info.pool_hit
             check(copied, box)
-        with Sandbox.create(IMAGE, client=client, cpu=0.5, memory="256MiB", disk="512MiB", wait=180) as box:
+        with Sandbox.create(IMAGE, client=client, cpu=0.5, memory="256MiB", disk="512MiB", wait=240) as box:
             assert not box.info.pool_hit
             check(copied, box)

@@ -51,13 +51,13 @@ def test_a_data_set_gets_to_the_nodes(stack: Stack, tmp_path: Path) -> None:
             "warm",
             str(tmp_path / "tasks.jsonl"),
             "--timeout",
-            "180",
+            "540",
             "--json",
         ],
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=600,
         env=environment(stack.url, stack.api_key, tmp_path),
     )
     assert done.returncode == 1, done.stderr

@@ -45,7 +45,7 @@ def bare_node() -> Iterator[str]:
         )
 
     # containerd 2.4.2 does not come up again where a container has ended while it was away, and its output is still open.
-    wait_until(is_quiet, seconds=120, pause=0.5)
+    wait_until(is_quiet, seconds=300, pause=0.5)
     for name in PROGRAMS:
         path = f"/usr/local/bin/{name}"
         # A program that is mounted there cannot be replaced; what is below the mount is an empty file. Lazily, since
@@ -58,7 +58,7 @@ def bare_node() -> Iterator[str]:
         for name in PROGRAMS:
             on_node(f"mv -f /usr/local/bin/{name}.kept /usr/local/bin/{name}")
         on_node(f"mv -f {CONFIG}.kept {CONFIG}")
-        wait_until(is_quiet, seconds=120, pause=0.5)
+        wait_until(is_quiet, seconds=300, pause=0.5)
         on_node("systemctl restart containerd")
 
 
@@ -95,7 +95,7 @@ def test_a_node_without_gvisor_gets_it(release: Stack, bare_node: str, image: st
     assert tomllib.loads(settings)["runsc_config"]["file-access-mounts"] == "exclusive"
     with (
         Client(url=release.url, api_key=release.api_key) as client,
-        Sandbox.create(IMAGE, client=client, **POOLED, wait=120) as box,
+        Sandbox.create(IMAGE, client=client, **POOLED, wait=240) as box,
     ):
         assert "gVisor" in box.exec("dmesg", timeout=60).stdout
         [pod] = release.get("pods", "-n", release.sandboxes, "-l", "sandlot.dev/instance")["items"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from sandlot import Client, Sandbox, SandboxLost
@@ -33,12 +34,22 @@ def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(stack: Stack, box: Sandb
     assert pod_of(stack, box)["metadata"]["uid"] == before
 
 
+@contextmanager
+def told_within(seconds: float) -> Iterator[None]:
+    """Of the block, however it ends; what the test does to see what is left takes its own time."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        assert time.monotonic() - began < seconds
+
+
 def test_a_bomb_of_processes_ends_in_a_verdict(stack: Stack, box: Sandbox) -> None:
     """In gVisor it may reach the pod's limit of memory first, and all of the pod ends."""
     before = pod_of(stack, box)["metadata"]["uid"]
-    began = time.monotonic()
     try:
-        result = box.exec(BOMB, timeout=45)
+        with told_within(120):
+            result = box.exec(BOMB, timeout=45)
         # Where the kernel holds it to its share, its own limit of time may be how it ends.
         assert result.verdict in ({"pids_limit", "oom"} if stack.runtime else {"pids_limit", "timeout"}), (
             result
@@ -50,7 +61,6 @@ def test_a_bomb_of_processes_ends_in_a_verdict(stack: Stack, box: Sandbox) -> No
         assert lost.verdict in ("oom", "sandbox_lost"), lost
     else:
         assert pod_of(stack, box)["metadata"]["uid"] == before
-    assert time.monotonic() - began < 120
 
 
 def test_memory_left_behind_is_bounded(stack: Stack, box: Sandbox) -> None:

@@ -85,7 +85,7 @@ def slots(agent: Agent) -> Iterator[dict[str, str]]:
     try:
         for name in names.values():
             agent.stack.kubectl(
-                "wait", f"pod/{name}", "-n", namespace, "--for=condition=Ready", "--timeout=120s"
+                "wait", f"pod/{name}", "-n", namespace, "--for=condition=Ready", "--timeout=240s"
             )
         yield names
     finally:
@@ -109,11 +109,7 @@ def run_in(agent: Agent, pod: str, *words: str) -> str:
 def test_what_is_prepared_is_seen_by_running_pods_and_outlives_the_agent(
     agent: Agent, slots: dict[str, str], archive: Path, reference: str
 ) -> None:
-    status, image = agent.call("POST", "/v1/images?wait=30", {"image": reference})
-    assert status in (200, 202), image
-    if status == 202:
-        status, image = agent.call("POST", "/v1/images?wait=30", {"image": reference})
-    assert status == 200, image
+    image = agent.prepare(reference)
     rootfs = image["rootfs"]
     assert rootfs.startswith(f"{DIRECTORY}/{image['id'].replace(':', '-')}.")
     wanted = digest_in(archive, PROGRAM)
@@ -138,7 +134,7 @@ def test_what_is_prepared_is_seen_by_running_pods_and_outlives_the_agent(
     for name in slots.values():
         agent.stack.kubectl("delete", "pod", name, "-n", agent.stack.sandboxes, "--wait")
     gone = lambda: agent.call("GET", f"/v1/images/{image['id']}")[1]["uses"] == []  # noqa: E731
-    wait_until(gone, seconds=60, pause=0.5, what="the uses of pods that are gone are dropped")
+    wait_until(gone, seconds=180, pause=0.5, what="the uses of pods that are gone are dropped")
     assert agent.call("DELETE", f"/v1/images/{image['id']}")[0] == 204
     assert agent.call("GET", f"/v1/images/{image['id']}")[0] == 404
 

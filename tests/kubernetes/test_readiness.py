@@ -41,7 +41,7 @@ class Sources:
             # A watch that is there outlives the right to it.
             deployment = (f"deployment/{self._name}", "-n", self.stack.namespace)
             self.stack.kubectl("rollout", "restart", *deployment)
-            self.stack.kubectl("rollout", "status", *deployment, "--timeout=100s")
+            self.stack.kubectl("rollout", "status", *deployment, "--timeout=240s")
             # The one that leaves answers for a while, with what it has heard.
             until(
                 lambda: len(self.stack.get("pods", "-n", self.stack.namespace, "-l", GATEWAY)["items"]) == 1
@@ -52,7 +52,7 @@ class Sources:
         """How many words of sidecars the gateway has heard."""
         headers = {"Authorization": f"Bearer {self.stack.api_key}"}
         request = urllib.request.Request(f"{self.stack.url}/metrics", headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("sandlot_webhooks_total"))
 
@@ -85,7 +85,7 @@ def test_one_source_is_enough(sources: Sources, *, webhook: bool, watch: bool) -
     before = sources.webhooks()
     with (
         Client(url=stack.url, api_key=stack.api_key) as client,
-        Sandbox.create(IMAGE, client=client, **POOLED, wait=90) as box,
+        Sandbox.create(IMAGE, client=client, **POOLED, wait=240) as box,
     ):
         assert not box.info.pool_hit
         box.files.write("/tmp/sent", b"7" * 100_000)

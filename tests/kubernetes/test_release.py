@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,16 @@ def gateways(stack: Stack) -> set[str]:
     return {each["metadata"]["uid"] for each in pods if "deletionTimestamp" not in each["metadata"]}
 
 
-@pytest.mark.timeout(600)
+@contextmanager
+def stopped_at_the_end(box: Sandbox) -> Iterator[None]:
+    """Ends LONG with the block, also when that fails: else the thread that waits for it holds the failure up."""
+    try:
+        yield
+    finally:
+        box.files.write("/stop", b"")
+
+
+@pytest.mark.timeout(1800)  # an installation, an upgrade and a rollback
 def test_upgrade_and_rollback_lose_no_sandbox_and_no_command(life: Stack, tmp_path: Path) -> None:
     # The definitions belong to the whole cluster, of which another release may be in use: the older ones stay away.
     life.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
@@ -79,33 +89,32 @@ def test_upgrade_and_rollback_lose_no_sandbox_and_no_command(life: Stack, tmp_pa
     with ThreadPoolExecutor(1) as thread, Client(url=url, api_key=key) as client:
         boxes = [
             warm(client),
-            Sandbox.create(IMAGE, client=client, cpu=0.5, memory=128 << 20, disk=256 << 20, wait=120),
+            Sandbox.create(IMAGE, client=client, cpu=0.5, memory=128 << 20, disk=256 << 20, wait=240),
         ]
         for box in boxes:
             box.files.write("/mine", box.id.encode())
             box.start("sleep 3600", detach=True, op_id="background")
         before = [identity(life, box) for box in boxes]
-        running = thread.submit(boxes[0].exec, LONG, timeout=540)
-        until(lambda: boxes[0].exec("test -s /count", timeout=30).ok)
-        pods = gateways(life)
+        running = thread.submit(boxes[0].exec, LONG, timeout=1200)
+        with stopped_at_the_end(boxes[0]):
+            until(lambda: boxes[0].exec("test -s /count", timeout=30).ok)
+            pods = gateways(life)
 
-        # As the chart's README says.
-        life.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
-        life.install(*words(VALUES, ROLLED))
-        check_all_lives(life, client, boxes, before)
-        assert secrets(life) == first
-        upgraded = gateways(life)
-        assert not upgraded & pods, "the gateways were to be replaced"
-        goes_on(running)
+            # As the chart's README says.
+            life.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+            life.install(*words(VALUES, ROLLED))
+            check_all_lives(life, client, boxes, before)
+            assert secrets(life) == first
+            upgraded = gateways(life)
+            assert not upgraded & pods, "the gateways were to be replaced"
+            goes_on(running)
 
-        life.helm("rollback", life.release, "1", "-n", life.namespace, "--wait", "--timeout", "4m")
-        check_all_lives(life, client, boxes, before)
-        assert secrets(life) == first
-        assert not gateways(life) & upgraded
-        goes_on(running)
-
-        boxes[0].files.write("/stop", b"")
-        result = running.result(timeout=60)
+            life.helm("rollback", life.release, "1", "-n", life.namespace, "--wait", "--timeout", "8m")
+            check_all_lives(life, client, boxes, before)
+            assert secrets(life) == first
+            assert not gateways(life) & upgraded
+            goes_on(running)
+        result = running.result(timeout=240)
         assert (result.exit_code, result.verdict) == (0, "exited")
         lines = result.stdout.splitlines()
         assert lines == [*map(str, range(1, len(lines))), "done"], (
@@ -148,7 +157,7 @@ def test_an_uninstall_leaves_what_it_says_and_nothing_else(life: Stack) -> None:
             <= {each.get("status", {}).get("phase") or each["spec"]["state"] for each in resources(life)}
         )
     )
-    life.helm("uninstall", life.release, "-n", life.namespace, "--wait", "--timeout", "3m")
+    life.helm("uninstall", life.release, "-n", life.namespace, "--wait", "--timeout", "8m")
 
     assert life.kubectl("get", "namespace", life.sandboxes, "--ignore-not-found") == ""
     # What the cluster itself makes in a namespace, or of what was in it.

@@ -40,7 +40,7 @@ def applied(stack: Stack, kind: str, name: str, spec: dict[str, Any]) -> Iterato
     try:
         yield
     finally:
-        stack.kubectl("delete", kind, name, "-n", stack.sandboxes, "--ignore-not-found", "--timeout=60s")
+        stack.kubectl("delete", kind, name, "-n", stack.sandboxes, "--ignore-not-found", "--timeout=240s")
 
 
 def status(stack: Stack, kind: str, name: str) -> dict[str, Any]:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.boxes import until
-from tests.kubernetes.killing import sandbox_pods
+from tests.kubernetes.boxes import pod_of, until
+from tests.kubernetes.killing import sandbox_pods, warm_everywhere
 from tests.kubernetes.pools import REPLACED, own_pool
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
 
 def ready_in_pool(stack: Stack) -> int:
-    return int(stack.get("sandboxpools", "-n", stack.sandboxes)["items"][0].get("status", {}).get("ready", 0))
+    return int(stack.get("sandboxpool", "default", "-n", stack.sandboxes).get("status", {}).get("ready", 0))
 
 
 def test_a_pool_fills_and_a_create_takes_from_it(stack: Stack, client: Client) -> None:
     until(lambda: ready_in_pool(stack) == POOL, seconds=180)
+    warm_everywhere(stack, size=1)
     with Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30) as box:
         assert box.info.pool_hit
         result = box.exec("echo hello; id -u; cat /proc/1/cmdline | tr '\\0' ' '", timeout=30)
         assert result.exit_code == 0
         assert result.stdout.startswith("hello\n0\n")
         assert "SANDLOT" not in result.stdout
-    until(lambda: ready_in_pool(stack) == POOL)
+    until(lambda: ready_in_pool(stack) == POOL, seconds=180)
 
 
 def test_what_no_pool_has_is_started(stack: Stack, client: Client) -> None:
@@ -66,8 +67,7 @@ def test_a_pod_that_is_killed_ends_its_sandbox_with_a_verdict_of_the_infrastruct
     stack: Stack, client: Client
 ) -> None:
     box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
-    until(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
-    pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
+    pod = pod_of(stack, box)["metadata"]["name"]
     stack.kubectl("delete", "pod", pod, "-n", stack.sandboxes, "--wait=false")
     until(lambda: box.refresh().verdict is not None)
     assert box.refresh().verdict == "evicted"

@@ -58,7 +58,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
                 name_of=cluster.push_image,
                 cpu=1,
                 disk=1 << 30,
-                wait=120,
+                wait=240,
             )
         leave_no_image(stack)
 

@@ -100,7 +100,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
         # A gateway would end claims that no gateway made.
         made.kubectl("scale", f"deploy/{made.release}-gateway", "-n", made.namespace, "--replicas=0")
         gateways = ("pod", "-n", made.namespace, "-l", "app.kubernetes.io/component=gateway")
-        made.kubectl("wait", "--for=delete", *gateways, "--timeout=60s")
+        made.kubectl("wait", "--for=delete", *gateways, "--timeout=240s")
         yield made
         leave_no_image(made)
 

@@ -39,7 +39,7 @@ def run_client(
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=200,
+                timeout=server.script_seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:

@@ -21,7 +21,7 @@ from tests.prime.conftest import client_python
 from tests.prime.server import Server
 from tests.prime.verdicts import Row
 from tests.prime_rpc.support import Box
-from tests.waiting import until, wait_until
+from tests.waiting import SECONDS, until, wait_until
 
 SLEEP = "sleep 4300"
 # What a row's command is, where both backends have the same; where none is named, it sleeps until its sandbox is struck.
@@ -161,7 +161,7 @@ async def of_rpc(box: Box, command: str, *, timeout: int) -> str:
 async def of_control(server: Server, box: Box, expected: str) -> str:
     """The sandbox's status; its end may be told to the commands a moment before the gateway hears of it."""
     headers = {"Authorization": f"Bearer {server.api_key}"}
-    deadline = asyncio.get_running_loop().time() + 20
+    deadline = asyncio.get_running_loop().time() + SECONDS
     async with httpx.AsyncClient(headers=headers) as client:
         while True:
             document = (await client.get(f"{server.url}/api/v1/sandbox/{box.sandbox_id}")).json()

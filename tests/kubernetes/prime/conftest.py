@@ -74,9 +74,11 @@ def whole(authority: Authority) -> Iterator[Stack]:
             "networkPolicy.egress.custom": [{"name": "client", "cidrs": [f"{client_host(stack)}/32"]}],
         }
         assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
-        stack.install("--set-json", assignments)
-        yield stack
-        stack.uninstall()  # before the directory goes
+        try:
+            stack.install("--set-json", assignments)
+            yield stack
+        finally:
+            stack.uninstall()  # before the directory goes
 
 
 def server_of(stack: Stack, *, tcp: bool) -> Server:
@@ -86,6 +88,7 @@ def server_of(stack: Stack, *, tcp: bool) -> Server:
         api_key=stack.api_key,
         image=IMAGE,
         log=stack.report,
+        script_seconds=600,  # its sandboxes may be cold starts, one after the other
         client_host=client_host(stack),
     )
 

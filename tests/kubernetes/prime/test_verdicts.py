@@ -17,7 +17,7 @@ from tests.prime.surfaces import SAME_COMMANDS, SLEEP, World, all_clients, boxes
 from tests.prime.verdicts import ROWS, Row
 from tests.prime_rpc.support import Box
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 COMMANDS = {
     **SAME_COMMANDS,
