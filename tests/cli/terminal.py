@@ -12,6 +12,8 @@ import sys
 import termios
 import time
 
+from tests.waiting import SECONDS
+
 
 class Terminal:
     """A process on a terminal of its own."""
@@ -31,9 +33,9 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def read_until(self, text: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + SECONDS
         while text not in self.seen:
-            ready, _, _ = select.select([self.fd], [], [], deadline - time.monotonic())
+            ready, _, _ = select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"no {text!r} in {self.seen!r}"
             data = self._read()
             assert data, f"it ended without {text!r}: {self.seen!r}"

@@ -16,6 +16,7 @@ from tests.cli.conftest import Run, environment
 from tests.complaints import WARNINGS_SHOWN
 from tests.sdk.conftest import Server
 from tests.sdk.service.server import Service
+from tests.waiting import SECONDS
 
 
 def test_keep_exec_ps_logs_rm(cli: Run) -> None:
@@ -197,7 +198,7 @@ def test_a_reader_that_leaves_is_no_error(cli: Run, box: Sandbox) -> None:
         assert process.stdout.read(4) == b"y\ny\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 141
+        assert process.wait(SECONDS) == 141
 
 
 def test_a_live_sandbox_is_in_top(cli: Run, box: Sandbox) -> None:

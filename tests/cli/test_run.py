@@ -13,6 +13,7 @@ from sandlot import Client, Sandbox
 
 from tests.cli.conftest import Run, environment
 from tests.sdk.conftest import Server
+from tests.waiting import SECONDS
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_run_json(cli: Run) -> None:
 
 
 def test_a_timeout_is_124(cli: Run) -> None:
-    done = cli("run", "--timeout", "0.5", "host", "--", "echo begun; sleep 60")
+    done = cli("run", "--timeout", "10", "host", "--", "echo begun; sleep 60")
     assert (done.returncode, done.stdout) == (124, "begun\n")
     assert "timeout" in done.stderr
 
@@ -100,7 +101,7 @@ def test_an_interrupted_run_leaves_no_sandbox(
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=SECONDS)
     assert (errors, process.returncode) == ("", code)
     with Client(url=server.url, api_key=server.api_key) as client:
         assert Sandbox.list(labels=[label], client=client) == []

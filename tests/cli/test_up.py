@@ -14,6 +14,7 @@ import pytest
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.sdk.conftest import assert_gone
+from tests.waiting import SECONDS
 
 pytestmark = [
     pytest.mark.root,
@@ -37,7 +38,7 @@ def test_up(home: Path, number: signal.Signals) -> None:
 
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [*sandlot, *arguments], capture_output=True, text=True, env=env, check=False, timeout=60
+            [*sandlot, *arguments], capture_output=True, text=True, env=env, check=False, timeout=SECONDS
         )
         assert_no_complaints(done.stderr)
         return done
@@ -58,7 +59,7 @@ def test_up(home: Path, number: signal.Signals) -> None:
         assert "warm" in command("top", "--once").stdout
         assert command("top", "--json").stdout.startswith("{")
         stack.send_signal(number)
-        assert stack.wait(30) == 0
+        assert stack.wait(SECONDS) == 0
         assert stack.stdout.read() == ""
         assert command("local", "status").returncode == 3
     finally:

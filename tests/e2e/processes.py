@@ -13,11 +13,14 @@ def sidecars(stack: Stack) -> list[int]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        command = _command(int(entry.name))
+        pid = int(entry.name)
+        command = _command(pid)
         if b"sandlot_sidecar" not in command or str(stack.state_dir).encode() not in command:
             continue
-        if _command(_parent(int(entry.name))) != command:
-            found.append(int(entry.name))
+        parent = _parent(pid)
+        # Without one it has ended since: a child of a sidecar, as likely as not.
+        if parent is not None and _command(parent) != command:
+            found.append(pid)
     return found
 
 
@@ -47,11 +50,11 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def _parent(pid: int) -> int:
+def _parent(pid: int) -> int | None:
     try:
         return int(_stat(pid)[1])
     except OSError:
-        return 0
+        return None
 
 
 def _started(pid: int) -> int:

@@ -9,12 +9,12 @@ import httpx
 from sandlot import AsyncClient, AsyncSandbox, Client, Pools, Sandbox
 
 from tests.stack import Stack
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 
 def wait_for_line(box: Sandbox, path: str) -> None:
     """Returns once the file has content; waits inside the sandbox, so that nothing is polled from here."""
-    done = box.exec(f"until [ -s {path} ]; do sleep 0.02; done", timeout=20)
+    done = box.exec(f"until [ -s {path} ]; do sleep 0.02; done", timeout=SECONDS)
     assert done.exit_code == 0, done
 
 
@@ -32,9 +32,9 @@ def test_a_running_command_is_found_again_and_ran_once(stack: Stack, client: Cli
         wait_for_line(box, "/tmp/effects")
         stack.kill()
         stack.start()
-        box.exec("touch /tmp/go", timeout=20)
+        box.exec("touch /tmp/go", timeout=SECONDS)
     finally:
-        caller.join(timeout=60)
+        caller.join(timeout=SECONDS)
     assert [(result.stdout, result.exit_code, result.verdict) for result in results] == [
         ("finished\n", 7, "exited")
     ]
@@ -57,7 +57,7 @@ async def test_many_counters_through_a_kill(stack: Stack) -> None:
             )
             for number in range(40)
         ]
-        await box.exec("until [ -s /tmp/count ]; do sleep 0.01; done", timeout=20)
+        await box.exec("until [ -s /tmp/count ]; do sleep 0.01; done", timeout=SECONDS)
         await asyncio.to_thread(stack.kill)
         await asyncio.to_thread(stack.start)
         results = await asyncio.gather(*calls)
@@ -80,7 +80,9 @@ def test_everything_is_known_again(stack: Stack, client: Client) -> None:
     assert found[0].name == "kept"
     assert box.exec("echo $K $S").stdout == "v hidden\n"
     document = httpx.get(
-        f"{stack.url}/api/v1/sandbox/{box.id}", headers={"Authorization": f"Bearer {stack.api_key}"}
+        f"{stack.url}/api/v1/sandbox/{box.id}",
+        headers={"Authorization": f"Bearer {stack.api_key}"},
+        timeout=SECONDS,
     ).json()
     assert "hidden" not in str(document)
     gone = Sandbox.list(client=client, labels=["gone"], active=None)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from sandlot import Client, Sandbox
 
+from tests.waiting import SECONDS
+
 
 def test_time_memory_and_disk(client: Client) -> None:
     with Sandbox.create(client=client, memory="256MiB", disk="50MiB", pids=200) as box:
-        box.exec("sleep 600 & echo background", timeout=20)
-        late = box.exec("echo part; sleep 60", timeout=3)
+        box.exec("sleep 600 & echo background", timeout=SECONDS)
+        late = box.exec("echo part; sleep 60", timeout=10)
         assert (late.verdict, late.stdout) == ("timeout", "part\n")
-        eater = box.exec("python3 -c 'print(len(bytearray(1 << 30)))'", timeout=60)
+        eater = box.exec("python3 -c 'print(len(bytearray(1 << 30)))'", timeout=SECONDS)
         assert (eater.verdict, eater.stdout) == ("oom", "")
-        full = box.exec("dd if=/dev/zero of=/fill bs=1M", timeout=60)
+        full = box.exec("dd if=/dev/zero of=/fill bs=1M", timeout=SECONDS)
         assert full.verdict == "disk_full"
-        box.exec("rm -f /fill", timeout=20)
-        assert box.exec("echo usable", timeout=20).stdout == "usable\n"
+        box.exec("rm -f /fill", timeout=SECONDS)
+        assert box.exec("echo usable", timeout=SECONDS).stdout == "usable\n"
 
 
 def test_a_fork_bomb(client: Client) -> None:
     with Sandbox.create(client=client, memory="256MiB", pids=200) as box:
-        bomb = box.exec("bomb() { bomb | bomb & }; bomb; sleep 2; exit 3", timeout=30)
+        bomb = box.exec("bomb() { bomb | bomb & }; bomb; sleep 2; exit 3", timeout=SECONDS)
         assert bomb.verdict in ("pids_limit", "timeout")
         assert box.exec("echo usable").stdout == "usable\n"

@@ -14,7 +14,7 @@ from sandlot import Client, ExecResult, Pools, Process, Sandbox, SandboxLost
 from tests.e2e import processes
 from tests.sidecar.processes import descendants
 from tests.stack import Stack
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 
 def lost_by(box: Sandbox) -> SandboxLost:
@@ -53,10 +53,10 @@ def test_a_command_that_runs_while_its_sidecar_dies_is_a_loss_and_no_result(
 
     caller = threading.Thread(target=run)
     caller.start()
-    box.exec("until [ -e /tmp/runs ]; do sleep 0.02; done", timeout=20)
+    box.exec("until [ -e /tmp/runs ]; do sleep 0.02; done", timeout=SECONDS)
     (sidecar,) = processes.sidecars(stack)
     os.kill(sidecar, signal.SIGKILL)
-    caller.join(timeout=30)
+    caller.join(timeout=SECONDS)
     assert not caller.is_alive()
     (lost,) = ended
     assert isinstance(lost, SandboxLost)
@@ -92,7 +92,7 @@ def test_a_killed_init_costs_no_file_and_the_sandbox_lives_on(stack: Stack, clie
 
 def read_kept(box: Sandbox) -> str:
     try:
-        return box.exec("cat /app/kept", timeout=20).stdout
+        return box.exec("cat /app/kept", timeout=SECONDS).stdout
     except SandboxLost as error:
         assert error.verdict == "sandbox_broken"
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from loadtests.processes import memory, wakeups, with_mark
 from loadtests.reading import Reading
 from loadtests.report import write_report
 from loadtests.running import Group, run, table
+from tests.waiting import SECONDS
 
 HELD = {
     "exec_latency": 2.5,
@@ -207,7 +209,7 @@ def test_memory_of_forked_processes_is_counted_once() -> None:
         "if child: print('up', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    mark = "sandlot-memory-probe"
+    mark = f"sandlot-memory-probe-{os.getpid()}"  # another run's may be on this machine
     with subprocess.Popen(
         [sys.executable, "-c", script, mark], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -223,7 +225,7 @@ def test_memory_of_forked_processes_is_counted_once() -> None:
         assert found.resident > 64 << 20
         before = wakeups(pids)
         process.stdin.close()
-        process.wait(timeout=10)
+        process.wait(timeout=SECONDS)
     assert before > 0  # both wait for what is sent to them
     with pytest.raises(OSError, match="No such"):
         memory(pids)

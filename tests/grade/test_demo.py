@@ -103,10 +103,10 @@ def test_a_file_is_graded_once_and_only_what_is_new_the_next_time(directory: Pat
     output = directory / "samples_results.jsonl"
     with Stack(directory / "state") as stack:
         server = {"SANDLOT_URL": stack.url, "SANDLOT_API_KEY": stack.api_key}
-        first = run("grade", str(file), "--timeout", "2", **server)
+        first = run("grade", str(file), "--timeout", "10", **server)
         with file.open("a") as stream:
             stream.write(json.dumps(lines[0]) + "\n")
-        second = run("grade", str(file), "--timeout", "2", **server)
+        second = run("grade", str(file), "--timeout", "10", **server)
         results = [json.loads(line) for line in output.read_text().splitlines()]
         shorter = run("grade", str(file), "--timeout", "1", **server)
     others = {"loop": {"timeout": 1}, "as if not found": {"failed": 1}}

@@ -25,7 +25,7 @@ async def test_every_row_is_told_and_nothing_stays(monkeypatch: pytest.MonkeyPat
     with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
         monkeypatch.setattr(tempfile, "tempdir", home)
         # Fewer slots than callers: without resets there would be eight creates and no more.
-        found = await create_rate(slots=8, seconds=0.5)
+        found = await create_rate(slots=8, seconds=2.0)
         assert with_mark(home) == []
         assert os.listdir(home) == []
     assert tuple(found) == ROWS

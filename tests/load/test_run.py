@@ -9,10 +9,13 @@ import subprocess
 import time
 from pathlib import Path
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.load.command import ROOT, command, run
 from tests.stack import Stack, private_stack
+from tests.waiting import SECONDS, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -58,11 +61,12 @@ def test_a_generator_that_was_held_up_is_told(tmp_path: Path) -> None:
     with private_stack() as stack:
         process, said = in_steady(*server(stack), *words, reports=tmp_path)
         (generator,) = [pid for pid in children(process.pid) if b"loadtests.load.worker" in cmdline(pid)]
-        time.sleep(0.5)  # into the phase, which tells nobody of its requests
+        before = executed(stack)
+        wait_until(lambda: executed(stack) > before, pause=0.1)  # it works on the phase
         os.kill(generator, signal.SIGSTOP)
         time.sleep(1.0)  # so long it is held up
         os.kill(generator, signal.SIGCONT)
-        said += process.communicate(timeout=60)[0]
+        said += process.communicate(timeout=SECONDS)[0]
     assert "the load generator lagged, its times are too long: steady: " in said
     summary = json.loads((tmp_path / "steady" / "summary.json").read_text())
     generator_told = summary["phases"]["steady"]["generator"]
@@ -73,6 +77,18 @@ def test_a_generator_that_was_held_up_is_told(tmp_path: Path) -> None:
     assert execs["latency"]["max"] > 0.5
     assert execs["service"]["p50"] < execs["latency"]["max"] / 2
     assert "the load generator lagged" in (tmp_path / "steady" / "report.html").read_text()
+
+
+def executed(stack: Stack) -> float:
+    """The commands that the gateway has answered so far."""
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    answer = httpx.get(f"{stack.url}/metrics", headers=headers, timeout=SECONDS)
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(answer.raise_for_status().text)
+        for sample in family.samples
+        if sample.name == "sandlot_requests_total" and sample.labels["route"] == "exec"
+    )
 
 
 def children(pid: int) -> list[int]:
@@ -97,7 +113,7 @@ def test_an_interrupted_run_ends_its_sandboxes_and_its_processes(
         process, _ = in_steady(*server(stack), "--set", "seconds=60", reports=tmp_path, within=within)
         workers = children(process.pid)
         process.send_signal(number)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=SECONDS)
         assert process.returncode != 0
         assert "never retrieved" not in said
         assert "was destroyed" not in said

@@ -15,7 +15,7 @@ from tests.cluster.lock import exclusive
 from tests.cluster.paths import CACHE
 from tests.cluster.shell import run
 from tests.node.registries import Packed
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 SOURCES = Path(__file__).parent / "lazy"
 _TOC = "containerd.io/snapshot/stargz/toc.digest"
@@ -81,4 +81,4 @@ def lazy_snapshotter(directory: Path, *, registries: Mapping[str, str]) -> Itera
         yield socket
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(SECONDS)

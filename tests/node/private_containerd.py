@@ -14,7 +14,7 @@ import pytest
 from sandlot_node.containerd import mounts
 
 from tests.cluster.paths import BIN
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 NEEDS_CONTAINERD = [
     pytest.mark.programs,
@@ -110,7 +110,7 @@ class Containerd:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(30)
+            self._process.wait(SECONDS)
             self._process = None
 
     def ctr(self, *words: str | Path) -> str:

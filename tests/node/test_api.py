@@ -15,6 +15,7 @@ from sandlot_node.metrics import Metrics
 from tests import metrics_page
 from tests.node.agents import PlayedEngine, preparer_of
 from tests.node.registries import OPEN
+from tests.waiting import until
 
 TOKEN = "a token of the tests"
 A = f"{OPEN}/a:1"
@@ -136,6 +137,8 @@ async def test_progress_is_told_until_the_image_is_there(
     client: httpx.AsyncClient, engine: PlayedEngine
 ) -> None:
     engine.gate.clear()
+    await client.post("/v1/images", json={"image": A})
+    await until(lambda: engine.pulls)
     first = await client.post("/v1/images", json={"image": A}, params={"wait": 0.05})
     assert first.status_code == 202
     assert first.json() == {"status": "preparing", "phase": "pulling", "done": 1, "total": 10}
@@ -150,7 +153,7 @@ async def test_the_brief_list_names_what_is_being_prepared(
         return (await client.get("/v1/images", params={"brief": True})).json()["preparing"]
 
     engine.gate.clear()
-    await client.post("/v1/images", json={"image": A}, params={"wait": 0.05})
+    await client.post("/v1/images", json={"image": A})
     assert await preparing() == [A]
     engine.refuse = {(A, None): ImageError(Kind.FAILED, "the reason")}
     engine.gate.set()

@@ -12,6 +12,7 @@ from sandlot_node.requests import Request
 
 from tests.node.agents import Clock, PlayedEngine, failing, preparer_of, ready
 from tests.node.registries import OPEN
+from tests.waiting import until
 
 A, B, C = (f"{OPEN}/{name}:1" for name in "abc")
 AUTH = Auth(username="anne", password="a secret")
@@ -70,7 +71,7 @@ async def test_a_preparation_with_other_credentials_is_another_one(
         asyncio.create_task(ready(preparer, A, tenant="ben", auth=AUTH)),
         asyncio.create_task(ready(preparer, A, tenant="ben")),
     ]
-    await asyncio.sleep(0.02)
+    await until(lambda: len(engine.pulls) == 3)
     engine.gate.set()
     first, second, third = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(first, Image)
@@ -270,7 +271,8 @@ async def test_an_image_whose_files_do_not_go_is_still_there(engine: PlayedEngin
 async def test_a_stop_cancels_what_runs(engine: PlayedEngine, tmp_path: Path) -> None:
     preparer = preparer_of(engine, tmp_path)
     engine.gate.clear()
-    await preparer.prepare(Request(reference=A), wait=0.02)
+    await preparer.prepare(Request(reference=A))
+    await until(lambda: engine.pulls)
     await preparer.stop()
     assert not engine.attached
 

@@ -16,7 +16,7 @@ from sandlot_node.containerd import mounts
 from tests.node.private_containerd import NEEDS_CONTAINERD, Containerd, unmount_all
 from tests.node.registries import OPEN, Layer, Registries, TestImage
 from tests.ports import free_port
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 TOKEN = "a token of the tests"
 
@@ -71,7 +71,7 @@ class Program:
         """Send a signal, and return the exit code."""
         assert self._process is not None
         self._process.send_signal(number)
-        code = self._process.wait(30)
+        code = self._process.wait(SECONDS)
         self._process = None
         return code
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from sandlot_node.failures import Kind
@@ -11,6 +10,7 @@ from sandlot_node.requests import Request
 
 from tests.node.agents import Clock, PlayedEngine, failing, preparer_of, ready
 from tests.node.registries import OPEN
+from tests.waiting import loop_turns, until
 
 A, B, C = (f"{OPEN}/{name}:1" for name in "abc")
 AUTH = Auth(username="anne", password="a secret")
@@ -20,7 +20,9 @@ async def test_pulls_run_a_few_at_a_time(engine: PlayedEngine, tmp_path: Path) -
     preparer = preparer_of(engine, tmp_path, pulls=2)
     engine.gate.clear()
     for reference in (A, B, C):
-        await preparer.prepare(Request(reference=reference), wait=0.02)
+        await preparer.prepare(Request(reference=reference))
+    await until(lambda: len(engine.pulls) == 2)
+    await loop_turns(10)  # in which a third would begin
     assert len(engine.pulls) == 2
     assert await preparer.prepare(Request(reference=C)) == Progress("waiting")
     engine.gate.set()
@@ -36,7 +38,7 @@ async def test_the_pulls_of_one_tenant_do_not_hold_up_the_first_one_of_another(
     many = [f"{OPEN}/many:{number}" for number in range(100)]
     for reference in many:
         await preparer.prepare(Request(reference=reference, tenant="anne"))
-    await asyncio.sleep(0.02)
+    await until(lambda: len(engine.pulls) == 2)
     assert [reference for reference, _ in engine.pulls] == many[:2]
     for reference in (A, many[-1]):
         assert await preparer.prepare(Request(reference=reference, tenant="ben")) == Progress("waiting")
@@ -58,7 +60,8 @@ async def test_an_image_that_is_there_waits_for_no_pull_and_needs_no_space(
     clock.now += 300
     engine.gate.clear()
     engine.slow = {B}
-    await preparer.prepare(Request(reference=B), wait=0.02)
+    await preparer.prepare(Request(reference=B))
+    await until(lambda: len(engine.pulls) == 2)
     engine.left = 99
     assert await ready(preparer, A, tenant="anne") == image, (
         "the registry was asked, and the tag means the same"
@@ -72,7 +75,8 @@ async def test_an_image_that_comes_while_others_wait_for_it_is_pulled_once_and_t
 ) -> None:
     preparer = preparer_of(engine, tmp_path, pulls=1)
     engine.gate.clear()
-    await preparer.prepare(Request(reference=A, tenant="anne", auth=AUTH), wait=0.02)
+    await preparer.prepare(Request(reference=A, tenant="anne", auth=AUTH))
+    await until(lambda: engine.pulls)
     for number in range(20):
         await preparer.prepare(Request(reference=f"{OPEN}/many:{number}", tenant="ben"))
     await preparer.prepare(Request(reference=A, tenant="ben", auth=AUTH))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.sdk.service.server import Service
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 SYNC = """
 from sandlot import Sandbox
@@ -51,9 +51,8 @@ Sandbox.map(work, range(3))
 """
 
 MAP_OF_CODE = """
-import sandlot._tasks_sync, time
+import time
 from sandlot import Sandbox
-sandlot._tasks_sync.GIVE_UP = 3.0
 def work(box, n):
     box.exec("sleep 60") if n else time.sleep(60)
 Sandbox.map(work, [0, 1, 1, 1])
@@ -65,9 +64,9 @@ def test_control_c_ends_the_command_and_deletes_the_sandbox(service: Service, sc
     process = subprocess.Popen(
         [sys.executable, "-c", script], env=service.environment(), stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: "long" in service.ops and service.ops["long"].process, seconds=20)
+    wait_until(lambda: "long" in service.ops and service.ops["long"].process)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=20)
+    _, error = process.communicate(timeout=SECONDS)
     assert "KeyboardInterrupt" in error.splitlines()[-1]
     assert len(service.calls("/ops/long", "DELETE")) == 1
     assert [box["status"] for box in service.sandboxes.values()] == ["TERMINATED"]
@@ -85,7 +84,7 @@ def test_control_c_ends_what_a_synchronous_batch_has_started(service: Service, s
     try:
         wait_until(lambda: len([op for op in service.ops.values() if op.process]) == 3)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=20)
+        _, error = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
         process.wait()

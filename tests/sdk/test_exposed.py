@@ -11,6 +11,7 @@ from sandlot import Client, Sandbox, Stderr, Stdout
 
 from tests.ports import free_port
 from tests.stack import Stack
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.root
 
@@ -48,7 +49,7 @@ def test_http(box: Sandbox) -> None:
     port = free_port()
     start(box, f"cd /srv/page && exec python3 -u -m http.server {port}", says="Serving HTTP")
     url = box.expose(port)
-    with urllib.request.urlopen(f"{url.rstrip('/')}/index.html", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url.rstrip('/')}/index.html", timeout=SECONDS) as answer:
         assert answer.read() == b"from inside"
 
 
@@ -56,7 +57,7 @@ def test_tcp(box: Sandbox) -> None:
     inside = free_port()
     start(box, ["python3", "-c", ECHO, str(inside)], says="listening")
     host, _, port = box.expose(inside, protocol="tcp").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as peer:
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as peer:
         peer.sendall(b"hello")
         peer.shutdown(socket.SHUT_WR)
         received = b""

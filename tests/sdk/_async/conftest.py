@@ -32,7 +32,7 @@ async def box(client: AsyncClient) -> AsyncIterator[AsyncSandbox]:
 async def faulty(service: Service) -> AsyncIterator[AsyncSandbox]:
     """A sandbox of the small server, whose faults the test chooses."""
     async with (
-        AsyncClient(url=service.url, api_key=service.api_key, retry_for=5.0) as client,
+        AsyncClient(url=service.url, api_key=service.api_key) as client,
         await AsyncSandbox.create(client=client) as box,
     ):
         yield box

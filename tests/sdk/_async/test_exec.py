@@ -36,7 +36,7 @@ async def test_stdin(box: AsyncSandbox, data: str | bytes) -> None:
 
 
 async def test_a_timeout_is_a_result_with_the_output_so_far(box: AsyncSandbox) -> None:
-    result = await box.exec("echo begun; sleep 60", timeout=5)
+    result = await box.exec("echo begun; sleep 60", timeout=10)
     assert result.verdict == "timeout"
     assert result.stdout == "begun\n"
 

@@ -280,4 +280,5 @@ async def test_a_server_that_says_nothing_is_given_up(service: Service, clock: C
         service.faults.extend([Fault("/sandbox", hold=True)] * 10)
         with pytest.raises(ConnectionFailed, match="no answer within"):
             await client.call("GET", "/sandbox", timeout=0.05)
-        assert 2 <= len(service.calls("/sandbox", "GET")) <= 4
+    # Not what the server has read: an attempt may be over before the server's thread has its turn.
+    assert 1 <= len(clock.slept) <= 3

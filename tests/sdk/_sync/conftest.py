@@ -33,7 +33,7 @@ def box(client: Client) -> Iterator[Sandbox]:
 def faulty(service: Service) -> Iterator[Sandbox]:
     """A sandbox of the small server, whose faults the test chooses."""
     with (
-        Client(url=service.url, api_key=service.api_key, retry_for=5.0) as client,
+        Client(url=service.url, api_key=service.api_key) as client,
         Sandbox.create(client=client) as box,
     ):
         yield box

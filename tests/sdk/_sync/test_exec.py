@@ -37,7 +37,7 @@ def test_stdin(box: Sandbox, data: str | bytes) -> None:
 
 
 def test_a_timeout_is_a_result_with_the_output_so_far(box: Sandbox) -> None:
-    result = box.exec("echo begun; sleep 60", timeout=5)
+    result = box.exec("echo begun; sleep 60", timeout=10)
     assert result.verdict == "timeout"
     assert result.stdout == "begun\n"
 

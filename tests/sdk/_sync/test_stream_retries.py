@@ -67,7 +67,7 @@ def test_a_stream_without_even_a_sign_of_life_is_opened_again(
         Client(url=service.url, api_key=service.api_key) as client,
         Sandbox.create(client=client) as box,
     ):
-        monkeypatch.setattr(stream, "SILENCE", 0.1)
+        monkeypatch.setattr(stream, "SILENCE", 0.3)
         process = box.start("until [ -e go ]; do sleep 0.02; done; echo done", detach=attached)
         route, method = "/ops", "POST"
         if attached:
