@@ -64,23 +64,30 @@ def promised(sandbox_id: str, *, seconds: float) -> dict[str, Any]:
     return {"sandboxId": sandbox_id, "state": "Pending", "waitingUntil": until}
 
 
-async def test_one_that_waits_gets_no_pod_and_ends_when_its_gateway_is_lost(cluster: Cluster) -> None:
+async def test_one_that_waits_gets_no_pod_and_ends_when_its_gateway_is_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewal, later = 600.0, "i-ffffffffffffffff"
+    monkeypatch.setattr("sandlot_controller.act.sandbox_facts._RENEWAL", renewal)
     async with cluster.controlled():
         await cluster.sandbox("sb-lost", **promised("sb-lost", seconds=1))
         await cluster.sandbox("sb-late", **promised("sb-late", seconds=1))
-        await cluster.sandbox("sb-kept", **promised("sb-kept", seconds=600))
+        await cluster.sandbox("sb-kept", **promised("sb-kept", seconds=6000))
         await cluster.sandbox("sb-cold", **promised("sb-cold", seconds=1))
         await cold(cluster)
         await cluster.sandbox(ID, sandboxId="sb-cold", state="Running")
         # Renewed while it could have been ended.
-        await cluster.sandbox("sb-late", **promised("sb-late", seconds=600))
-        await cluster.until(lambda: ended(cluster, "sb-lost", "start_failed"), "it is lost", timeout=60)
+        await cluster.sandbox("sb-late", **promised("sb-late", seconds=6000))
+        await cold(cluster, later)  # so the controller has seen the renewal
+        cluster.passed += renewal
+        await touch(cluster, "sb-lost")
+        await cluster.until(lambda: ended(cluster, "sb-lost", "start_failed"), "it is lost")
         assert "gateway" in (cluster.sandboxes["sb-lost"].status.message or "")
         await cluster.until(lambda: "sb-cold" not in cluster.sandboxes, "its pod's own tells of it")
         assert not ended(cluster, ID, "start_failed")
         for name in ("sb-late", "sb-kept"):
             assert cluster.sandboxes[name].status.phase == "Pending"
-        assert cluster.made == [ID]
+        assert cluster.made == [ID, later]
 
 
 async def test_one_that_waited_and_got_a_warm_pod_lives_and_takes_it_along(cluster: Cluster) -> None:
