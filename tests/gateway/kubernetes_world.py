@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import secrets
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from sandlot_gateway.app import Gateway
+from sandlot_gateway.backends.kubernetes import peers
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.serve import serve
@@ -166,12 +168,18 @@ class World:
                 await task
 
 
+def have_patient_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have gateways wait for each other's answers for as long as a loaded machine may take, not a second."""
+    monkeypatch.setattr(peers, "PeerSettings", functools.partial(peers.PeerSettings, timeout=20.0))
+
+
 @pytest.fixture
 async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     await asyncio.to_thread(apply_crds, apiserver)
     with tempfile.TemporaryDirectory(prefix="kg-") as directory:
         world = World(apiserver, directory=Path(directory))
         monkeypatch.setenv("KUBECONFIG", str(world.kubeconfig))
+        have_patient_peers(monkeypatch)
         try:
             async with world.kubelet.at_work():
                 yield world
@@ -196,6 +204,7 @@ async def world_of_two_users(server: ApiServer, monkeypatch: pytest.MonkeyPatch)
             for name, token in server.tokens.items()
         }
         monkeypatch.setenv("KUBECONFIG", str(configs["gateway"]))
+        have_patient_peers(monkeypatch)
         world.gateway_token = server.tokens["gateway"]
         world.kubeconfig = configs["controller"]
         yield world

@@ -175,7 +175,6 @@ async def test_a_pod_goes_back_to_the_tenant_that_used_it(world: World) -> None:
 async def test_every_gateway_answers_for_one_that_had_no_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "NEW_PATIENCE", 60.0)  # longer than two answers on a loaded machine
     async with (
         world.gateway("b") as b,
         world.gateway("a", peers=f"localhost:{b.url.rpartition(':')[2]}") as a,
@@ -184,11 +183,14 @@ async def test_every_gateway_answers_for_one_that_had_no_record(
         made = await a.made()
         pod = instance(a, made)
         await a.client.delete(f"/api/v1/sandbox/{made['id']}")
-        began = time.monotonic()
-        told = await b.is_ended_somehow(made["id"])
-        assert told["status"] == "TERMINATED"
-        assert time.monotonic() - began < directory.NEW_PATIENCE, "it waited for a record"
+        with monkeypatch.context() as longer:
+            longer.setattr(directory, "NEW_PATIENCE", 50.0)  # than an answer takes on a loaded machine
+            began = time.monotonic()
+            told = await b.is_ended_somehow(made["id"])
+            assert told["status"] == "TERMINATED"
+            assert time.monotonic() - began < directory.NEW_PATIENCE, "it waited for a record"
         # What gateway a reset is offered by gateway b, at its next generation.
+        await b.warm(SIZE)
         for _ in range(SIZE):
             again = await b.made()
             assert again["poolHit"] is True
