@@ -72,7 +72,7 @@ class Cluster(Watched):
                 "webhook_url": "http://gateway.example:8641/internal/sidecar",
                 "sidecar_image": "sandlot/sidecar:test",
                 "node_selector": {"test": self.namespace},
-                "lease_seconds": 2.0,
+                "lease_seconds": 30.0,  # it outlives the pauses of a loaded machine
                 "status_interval": 0.1,
                 "status_delay": 0.0,
                 "end_grace": 0.5,
@@ -85,7 +85,7 @@ class Cluster(Watched):
         )
 
     def controller(self, **values: Any) -> Controller:
-        sidecars = Sidecars(port=self.sidecars.port)
+        sidecars = Sidecars(port=self.sidecars.port, timeout=TIMEOUT)
         return Controller(
             self.client,
             self.settings(**values),

@@ -16,6 +16,7 @@ class FakeSidecars:
         self.generations: dict[str, int] = {}  # of those that are reused
         self.asked: list[str] = []  # instances whose sidecar was asked to end if nobody owns it
         self.told: dict[str, str] = {}  # those that were told to end → the verdict
+        self.looks = 0  # how often a sidecar was asked for its state
         self.stopping: set[str] = set()  # those whose start command has its stop grace
         self.port = 0
         self._pods = pods
@@ -53,6 +54,7 @@ class FakeSidecars:
         name = self._whose(request)
         if name is None:
             return web.json_response({"error": "unauthorized"}, status=401)
+        self.looks += 1
         phase = "claimed" if name in self.claimed else "warm"
         state = {"phase": phase, "sandbox_id": self.owners.get(name)}
         return web.json_response({**state, "generation": self.generations.get(name, 1)})

@@ -17,6 +17,7 @@ from sandlot_kube import paths
 
 from tests.controller.cluster import Cluster
 from tests.controller.objects import NEVER, is_ready
+from tests.controller.sandboxes import running
 
 pytestmark = pytest.mark.programs
 
@@ -52,16 +53,19 @@ async def test_a_warm_resource_deleted_while_no_controller_ran_takes_its_pod_alo
 
 async def test_a_claim_without_a_record_is_adopted_and_its_record_waited_for(cluster: Cluster) -> None:
     async with cluster.controlled():
-        (pod,) = await warm(cluster)
-    await cluster.claim(pod, record=False)
-    async with cluster.controlled(record_grace=3.0):
-        # It counts as claimed by its sidecar's word alone: the pool is one short.
-        await cluster.until(lambda: cluster.pools["p"].status.claimed == 1, "it is known to be claimed")
-        await cluster.until(lambda: len(cluster.made) == 2, "it is replaced")
-        await cluster.claim(pod)
-        with pytest.raises(AssertionError):
-            await cluster.until(lambda: pod not in cluster.pods, "gone", timeout=5.0)
-    assert cluster.sidecars.told == {}
+        pod, other = await warm(cluster, size=2)
+    for each in (pod, other):
+        await cluster.claim(each, record=False)
+    async with cluster.controlled(record_grace=60.0):
+        # They count as claimed by their sidecars' word alone: the pool is two short.
+        await cluster.until(lambda: cluster.pools["p"].status.claimed == 2, "they are known to be claimed")
+        await cluster.until(lambda: len(cluster.made) == 4, "they are replaced")
+        await cluster.sandbox("sbx-late", podName=pod, sandboxId="sbx-late", state="Started")
+        await cluster.until(lambda: running(cluster, "sbx-late"), "its record has been seen")
+        cluster.passed += 60.0
+        await cluster.until(lambda: other not in cluster.pods, "the one without a record is gone")
+        assert pod in cluster.pods
+    assert cluster.sidecars.told == {other: "deleted"}
 
 
 async def test_a_cold_resource_deleted_while_no_controller_ran_takes_its_pod_along(cluster: Cluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
 from typing import Any
 
@@ -18,7 +17,7 @@ from sandlot_kube.objects import Pod
 
 from tests.controller.cluster import Cluster
 from tests.controller.objects import NEVER, is_ready
-from tests.controller.sandboxes import ID
+from tests.controller.sandboxes import ID, touch
 
 pytestmark = pytest.mark.programs
 LATE = 61.0  # seconds, after which a pod may have come and gone before a controller sees its Sandbox
@@ -49,13 +48,6 @@ def phase(cluster: Cluster, name: str) -> str | None:
 
 async def gets_phase(cluster: Cluster, name: str, wanted: str) -> None:
     await cluster.until(lambda: phase(cluster, name) == wanted, f"{name} is {wanted}")
-
-
-async def touch(cluster: Cluster, sandbox: str) -> None:
-    """Change nothing of it that counts, so that the controller looks at it."""
-    body = {"metadata": {"labels": {"touched": secrets.token_hex(4)}}}
-    path = paths.sandboxes(cluster.namespace, sandbox)
-    await cluster.client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
 
 async def test_pods_fill_the_fullest_node_and_run_nowhere_else(cluster: Cluster) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from contextlib import suppress
 
 import pytest
@@ -44,6 +46,7 @@ async def test_no_node_starts_more_than_its_cap(cluster: Cluster) -> None:
 async def test_a_broken_image_backs_off_says_why_and_recovers(cluster: Cluster) -> None:
     cluster.image_error = "no such image"
     async with cluster.controlled(backoff=0.2):
+        began = time.monotonic()
         await cluster.pool(size=2)
         await cluster.until(
             lambda: "p" in cluster.pools and cluster.pools["p"].status.failures >= 3, "it fails"
@@ -52,8 +55,8 @@ async def test_a_broken_image_backs_off_says_why_and_recovers(cluster: Cluster) 
         assert status.message == "image_pull: sandbox: no such image"
         (condition,) = status.conditions
         assert (condition.type, condition.status, condition.reason) == ("Ready", "False", "Failing")
-        # 0.2 and 0.4 s apart, not one after the other as fast as they go; the first two began together.
-        assert len(cluster.made) <= 5
+        # Two began together; the others 0.2, 0.4, 0.8 s and so on apart, not as fast as they go.
+        assert len(cluster.made) <= 3 + math.log2(1 + (time.monotonic() - began) / 0.2)
         cluster.image_error = None
         await cluster.pool(size=2, image="python:3.13")
         await cluster.until(lambda: cluster.pools["p"].status.ready == 2, "the new template works")
@@ -151,7 +154,7 @@ async def test_autoscaling_follows_what_the_pool_was_too_small_for(
         for number in range(20):
             await cluster.sandbox(f"i-{number:016x}")
         await cluster.until(lambda: len(cluster.warm()) >= 3, "more are kept")
-        assert cluster.pools["p"].status.size in (3, 4)
+        await cluster.until(lambda: cluster.pools["p"].status.size in (3, 4), "the status says so")
 
 
 async def test_a_lost_node_s_warm_pods_go_though_it_never_says_so(cluster: Cluster) -> None:
@@ -177,7 +180,7 @@ async def test_two_controllers_race_and_nothing_is_made_twice(cluster: Cluster) 
         # The one that works ends in order; the other takes over and finds everything.
         leader = next(number for number, one in enumerate(controllers) if one.working.is_set())
         tasks[leader].cancel()
-        await asyncio.wait_for(controllers[1 - leader].working.wait(), 20)
+        await asyncio.wait_for(controllers[1 - leader].working.wait(), 60)
         assert len(cluster.made) == 5
         await cluster.claim(cluster.warm()[0])
         await cluster.until(

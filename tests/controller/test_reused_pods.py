@@ -12,6 +12,7 @@ from sandlot_kube.objects import Pod
 
 from tests.controller.cluster import Cluster
 from tests.controller.objects import NEVER
+from tests.controller.sandboxes import touch
 from tests.waiting import until
 
 pytestmark = pytest.mark.programs
@@ -42,7 +43,7 @@ async def owned(cluster: Cluster, pod: str, *, generation: int) -> str:
 
 
 async def test_a_pod_that_was_reset_is_warm_again_and_only_a_lasting_surplus_goes(cluster: Cluster) -> None:
-    async with cluster.controlled(surplus_grace=3.0):
+    async with cluster.controlled(surplus_grace=60.0):
         (pod,) = await warm(cluster)
         name = await owned(cluster, pod, generation=1)
         await cluster.until(lambda: len(cluster.made) == 2, "it was replaced")
@@ -50,6 +51,8 @@ async def test_a_pod_that_was_reset_is_warm_again_and_only_a_lasting_surplus_goe
         cluster.reset(pod)
         await cluster.until(lambda: counts(cluster) == (2, 0), "it is warm again")
         assert cluster.sidecars.asked == []
+        cluster.passed += 60.0
+        await touch(cluster, "p", of=paths.pools)
         await cluster.until(lambda: len(cluster.pods) == 1, "one of the two is gone")
         assert len(cluster.sidecars.asked) == 1
     assert len(cluster.made) == 2
@@ -57,7 +60,7 @@ async def test_a_pod_that_was_reset_is_warm_again_and_only_a_lasting_surplus_goe
 
 
 async def test_the_removal_of_an_earlier_sandbox_leaves_the_pod_to_the_next(cluster: Cluster) -> None:
-    async with cluster.controlled(retention=0.0, reset_grace=0.5):
+    async with cluster.controlled(retention=0.0, reset_grace=10.0):
         (pod,) = await warm(cluster)
         first = await owned(cluster, pod, generation=1)
         await cluster.end(first, at=0.0)
@@ -96,11 +99,12 @@ async def test_short_sandboxes_without_records_keep_their_pod(cluster: Cluster) 
     async with cluster.controlled():
         (pod,) = await warm(cluster)
     await cluster.claim(pod, record=False, generation=1)
-    async with cluster.controlled(record_grace=1.0):
-        await cluster.until(lambda: counts(cluster)[1] == 1, "it is known to be claimed")
+    async with cluster.controlled(record_grace=2.0):
         for generation in range(2, 7):
+            looks = cluster.sidecars.looks
+            await until(lambda looks=looks: cluster.sidecars.looks > looks)
             await cluster.claim(pod, record=False, generation=generation)
-            await asyncio.sleep(0.6)
+            cluster.passed += 1.5
         cluster.reset(pod)
         await cluster.until(lambda: counts(cluster) == (2, 0), "it is warm again")
     assert cluster.sidecars.told == {}

@@ -10,7 +10,8 @@ from sandlot_kube import clock
 
 from tests.controller.cluster import Cluster
 from tests.controller.objects import is_ready
-from tests.controller.sandboxes import ID, cold, ended
+from tests.controller.sandboxes import ID, cold, ended, touch
+from tests.waiting import until
 
 pytestmark = pytest.mark.programs
 
@@ -42,15 +43,20 @@ async def test_an_image_of_a_registry_that_is_not_allowed_gets_no_pod(cluster: C
 
 
 async def test_a_start_without_a_node_is_told_and_given_up(cluster: Cluster) -> None:
+    async def is_given_up() -> bool:
+        cluster.passed += 300.0
+        await touch(cluster, ID)
+        return ended(cluster, ID, "start_failed")
+
     cluster.nodes.clear()
-    async with cluster.controlled(start_timeout=5.0):
+    async with cluster.controlled(start_timeout=300.0):
         await cluster.sandbox(ID)
         await cluster.until(
             lambda: ID in cluster.sandboxes and cluster.sandboxes[ID].status.message == "full",
             "it says what it waits for",
         )
         assert cluster.sandboxes[ID].status.phase == "Pending"
-        await cluster.until(lambda: ended(cluster, ID, "start_failed"), "the verdict is there")
+        await until(is_given_up, pause=0.5)
 
 
 def promised(sandbox_id: str, *, seconds: float) -> dict[str, Any]:
@@ -58,23 +64,30 @@ def promised(sandbox_id: str, *, seconds: float) -> dict[str, Any]:
     return {"sandboxId": sandbox_id, "state": "Pending", "waitingUntil": until}
 
 
-async def test_one_that_waits_gets_no_pod_and_ends_when_its_gateway_is_lost(cluster: Cluster) -> None:
-    async with cluster.controlled(lease_seconds=30.0):
+async def test_one_that_waits_gets_no_pod_and_ends_when_its_gateway_is_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewal, later = 600.0, "i-ffffffffffffffff"
+    monkeypatch.setattr("sandlot_controller.act.sandbox_facts._RENEWAL", renewal)
+    async with cluster.controlled():
         await cluster.sandbox("sb-lost", **promised("sb-lost", seconds=1))
         await cluster.sandbox("sb-late", **promised("sb-late", seconds=1))
-        await cluster.sandbox("sb-kept", **promised("sb-kept", seconds=600))
+        await cluster.sandbox("sb-kept", **promised("sb-kept", seconds=6000))
         await cluster.sandbox("sb-cold", **promised("sb-cold", seconds=1))
         await cold(cluster)
         await cluster.sandbox(ID, sandboxId="sb-cold", state="Running")
         # Renewed while it could have been ended.
-        await cluster.sandbox("sb-late", **promised("sb-late", seconds=600))
-        await cluster.until(lambda: ended(cluster, "sb-lost", "start_failed"), "it is lost", timeout=60)
+        await cluster.sandbox("sb-late", **promised("sb-late", seconds=6000))
+        await cold(cluster, later)  # so the controller has seen the renewal
+        cluster.passed += renewal
+        await touch(cluster, "sb-lost")
+        await cluster.until(lambda: ended(cluster, "sb-lost", "start_failed"), "it is lost")
         assert "gateway" in (cluster.sandboxes["sb-lost"].status.message or "")
         await cluster.until(lambda: "sb-cold" not in cluster.sandboxes, "its pod's own tells of it")
         assert not ended(cluster, ID, "start_failed")
         for name in ("sb-late", "sb-kept"):
             assert cluster.sandboxes[name].status.phase == "Pending"
-        assert cluster.made == [ID]
+        assert cluster.made == [ID, later]
 
 
 async def test_one_that_waited_and_got_a_warm_pod_lives_and_takes_it_along(cluster: Cluster) -> None:

@@ -67,8 +67,7 @@ class Warm:
         return await self.status(name)
 
     def controlled(self, **values: Any) -> AbstractAsyncContextManager[Controller]:
-        """Its lease outlives the pauses of a loaded machine."""
-        return self.cluster.controlled(lease_seconds=30.0, **values)
+        return self.cluster.controlled(**values)
 
     def pulls(self, image: str) -> int:
         return sum(name == image for engine in self.engines.values() for name, _ in engine.pulls)

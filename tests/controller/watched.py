@@ -12,7 +12,7 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 class Watched:

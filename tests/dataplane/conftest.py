@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _bounded(function):
     @functools.wraps(function)
     async def bounded(*args, **kwargs):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             return await function(*args, **kwargs)
 
     return bounded
@@ -60,7 +60,7 @@ async def _no_leaks():
         # "closed" was the directory itself; /dev/null is the loop's reserve for when descriptors run out.
         return [*tasks, *(link for link in links if not link.endswith((" -> closed", " -> /dev/null")))]
 
-    await until_empty(left, seconds=30)
+    await until_empty(left)
 
 
 def _link(fd: str) -> str:

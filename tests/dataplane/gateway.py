@@ -67,8 +67,14 @@ class Gateway:
     """`sb-1` of tenant `acme` is at the address given to `serve`."""
 
     def __init__(
-        self, *, limits: Limits | None = None, store: Path | None = None, pool: PoolSettings | None = None
+        self,
+        *,
+        limits: Limits | None = None,
+        store: Path | None = None,
+        pool: PoolSettings | None = None,
+        keep_alive: int = 60,
     ) -> None:
+        """`keep_alive`: seconds; a client's connection without a request is closed after them."""
         self.directory = Directory()
         self.keys = Keys()
         self.tokens = Tokens(b"a master key of the tests")
@@ -85,6 +91,7 @@ class Gateway:
             limits=limits,
         )
         self.port = 0
+        self._keep_alive = keep_alive
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -115,7 +122,7 @@ class Gateway:
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=1,
-            timeout_keep_alive=1,
+            timeout_keep_alive=self._keep_alive,
         )
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""HTTP pools that give up quickly, a counter of their dials, and a short answer."""
+"""HTTP pools that give up quickly where nobody answers, a counter of their dials, and a short answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
 from sandlot_gateway.data.dial import DialSettings
 from sandlot_gateway.data.pool import HttpPool, PoolSettings
 
-QUICK = DialSettings(timeout=0.3, first_timeout=0.1, backoff=0.001, max_backoff=0.01)
+# An attempt has long: on a loaded machine one that succeeds is late.
+QUICK = DialSettings(timeout=10.0, first_timeout=10.0, backoff=0.001, max_backoff=0.01)
 SHORT = ConnectionQueueSettings(
     refused_for=0.1, refused_for_others=0.01, silent_for=0.5, silent_for_others=0.2
 )

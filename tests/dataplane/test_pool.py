@@ -129,16 +129,22 @@ async def test_bytes_on_an_idle_connection_end_it(pool, upstream):
     assert server.connections == 2
 
 
-async def test_idle_connections_expire_and_are_limited_per_host(pool, upstream):
+async def test_idle_connections_expire(pool, upstream):
     server = await upstream(echo())
-    one = pool(idle_timeout=0.05, max_idle_per_host=2)
+    one = pool(idle_timeout=0.05)
+    await one.fetch(server.address, "GET", "/")
+    await asyncio.wait_for(server.closed_by_peer.wait(), 30)
+    await until(lambda: one.idle_connections == 0)
+
+
+async def test_idle_connections_are_limited_per_host(pool, upstream):
+    server = await upstream(echo())
+    one = pool(max_idle_per_host=2)
     async with asyncio.TaskGroup() as group:
         for _ in range(8):
             group.create_task(one.fetch(server.address, "POST", "/", body=b"x"))
     assert server.connections > 2
     assert one.idle_connections == 2
-    await asyncio.wait_for(server.closed_by_peer.wait(), 30)
-    await until(lambda: one.idle_connections == 0)
 
 
 async def test_a_connection_made_in_advance_waits_longer_than_others(pool, upstream):

@@ -31,7 +31,7 @@ async def test_a_dial_that_succeeds_late_is_a_success(pool, upstream, tmp_path, 
     one = HttpPool(observer=dials)
     stack.push_async_callback(one.close)
     fetching = asyncio.create_task(one.fetch(f"unix:{path}", "POST", "/", body=b"hi", known_alive=True))
-    await until(lambda: dials.failed == 3)
+    await until(lambda: dials.failed >= 3)
     server = await upstream(echo())
     path.symlink_to(server.address.removeprefix("unix:"))
     assert (await fetching).body == b"hi"
@@ -56,7 +56,7 @@ async def test_a_full_backlog_is_waited_for(pool, tmp_path, stack):
         slow = HttpPool(observer=dials)
         stack.push_async_callback(slow.close)
         fetching = asyncio.create_task(slow.fetch(f"unix:{tmp_path}/full.sock", "GET", "/"))
-        await until(lambda: dials.failed == 2)
+        await until(lambda: dials.failed >= 2)
         server = await asyncio.start_unix_server(_answer_ok, sock=listener)
         assert (await fetching).body == b"ok"
         server.close()
@@ -91,7 +91,7 @@ class Dialling:
         await go.wait()
         if address is None:
             raise DialError("nowhere", "refused", final=True)
-        return await dial(address, timeout=1.0)
+        return await dial(address, timeout=10.0)
 
 
 async def test_who_waits_for_a_new_connection_gets_one_that_is_given_back(pool, upstream):
@@ -156,7 +156,7 @@ async def test_a_connection_that_is_over_before_it_is_used_is_a_failed_dial(pool
     one = pool()
 
     async def over() -> Connection:
-        connection = await dial(server.address, timeout=1.0)
+        connection = await dial(server.address, timeout=10.0)
         connection.transport.abort()
         return connection
 

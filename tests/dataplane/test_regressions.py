@@ -73,12 +73,12 @@ async def test_a_command_may_take_as_long_as_it_takes(gateway, upstream, client)
     async def behave(peer: Peer) -> None:
         await peer.body(await peer.request())
         peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-        await asyncio.sleep(2.5)  # longer than the server's keep-alive timeout in these tests (1 s)
+        await asyncio.sleep(2.5)  # longer than the server keeps a connection without a request
         peer.send(b"4\r\nlate\r\n0\r\n\r\n")
         await peer.ended()
 
     server = await upstream(behave)
-    gw = await gateway(limits=Limits(pending_wait=0.1))
+    gw = await gateway(limits=Limits(pending_wait=0.1), keep_alive=1)
     gw.route(server.address)
     connection = await client(gw)
     connection.send("POST", "/sbx/sb-1/ops", body=b"{}", token=gw.token)

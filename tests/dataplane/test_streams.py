@@ -101,7 +101,7 @@ async def test_a_large_download_waits_for_a_slow_reader_in_bounded_memory(ready,
     connection.send("GET", "/sbx/sb-1/download?path=/big", token=gw.token)
     _, headers = await connection.head()
     before = rss()
-    await asyncio.wait_for(stalled.wait(), 20)  # the client does not read: the sidecar comes to a halt
+    await asyncio.wait_for(stalled.wait(), 60)  # the client does not read: the sidecar comes to a halt
     assert sent < 32 * MB
     received = 0
     peak = 0

@@ -6,14 +6,22 @@ import asyncio
 import time
 
 import pytest
-from sandlot_gateway.data.time_slices import LONGEST_WAIT, OPS_PER_CORE, TURN, TimeSlice, TimeSlices
+from sandlot_gateway.data.time_slices import LONGEST_WAIT, OPS_PER_CORE, TimeSlice, TimeSlices
 
 from tests.waiting import loop_turns
 
 
 @pytest.fixture
 def turns() -> TimeSlices:
-    return TimeSlices(cores=1, wanted=lambda: True)
+    """Turns that last until their commands are answered."""
+    return TimeSlices(cores=1, wanted=lambda: True, turn=60.0, longest_wait=60.0)
+
+
+def leave_all(turns: TimeSlices, commands: list[asyncio.Task[TimeSlice | None]]) -> None:
+    for task in commands:
+        turn = task.result()
+        assert turn is not None
+        turns.leave(turn)
 
 
 async def enter_all(turns: TimeSlices, lane: str, count: int) -> list[asyncio.Task[TimeSlice | None]]:
@@ -39,10 +47,7 @@ async def test_the_next_sandbox_begins_when_the_first_is_answered(turns: TimeSli
     second = await enter_all(turns, "b", 3)
     assert all(task.done() for task in first)
     assert not any(task.done() for task in second)
-    for task in first:
-        turn = task.result()
-        assert turn is not None
-        turns.leave(turn)
+    leave_all(turns, first)
     await steps()
     assert len({id(task.result()) for task in second}) == 1
 
@@ -57,15 +62,18 @@ async def test_a_sandbox_keeps_its_turn_for_the_commands_that_follow(turns: Time
     assert await turns.enter("a") is turn
     assert all(task.done() for task in filler)
     assert not waiting[0].done()
+    leave_all(turns, [*first, *filler])
     assert (await waiting[0]) is not None
 
 
-async def test_commands_that_take_long_hold_nobody_up(turns: TimeSlices) -> None:
-    await enter_all(turns, "a", OPS_PER_CORE)
+async def test_commands_that_take_long_hold_nobody_up() -> None:
+    turn = 2.0  # so that a loaded machine looks at what waits before it is over
+    turns = TimeSlices(cores=1, wanted=lambda: True, turn=turn, longest_wait=60.0)
     begun = time.monotonic()
+    await enter_all(turns, "a", OPS_PER_CORE)
     (waiting,) = await enter_all(turns, "b", 1)
     assert (await asyncio.wait_for(waiting, 30)) is not None
-    assert time.monotonic() - begun >= TURN * 0.9
+    assert time.monotonic() - begun >= turn * 0.9
     # A new command of the first one has to wait for a turn of its own, and gets it.
     await enter_all(turns, "b", OPS_PER_CORE)
     (again,) = await enter_all(turns, "a", 1)
@@ -84,17 +92,13 @@ async def test_where_many_wait_turns_are_short() -> None:
     assert lanes * turn / 2 > 10 * LONGEST_WAIT
 
 
-async def test_a_client_that_has_gone_takes_no_turn() -> None:
-    turns = TimeSlices(cores=1, wanted=lambda: True, turn=60.0, longest_wait=60.0)
+async def test_a_client_that_has_gone_takes_no_turn(turns: TimeSlices) -> None:
     first = await enter_all(turns, "a", OPS_PER_CORE)
     gone = await enter_all(turns, "b", OPS_PER_CORE)
     last = await enter_all(turns, "c", 1)
     for task in gone:
         task.cancel()
     await asyncio.gather(*gone, return_exceptions=True)
-    for task in first:
-        turn = task.result()
-        assert turn is not None
-        turns.leave(turn)
+    leave_all(turns, first)
     await steps()
     assert last[0].result() is not None

@@ -121,7 +121,7 @@ async def _no_leaks() -> AsyncIterator[None]:
         links = [_link(fd) for fd in set(os.listdir("/proc/self/fd")) - before]
         return [*tasks, *(link for link in links if link not in ("closed", "/dev/null"))]
 
-    await until_empty(left, seconds=30)
+    await until_empty(left)
 
 
 def _link(fd: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import secrets
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from sandlot_gateway.app import Gateway
+from sandlot_gateway.backends.kubernetes import peers
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.serve import serve
@@ -62,8 +64,14 @@ class Running:
     async def made(self, **fields: Any) -> dict[str, Any]:
         answer = await self.create(**fields)
         assert answer.status_code == 201, answer.text
-        assert answer.json()["status"] == "RUNNING", answer.text
-        return answer.json()
+        made = answer.json()
+        if made["status"] == "PENDING":  # a loaded machine may need longer than a create waits
+            sandbox = self.gateway.directory.get(made["id"])
+            assert sandbox is not None
+            await until(lambda: sandbox.status != "PENDING")
+            made = await self.get(made["id"])
+        assert made["status"] == "RUNNING", made
+        return made
 
     async def run(self, sandbox_id: str, command: str) -> str:
         answer = await self.client.post(f"/sbx/{sandbox_id}/exec", json={"command": command, "timeout": 20})
@@ -103,6 +111,7 @@ class World:
         self.key = secrets.token_bytes(32)
         (directory / "master").write_bytes(self.key)
         self.kubelet = Kubelet(server, namespace=self.namespace, key=self.key)
+        self.gateway_token: str | None = None  # None: a user who may do everything
         self.kubeconfig = server.kubeconfig(directory / "kubeconfig", namespace=self.namespace)
 
     @asynccontextmanager
@@ -127,7 +136,8 @@ class World:
         ending = asyncio.Event()
 
         def make_backend(settings: Settings, tokens: Any, pool: Any) -> KubernetesBackend:
-            client = KubeClient(self.server.access(namespace=self.namespace))
+            access = self.server.access(namespace=self.namespace, token=self.gateway_token)
+            client = KubeClient(access)
             return KubernetesBackend(
                 tokens=tokens, pool=pool, settings=KubernetesSettings(**(backend or {})), client=client
             )
@@ -158,12 +168,18 @@ class World:
                 await task
 
 
+def have_patient_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have gateways wait for each other's answers for as long as a loaded machine may take, not a second."""
+    monkeypatch.setattr(peers, "PeerSettings", functools.partial(peers.PeerSettings, timeout=20.0))
+
+
 @pytest.fixture
 async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     await asyncio.to_thread(apply_crds, apiserver)
     with tempfile.TemporaryDirectory(prefix="kg-") as directory:
         world = World(apiserver, directory=Path(directory))
         monkeypatch.setenv("KUBECONFIG", str(world.kubeconfig))
+        have_patient_peers(monkeypatch)
         try:
             async with world.kubelet.at_work():
                 yield world
@@ -188,6 +204,8 @@ async def world_of_two_users(server: ApiServer, monkeypatch: pytest.MonkeyPatch)
             for name, token in server.tokens.items()
         }
         monkeypatch.setenv("KUBECONFIG", str(configs["gateway"]))
+        have_patient_peers(monkeypatch)
+        world.gateway_token = server.tokens["gateway"]
         world.kubeconfig = configs["controller"]
         yield world
         await world.kubelet.client.close()

@@ -49,7 +49,7 @@ class Held:
 
     async def after(self, happens: Callable[[], None]) -> None:
         """Let it happen while the request is on its way."""
-        await asyncio.wait_for(self._asked.wait(), 10)
+        await asyncio.wait_for(self._asked.wait(), 60)
         happens()
         self._go.set()
 
@@ -68,7 +68,7 @@ async def test_a_claim_record_that_was_deleted_before_its_create_was_answered_is
     held = Held(found(RECORD))
     async with writing(held) as (records, _, seen):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
-        flushed = asyncio.create_task(records.flush(timeout=10))
+        flushed = asyncio.create_task(records.flush(timeout=60))
         await held.after(lambda: come_and_gone(records, RECORD))
         await flushed
         assert not records.recorded.exists(POD)
@@ -82,7 +82,7 @@ async def test_a_record_that_was_deleted_before_its_end_was_answered_is_gone(ans
     async with writing(held) as (records, _, _):
         records.changed(RECORD)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        flushed = asyncio.create_task(records.flush(timeout=10))
+        flushed = asyncio.create_task(records.flush(timeout=60))
         await held.after(lambda: records.deleted(RECORD) if by == "watch" else relisted(records))
         await flushed
         assert not records.recorded.exists(POD)
@@ -93,7 +93,7 @@ async def test_the_end_of_a_record_that_was_deleted_before_does_not_bring_it_bac
     async with writing(held, MISSING) as (records, _, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        flushed = asyncio.create_task(records.flush(timeout=10))
+        flushed = asyncio.create_task(records.flush(timeout=60))
         await held.after(lambda: come_and_gone(records, RECORD))
         await flushed
         assert not records.recorded.exists(POD)
@@ -110,7 +110,7 @@ async def test_a_cold_starts_sandbox_that_was_deleted_before_its_create_was_answ
 async def test_a_pending_create_that_was_deleted_before_its_create_was_answered_is_gone() -> None:
     held = Held(CREATED)
     async with writing(held) as (records, _, _):
-        making = asyncio.create_task(records.pending_creates.make(PENDING, timeout=10))
+        making = asyncio.create_task(records.pending_creates.make(PENDING, timeout=60))
         await held.after(lambda: come_and_gone(records, PROMISE))
         await making
         assert "sb-0" not in records.pending_creates
@@ -122,7 +122,7 @@ async def test_the_late_deletion_of_an_earlier_pending_create_of_the_name_leaves
     async with writing(found(PROMISE)) as (records, _, _):
         records.changed(earlier)
         records.listing()
-        await records.pending_creates.make(PENDING, timeout=10)
+        await records.pending_creates.make(PENDING, timeout=60)
         if by == "watch":
             records.deleted(earlier)
         else:
@@ -135,7 +135,7 @@ async def test_the_late_deletion_of_an_earlier_pending_create_of_the_name_leaves
 async def test_what_the_watch_still_shows_of_an_earlier_pending_create_of_the_name_ends_no_new_one() -> None:
     earlier = msgspec.structs.replace(PROMISE, metadata=Metadata(name="sb-0", uid="uid-0"))
     async with writing(found(PROMISE)) as (records, _, _):
-        await records.pending_creates.make(PENDING, timeout=10)
+        await records.pending_creates.make(PENDING, timeout=60)
         records.changed(earlier)
         records.deleted(earlier)
         assert "sb-0" in records.pending_creates
@@ -158,7 +158,7 @@ async def test_the_deletion_of_an_earlier_resource_of_the_name_leaves_the_create
     earlier = resource("sb-0", pod="i-another", uid="uid-0", sandbox_id="sb-0", state="Running")
     async with writing(held) as (records, _, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
-        flushed = asyncio.create_task(records.flush(timeout=10))
+        flushed = asyncio.create_task(records.flush(timeout=60))
         await held.after(lambda: come_and_gone(records, earlier))
         await flushed
         assert records.recorded.is_claimed(POD, 0)
@@ -169,9 +169,9 @@ async def test_a_record_of_unknown_uid_that_was_deleted_before_its_end_was_answe
     held = Held(found(RECORD))
     async with writing(CREATED, held) as (records, _, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        flushed = asyncio.create_task(records.flush(timeout=10))
+        flushed = asyncio.create_task(records.flush(timeout=60))
         await held.after(lambda: relisted(records))
         await flushed
         assert not records.recorded.exists(POD)
@@ -189,7 +189,7 @@ async def test_the_late_deletion_of_an_earlier_resource_of_the_name_leaves_the_c
     earlier = resource("sb-0", pod="i-another", uid="uid-0", sandbox_id="sb-0", state="Running")
     async with writing(found(RECORD)) as (records, _, seen):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         records.deleted(earlier)
         assert records.recorded.is_claimed(POD, 0)
         assert seen == []
@@ -206,7 +206,7 @@ async def test_an_end_that_the_watch_has_shown_before_the_claim_was_answered_sta
         if before is not None:
             records.changed(before)
         records.claim(POD, CLAIM, template=TEMPLATE, cold=before is not None)
-        flushed = asyncio.create_task(records.flush(timeout=10))
+        flushed = asyncio.create_task(records.flush(timeout=60))
         await held.after(lambda: records.changed(ended(after)))
         await flushed
         assert records.recorded.has_end(POD)
@@ -221,9 +221,9 @@ async def test_an_end_that_the_watch_has_shown_before_an_own_end_was_refused_sta
         records.changed(cold)
         assert records.confirmed(POD, "sb-0")
         records.end(POD, END, template=TEMPLATE, cold=True)
-        flushed = asyncio.create_task(records.flush(timeout=10))
+        flushed = asyncio.create_task(records.flush(timeout=60))
         await held.after(lambda: records.changed(ended(cold)))
         await flushed
         records.name_owner(POD, CLAIM, template=TEMPLATE)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert [body.get("spec", {}).get("sandboxId") for _, _, body in sent] == [None, "sb-0"]

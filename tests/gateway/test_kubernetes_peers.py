@@ -24,11 +24,11 @@ def port_of(gateway: Running) -> str:
 
 
 async def holder(
-    gateway: Gateway, name: str, sandbox_id: str, *, own_port: int = 1
+    gateway: Gateway, name: str, sandbox_id: str, *, own_port: int = 1, timeout: float = 20.0
 ) -> str | RecordedEnd | None:
     pool = HttpPool()
     try:
-        settings = PeerSettings(name, own_port=own_port)
+        settings = PeerSettings(name, own_port=own_port, timeout=timeout)
         peers = Peers(settings, pool=pool, token=gateway.tokens.peer())
         found = await peers.whereabouts(sandbox_id)
         return None if isinstance(found, Missing) else found
@@ -99,7 +99,7 @@ async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None
         assert await holder(a.gateway, name, made["id"], own_port=int(port_of(a))) is None  # not of itself
         assert await holder(a.gateway, name, new_sandbox_id(time.time())) is None
         assert await holder(a.gateway, "localhost:1", made["id"]) is None
-        assert await holder(a.gateway, "no-such-name.invalid.:8642", made["id"]) is None
+        assert await holder(a.gateway, "no-such-name.invalid.:8642", made["id"], timeout=1.0) is None
         await a.client.delete(f"/api/v1/sandbox/{made['id']}")
         end = await holder(a.gateway, name, made["id"])
         assert isinstance(end, RecordedEnd)

@@ -36,7 +36,7 @@ async def test_it_is_tried_until_the_server_takes_it() -> None:
     async with writing(*refusals, CREATED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         assert records.unwritten == 1
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert records.unwritten == 0
     assert len(sent) == 4
 
@@ -50,7 +50,7 @@ async def test_a_create_whose_answer_was_lost_is_found_and_ended() -> None:
     async with writing(lost, CONFLICT, found(resource("sb-0", pod=POD)), CHANGED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
     assert methods(sent) == [("POST", ""), ("POST", ""), ("GET", "/sb-0"), ("PATCH", "/sb-0/status")]
 
 
@@ -64,7 +64,7 @@ async def test_a_record_that_a_proxy_answered_is_written_again() -> None:
     async with writing(page, CONFLICT, page, CONFLICT, there, page, CHANGED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert records.recorded.has_end(POD)
     post, get, end = ("POST", ""), ("GET", "/sb-0"), ("PATCH", "/sb-0/status")
     assert methods(sent) == [post, post, get, post, get, end, end]
@@ -73,7 +73,7 @@ async def test_a_record_that_a_proxy_answered_is_written_again() -> None:
 async def test_what_is_to_be_known_before_a_record_is_asked_again_if_a_proxy_answered() -> None:
     async with writing(page, MISSING, page, MISSING, MISSING, CREATED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=None)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert records.recorded.is_claimed(POD, 0)
     assert methods(sent)[-1] == ("POST", "")
 
@@ -81,7 +81,7 @@ async def test_what_is_to_be_known_before_a_record_is_asked_again_if_a_proxy_ans
 async def test_a_pending_create_that_a_proxy_answered_is_written_again() -> None:
     waiting = found(resource("sb-0", pod=None, sandbox_id="sb-0", waiting_until="2026-01-01T00:00:00Z"))
     async with writing(page, CONFLICT, page, CONFLICT, waiting, CHANGED) as (records, sent, _):
-        await records.pending_creates.make(PENDING, timeout=10)
+        await records.pending_creates.make(PENDING, timeout=60)
         assert "sb-0" in records.pending_creates
     assert methods(sent)[-1] == ("PATCH", "/sb-0")
 
@@ -92,7 +92,7 @@ async def test_the_end_of_a_claim_that_was_made_elsewhere_leaves_that_one_alone(
     async with writing(CONFLICT, elsewhere, CREATED, CHANGED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
     assert methods(sent) == [("POST", ""), ("GET", "/sb-0"), ("POST", ""), ("PATCH", f"/{POD}/status")]
     body = sent[2][2]
     assert body["metadata"]["name"] == POD
@@ -108,7 +108,7 @@ async def test_what_a_user_sent_costs_no_record(caplog: pytest.LogCaptureFixture
     """The API server refuses a large request or a label of it for ever; whose sandbox it is can be kept."""
     async with writing(INVALID, CREATED) as (records, sent, _):
         records.claim(POD, ASKED, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert records.unwritten == 0
     assert methods(sent) == [("POST", ""), ("POST", "")]
     assert sent[0][2]["spec"]["labels"] == ["one"]
@@ -124,7 +124,7 @@ async def test_an_end_that_is_refused_is_written_without_its_message() -> None:
     async with writing(CREATED, INVALID, CHANGED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert records.recorded.has_end(POD)
     assert [body["status"]["message"] for _, _, body in sent[1:]] == ["enough", None]
     assert sent[2][2]["status"]["verdict"] == "deleted"
@@ -138,7 +138,7 @@ async def test_what_can_never_be_written_is_counted_and_the_end_is_written_all_t
     async with writing(INVALID, INVALID, CREATED, CHANGED, refused=refused.append) as (records, sent, _):
         records.claim(POD, ASKED, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert records.unwritten == 0
     assert refused == ["claim", "claim"]
     assert methods(sent) == [("POST", ""), ("POST", ""), ("POST", ""), ("PATCH", f"/{POD}/status")]
@@ -150,16 +150,16 @@ async def test_what_can_never_be_written_is_counted_and_the_end_is_written_all_t
 async def test_an_unclaimed_cold_one_is_deleted(answer: Answer) -> None:
     async with writing(answer) as (records, sent, _):
         records.drop(POD, template=TEMPLATE)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
     assert methods(sent) == [("DELETE", f"/{POD}")]
 
 
 async def test_a_resource_that_was_deleted_needs_no_end() -> None:
     async with writing(CREATED, MISSING) as (records, _, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        await records.flush(timeout=10)
+        await records.flush(timeout=60)
         assert records.unwritten == 0
 
 
@@ -202,9 +202,9 @@ async def test_closing_waits_for_the_promise_that_the_last_record_takes_away() -
     async with scripted() as (script, client):
         script.lists = [CREATED, CHANGED, deletes]
         records = Records(client, namespace="boxes", seen=lambda change: None)
-        await records.pending_creates.make(PENDING, timeout=10)
+        await records.pending_creates.make(PENDING, timeout=60)
         records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
-        await records.close(timeout=10)
+        await records.close(timeout=60)
         assert deleted
 
 

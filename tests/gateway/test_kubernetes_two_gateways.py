@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from sandlot_gateway.backends.kubernetes.translate import sandbox_body
@@ -29,10 +30,15 @@ async def test_two_gateways_race_for_the_same_instances_and_each_has_one_owner(w
         answers = await asyncio.gather(
             *(gateways[index % 2].create(wait_seconds=1, name=f"n{index}") for index in range(8))
         )
-        made = [answer.json() for answer in answers]
-        running = [sandbox for sandbox in made if sandbox["status"] == "RUNNING"]
+        made = [answer.json()["id"] for answer in answers]
+
+        async def owners() -> list[dict[str, Any]]:
+            told = [await gateways[index % 2].get(sandbox_id) for index, sandbox_id in enumerate(made)]
+            assert {sandbox["status"] for sandbox in told} <= {"RUNNING", "PENDING"}
+            return found if len(found := [one for one in told if one["status"] == "RUNNING"]) >= 4 else []
+
+        running = await until(owners, pause=0.1)
         assert len(running) == 4
-        assert {sandbox["status"] for sandbox in made} == {"RUNNING", "PENDING"}
         records = await kubelet.until(
             lambda: len(found := [s for s in kubelet.sandboxes.values() if s.spec.pod_name]) == 4 and found
         )
@@ -159,7 +165,7 @@ async def test_a_short_life_is_told_by_a_gateway_that_never_saw_it(world: World,
             await kubelet.pod(TEMPLATE, pool="default")
             await one.warm()
             await other.warm()
-            made = await one.made(timeout_seconds=2)
+            made = (await one.create(timeout_seconds=2)).json()
             assert made["poolHit"] is True
             for gateway in (other, one):
                 told = await gateway.is_ended_somehow(made["id"])
@@ -173,7 +179,7 @@ async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it
     world: World,
 ) -> None:
     kubelet = world.kubelet
-    async with world.gateway(backend={"claimed_within": 3.0}) as gateway:
+    async with world.gateway(backend={"claimed_within": 8.0}) as gateway:
         instance = new_instance_id()
         body = sandbox_body(
             instance,

@@ -61,13 +61,13 @@ def server() -> Iterator[str]:
 
     thread = threading.Thread(target=uvloop.run, args=(main(),))
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     yield str(found["url"])
     box, loop = found["box"], found["loop"]
     assert isinstance(box, Running)
     assert isinstance(loop, asyncio.AbstractEventLoop)
     loop.call_soon_threadsafe(box.ending.set)
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
 
 

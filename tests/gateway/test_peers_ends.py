@@ -105,7 +105,7 @@ async def test_one_that_brings_it_up_says_so_whatever_the_others_do(peers: Peers
     assert await peers.whereabouts(SANDBOX) is Missing.STARTING
     assert await peers.end_of(SANDBOX) is None
     await others.add({}, after=None)
-    peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=2.0), pool=peers._pool, token="spt_0")
+    peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=4.0), pool=peers._pool, token="spt_0")
     assert await peers.whereabouts(SANDBOX) is Missing.STARTING
 
 

@@ -66,8 +66,12 @@ def test_a_sandbox_from_its_create_to_its_end(client: httpx.Client) -> None:
     wait_until(lambda: client.get(f"{API}/sandbox/{made['id']}/logs").json()["logs"] == "begun\n")
     run(client, made["id"], "nohup sh -c 'sleep 0.3; echo 7 > /tmp/job_abc.exit' >/dev/null 2>&1 &")
     body = {"jobs": [{"sandbox_id": made["id"], "job_id": "abc"}]}
-    job = client.post(f"{API}/sandbox/background-jobs/status:batchGet", json=body).json()["statuses"][0]
-    assert (job["completed"], job["exit_code"]) == (True, 7)
+
+    def job() -> dict:
+        return client.post(f"{API}/sandbox/background-jobs/status:batchGet", json=body).json()["statuses"][0]
+
+    wait_until(lambda: job()["completed"])
+    assert job()["exit_code"] == 7
 
     reset = client.post(f"{API}/sandbox/{made['id']}/reset").json()
     assert reset["equal"] is True

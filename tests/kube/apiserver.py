@@ -92,9 +92,9 @@ class ApiServer:
         """The self-signed certificate that the API server makes at its first start."""
         return self.directory / "certs" / "apiserver.crt"
 
-    def access(self, *, namespace: str = "default") -> Access:
+    def access(self, *, namespace: str = "default", token: str | None = None) -> Access:
         context = ssl.create_default_context(cafile=str(self.ca))
-        return Access(self.url, context, token=self.token, namespace=namespace)
+        return Access(self.url, context, token=token or self.token, namespace=namespace)
 
     def kubeconfig(self, path: Path, *, namespace: str = "default", token: str | None = None) -> Path:
         """Written for the context `test`; JSON, which is YAML too."""
