@@ -42,7 +42,8 @@ async def test_user_code_sees_nothing_of_the_sidecar(box: Sidecar) -> None:
 async def test_no_token_in_the_executor_or_on_a_command_line(box: Sidecar) -> None:
     assert await asyncio.to_thread(memory_of, box.executor_pid())
     for pid in descendants(box.pid) - {box.pid}:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since, as a runner that nobody needs
+        # It may have ended since, as a runner that nobody needs.
+        with suppress(FileNotFoundError, ProcessLookupError):
             memory = await asyncio.to_thread(memory_of, pid)
             assert INSTANCE_TOKEN.encode() not in memory, pid
             assert SANDBOX_TOKEN.encode() not in memory, pid
