@@ -25,8 +25,12 @@ def used(box: Driver) -> tuple[int, int, int]:
 
 def test_one_whose_first_command_fails_is_dropped_at_once(box: Driver) -> None:
     before = used(box)
-    ask(box, probe={**PROBE, "shell": "sleep 0.5; exit 3"})
-    wait_until(lambda: used(box) > before)
+    ask(box, probe={**PROBE, "shell": "sleep 996; exit 3"})
+    wait_until(lambda: b"sleep\x00996" in commands(box))
+    assert used(box) > before
+    for pid in processes_below(box.process.pid):
+        if command_line(pid) == b"sleep\x00996\x00":
+            os.kill(pid, signal.SIGKILL)
     wait_until(lambda: used(box) == before)
     prepare(box)  # not without another request
 
@@ -67,11 +71,13 @@ def test_the_owner_s_exit_statuses_are_kept(make: Make) -> None:
 
 def commands(box: Driver) -> bytes:
     """The command lines of all its processes."""
-    lines = b""
-    for pid in processes_below(box.process.pid):
-        with contextlib.suppress(OSError):
-            lines += Path(f"/proc/{pid}/cmdline").read_bytes()
-    return lines
+    return b"".join(command_line(pid) for pid in processes_below(box.process.pid))
+
+
+def command_line(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def test_a_command_of_the_owner_goes_on_beside_a_drop(box: Driver) -> None:

@@ -36,3 +36,15 @@ def test_the_time_that_the_signals_take_does_not_end_the_sandbox(tmp_path: Path)
             kill_members(group, exclude=0, on_timeout=lambda: timeouts.append(None))
         assert timeouts == []
         assert [was_killed(process) for process in (*crowd, *escaped)] == [True] * (CROWD + 2)
+
+
+def test_a_machine_that_pauses_before_the_signals_does_not_end_the_sandbox(tmp_path: Path) -> None:
+    """Few that were found are killed by themselves, however late it is by then."""
+    timeouts: list[None] = []
+    with sleepers(1) as left:
+        group = FakeGroup(tmp_path / "r1", on_list=lambda: time.sleep(LONG))
+        group.hold(*left)
+        with closing(group):
+            assert kill_members(group, exclude=0, on_timeout=lambda: timeouts.append(None)) == 1
+        assert timeouts == []
+        assert was_killed(left[0])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.executor.conftest import Box
 from tests.executor.driver import Driver
 from tests.executor.plants import IPC_PLANTS, PEEK, PLANTS, TOUCH
+from tests.executor.test_leaks import groups_of
 
 pytestmark = [
     pytest.mark.root,
@@ -87,9 +87,7 @@ def test_a_hostname_is_seen(start: Box) -> None:
 
 def test_a_control_group_is_seen(box: Driver) -> None:
     """Code cannot make one that lasts: it sees none."""
-    parent = box.setup["cgroup_parent"]
-    groups = [path for path in Path("/sys/fs/cgroup").glob(f"**/{parent}") if path.is_dir()]
-    for path in groups:
+    for path in groups_of(box):
         (path / f"r{box.process.pid}-planted").mkdir()
     answer = box.ask("reset")
     named = [f"control group r{box.process.pid}-planted"]

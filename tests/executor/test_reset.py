@@ -13,6 +13,7 @@ import pytest
 
 from tests.executor.conftest import Make
 from tests.executor.driver import Command, Driver, RunnerChannel
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
@@ -97,7 +98,7 @@ def test_many_resets_leave_nothing(box: Driver) -> None:
         assert box.run(f"echo {number} > /x; (sleep 777 &)")["exit_code"] == 0
         answer = box.ask("reset")
         assert answer["equal"]
-    assert descriptors(box) <= before
+    wait_until(lambda: descriptors(box) <= before)
 
 
 def descriptors(box: Driver) -> int:

@@ -7,7 +7,10 @@ import json
 import sys
 from pathlib import Path
 
+from sandlot_gateway.backends.local.processes import command_lines
+
 from tests.local.conftest import Machine
+from tests.waiting import until_empty
 
 KILLED_GATEWAY = """
 import asyncio, json, os, sys
@@ -30,12 +33,15 @@ asyncio.run(main())
 
 
 async def kill_a_gateway(machine: Machine) -> list[str]:
+    program = KILLED_GATEWAY.encode()
     here = str(Path(__file__).parents[2])
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", KILLED_GATEWAY, str(machine.directory), here), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    ids = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+    ids = json.loads(await asyncio.wait_for(process.stdout.readline(), 100))
     process.kill()
     await process.wait()
+    # The third one's process may be on its way from the gateway's program to its own.
+    await until_empty(lambda: [pid for pid, arguments in command_lines() if program in arguments])
     return ids

@@ -66,7 +66,7 @@ def test_an_ordinary_user_has_sandboxes_too() -> None:
             [*python, "-c", SCRIPT, str(directory), str(image), *paths],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
             env={"PATH": "/usr/bin:/bin", "HOME": str(directory)},
             cwd="/",

@@ -9,7 +9,7 @@ from tests.sidecar.support import Sidecar
 
 
 async def usable(box: Sidecar) -> None:
-    answer = await asyncio.wait_for(box.exec("echo usable"), 20)
+    answer = await asyncio.wait_for(box.exec("echo usable"), 50)
     assert (answer["stdout"], answer["verdict"]) == ("usable\n", "exited")
 
 

@@ -97,7 +97,7 @@ def fly():
 background(fly)
 """,
         r"""
-for _ in range(25):
+for _ in range(150):  # the kernel's collector of sockets takes its time
     with socket.socket() as probe:
         try: probe.bind(('127.0.0.1', PORT + 9)); see('free'); break
         except OSError: time.sleep(0.02)

@@ -129,7 +129,7 @@ class Sidecar:
         assert answer.status_code in (200, 202), answer.text
         return answer.json()
 
-    async def ended(self, op_id: str, *, wait: float = 20) -> dict[str, Any]:
+    async def ended(self, op_id: str, *, wait: float = 50) -> dict[str, Any]:
         """The document of an op that has ended."""
         document = (await self.call("GET", f"/v1/ops/{op_id}?wait={wait}")).json()
         assert document["state"] == "ended", document

@@ -20,7 +20,7 @@ async def ended_with(box: Sidecar, verdict: str) -> bool:
 
 async def test_client_gone_without_an_id_kills_at_once(box: Sidecar) -> None:
     _, writer = await box.raw()
-    body = json.dumps({"command": "echo $$ > /tmp/pid; sleep 55"}).encode()
+    body = json.dumps({"command": "echo $$ > /tmp/pid; sleep 555"}).encode()
     writer.write(
         b"POST /v1/exec HTTP/1.1\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
         % (box.token.encode(), len(body), body)
@@ -28,11 +28,11 @@ async def test_client_gone_without_an_id_kills_at_once(box: Sidecar) -> None:
     await until(lambda: has_status(box, "/v1/files/stat?path=/tmp/pid", 200))
     writer.close()
     await until(lambda: ended_with(box, "client_gone"))
-    assert await processes_like(box, "sleep 55") == 0
+    assert await processes_like(box, "sleep 555") == 0
 
 
 async def test_client_gone_with_an_id_gets_a_grace(make) -> None:
-    box = await make(claim={}, ops={"reattach_grace": 2})
+    box = await make(claim={}, ops={"reattach_grace": 5})
 
     async def begin_and_leave(name: str) -> None:
         body = {"command": "echo on; read line < /tmp/go; echo off", "id": name}

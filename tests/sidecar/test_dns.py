@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from sandlot_sidecar.server.egress import dns, resolver
 from sandlot_sidecar.server.nameservers import NameServers, read
 
+from tests.ports import free_port
+
 ASKED = dns.question("a.example", number=7)
 
 
@@ -113,15 +115,15 @@ async def _by_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 async def test_a_server_is_asked_and_no_file(monkeypatch) -> None:
     loop = asyncio.get_running_loop()
-    listener = await asyncio.start_server(_by_connection, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
+    port = free_port()  # for a connection and for datagrams: one that the kernel chose for the first may be taken for the other
+    listener = await asyncio.start_server(_by_connection, "127.0.0.1", port)
     transport, _ = await loop.create_datagram_endpoint(
         lambda: Server(b"\1a\4here\4test"), local_addr=("127.0.0.1", port)
     )
     monkeypatch.setattr(resolver, "_PORT", port)
     try:
         asks = resolver.Resolver(
-            NameServers("nameserver 127.0.0.1\nsearch other.test here.test\noptions timeout:1\n")
+            NameServers("nameserver 127.0.0.1\nsearch other.test here.test\noptions timeout:5\n")
         )
         assert await asks.addresses("a.here.test") == ["198.51.100.1"]
         assert await asks.addresses("a") == ["198.51.100.1"], "by the search list"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.executor.container import NEEDS_RUNC, NOT_ROOT, Container
+from tests.executor.container import NEEDS_RUNC, NOT_ROOT, Container, parse_status
 from tests.executor.images import two_images
 from tests.executor.test_ahead import name_of
+from tests.sidecar.calls import has_output
 from tests.sidecar.pod_sidecar import PodSidecar
-from tests.sidecar.test_claim_image import broken, claimed, image_of, init_of
+from tests.sidecar.processes import command_line
+from tests.sidecar.test_claim_image import broken, claimed, image_of
 from tests.waiting import until
 
 pytestmark = [pytest.mark.root, NEEDS_RUNC]
@@ -52,23 +55,60 @@ def exchanges(box: PodSidecar) -> list[bool]:
 
 
 async def test_the_runner_and_the_init_of_the_slot_stay(slot: PodSidecar, images: Path) -> None:
-    await until(lambda: len(runners(slot)) == 1)
-    for name, uid in (("one", "0"), ("two", "1234")):
-        waiting, init = runners(slot), init_of(slot)
+    served = False
+    for claims in range(1, 21):
+        name, uid = (("one", "0"), ("two", "1234"))[claims % 2]
+        waiting, inits = runners(slot), pid_namespaces(slot)
         await claimed(slot, image=image_of(images, name, user=int(uid), workdir="/etc", env={"OF": name}))
-        assert await out(slot, "cat which; id -u; pwd; echo $OF") == [name, uid, "/etc", name]
-        assert (runners(slot), init_of(slot)) == (waiting, init)
+        runner, init = await first_command(
+            slot, "cat which; id -u; pwd; echo $OF", f"{name}\n{uid}\n/etc\n{name}\n"
+        )
+        assert init in inits
+        served |= runner in waiting
+        assert exchanges(slot) == [True] * claims
         assert (await slot.call("PUT", "/v1/files?path=/etc/new", content=b"x")).status_code == 200
-        assert (await slot.instance("POST", "/v1/reset", json={})).json()["equal"]
-        await until(lambda: '"event": "prepared"' in slot.log())
-        await until(lambda: len(runners(slot)) == 2)  # one is the next generation's
+        await reset_and_prepare(slot)
         await claimed(slot, image=image_of(images, name))
         assert await out(slot, "cat /etc/which; ls /etc/new") == [name]
         assert (await slot.instance("POST", "/v1/reset", json={})).json()["equal"]
-        await until(lambda: len(runners(slot)) == 2)
-        # Else the next image would find the generation that is prepared for this one among the inits.
-        await until(lambda: len(init_of(slot)) == 2)
-    assert exchanges(slot) == [True, True]
+        # A runner waits for a moment only: of several claims at least one comes in time, also on a busy machine.
+        if served and claims >= 2:
+            return
+    pytest.fail("no runner that waited has served an owner's first command")
+
+
+def pid_namespaces(box: PodSidecar) -> set[str]:
+    """Those of all inits: of the current generation, and of the next one if it is prepared."""
+    return {pid_namespace(pid) for pid in box.tree() if name_of(pid) == "init"}
+
+
+def pid_namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+        return ""
+
+
+async def first_command(box: PodSidecar, command: str, said: str) -> tuple[int, str]:
+    """The runner that it was a child of, and the namespace of its init."""
+    await box.op(f"{command}; exec sleep 600", id="first", detach=True)
+    await until(lambda: has_output(box, "first", said))
+    (pid,) = await until(lambda: [pid for pid in box.tree() if command_line(pid) == b"sleep\x00600\x00"])
+    status = parse_status(text_of(f"/proc/{pid}/status"))
+    namespace = pid_namespace(pid)
+    assert (await box.call("DELETE", "/v1/ops/first")).json()["verdict"] == "killed"
+    return int(status["PPid"]), namespace
+
+
+def text_of(path: str) -> str:
+    return Path(path).read_text()
+
+
+async def reset_and_prepare(box: PodSidecar) -> None:
+    """Reset it, and wait until the next generation is prepared."""
+    before = box.log().count('"event": "prepared"')
+    assert (await box.instance("POST", "/v1/reset", json={})).json()["equal"]
+    await until(lambda: box.log().count('"event": "prepared"') > before)
 
 
 async def out(box: PodSidecar, command: str) -> list[str]:

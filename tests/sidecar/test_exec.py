@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.sidecar.calls import processes_like
@@ -37,20 +35,20 @@ async def test_a_string_runs_in_bash_or_in_the_shell_that_is_asked_for(box: Side
 
 
 @pytest.mark.parametrize(
-    "command", ["sleep 33 & echo started", "nohup sleep 33 & echo started", "(sleep 33 &) ; echo started"]
+    "command", ["sleep 333 & echo started", "nohup sleep 333 & echo started", "(sleep 333 &) ; echo started"]
 )
 async def test_ends_when_its_own_process_ends_although_a_child_holds_the_pipes(
     box: Sidecar, command: str
 ) -> None:
-    answer = await asyncio.wait_for(box.exec(command), 10)
+    answer = await box.exec(command)
     assert answer["stdout"] == "started\n"
     assert answer["exit_code"] == 0
-    assert answer["usage"]["wall"] < 5
-    assert await processes_like(box, "sleep 33") == 1
+    assert answer["usage"]["wall"] < 60
+    assert await processes_like(box, "sleep 333") == 1
 
 
 async def test_timeout_kills_every_descendant_and_returns_the_partial_output(box: Sidecar) -> None:
-    await box.exec("sleep 77 & echo background of an earlier op")
+    await box.exec("sleep 777 & echo background of an earlier op")
     script = "setsid sleep 66 & (setsid sh -c 'sleep 66 & sleep 66' &) ; echo partial; sleep 66"
     response = await box.call("POST", "/v1/exec", json={"command": script, "timeout": 5})
     answer = response.json()
@@ -60,7 +58,7 @@ async def test_timeout_kills_every_descendant_and_returns_the_partial_output(box
     assert answer["exit_code"] == 137
     tells_why(answer, "reached its time limit of 5 s")
     assert await processes_like(box, "sleep 66") == 0
-    assert await processes_like(box, "sleep 77") == 1
+    assert await processes_like(box, "sleep 777") == 1
 
 
 async def test_exit_codes_are_those_of_a_shell(box: Sidecar) -> None:
@@ -114,8 +112,8 @@ async def test_stdin_of_exec(box: Sidecar) -> None:
 
 
 async def test_time_queued_in_the_gateway_is_in_the_record(box: Sidecar) -> None:
-    answer = await box.call("POST", "/v1/exec", json={"command": "true"}, headers={"X-Sandlot-Queued": "2.5"})
-    assert 2.5 <= answer.json()["usage"]["queued"] < 5
+    answer = await box.call("POST", "/v1/exec", json={"command": "true"}, headers={"X-Sandlot-Queued": "250"})
+    assert 250 <= answer.json()["usage"]["queued"] < 310
 
 
 async def test_cpu_seconds_are_counted(box: Sidecar) -> None:

@@ -190,8 +190,8 @@ async def test_descriptors_of_commands_are_their_own(make) -> None:
 
 
 async def test_timers_of_an_owner_do_not_end_the_next(make) -> None:
-    box = await make(claim={"timeout": 4.0, "idle_timeout": 4.0})
-    over = asyncio.get_running_loop().time() + 4.5
+    box = await make(claim={"timeout": 8.0, "idle_timeout": 8.0})
+    over = asyncio.get_running_loop().time() + 8.5
     await pass_on(box)
     await asyncio.sleep(over - asyncio.get_running_loop().time())
     assert (await box.instance("GET", "/v1/state")).json()["phase"] == "claimed"

@@ -15,6 +15,7 @@ from tests.executor.container import NEEDS_RUNC, Container
 from tests.policies import skip_without_egress_policies
 from tests.sidecar.calls import has_output, pass_on
 from tests.sidecar.pod_sidecar import PodSidecar
+from tests.sidecar.processes import links_of
 from tests.sidecar.support import Sidecar
 from tests.waiting import until
 
@@ -130,7 +131,7 @@ def established(box: Sidecar, address: str) -> int:
     number = "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     there = {fields[9] for fields in lines if fields[2] == f"{number}:0050"}
-    links = [os.readlink(f"/proc/{box.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{box.pid}/fd")]
+    links = links_of(box.pid)
     return sum(f"socket:[{inode}]" in links for inode in there)
 
 

@@ -56,7 +56,7 @@ HEADERS = {"Authorization": f"Bearer {SANDBOX_TOKEN}"}
 def client(box: Sidecar) -> httpx.Client:
     # Without TLS: to read all authorities' certificates takes 24 ms of a core for each of the many clients.
     transport = httpx.HTTPTransport(uds=box.socket, verify=False)
-    return httpx.Client(transport=transport, base_url="http://sidecar", timeout=20)
+    return httpx.Client(transport=transport, base_url="http://sidecar", timeout=50)
 
 
 def check(answer: httpx.Response) -> None:
@@ -130,7 +130,7 @@ async def test_any_bytes(box: Sidecar) -> None:
     def talk(data: bytes) -> bytes:
         """Send everything and its end; the sidecar has to close the connection soon."""
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(10)
+            sock.settimeout(50)
             sock.connect(box.socket)
             answer = b""
             try:

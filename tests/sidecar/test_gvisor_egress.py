@@ -100,8 +100,8 @@ async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cab
     box = await make()
     old = (
         "import os, socket, time\n"
-        f"s = socket.create_connection(('{net.outside}', 7001)); s.settimeout(1)\n"
-        "s.sendall(b'one'); print(s.recv(9).decode(), flush=True); open('/joined', 'w')\n"
+        f"s = socket.create_connection(('{net.outside}', 7001))\n"
+        "s.sendall(b'one'); print(s.recv(9).decode(), flush=True); open('/joined', 'w'); s.settimeout(1)\n"
         "while not os.path.exists('/again'): time.sleep(0.02)\n"
         "s.sendall(b'two')\n"
         "try: print(s.recv(9).decode())\n"

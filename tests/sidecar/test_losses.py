@@ -74,7 +74,7 @@ async def works(box: Sidecar) -> bool:
 
 async def test_an_end_that_is_none_of_the_command_s_is_no_result_for_who_knows_no_verdicts(make) -> None:
     box = await make(claim={})
-    first = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "echo out; sleep 30"}))
+    first = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "echo out; sleep 300"}))
     await until(lambda: has_running(box, 1))
     (init,) = (pid for pid in box.tree() if name_of(pid).endswith("init"))
     os.kill(init, 9)
@@ -86,7 +86,7 @@ async def test_an_end_that_is_none_of_the_command_s_is_no_result_for_who_knows_n
     )
     assert broken["message"]
     await until(lambda: works(box))  # a command in the moment of the change is lost, too
-    second = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "sleep 30"}))
+    second = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "sleep 300"}))
     await until(lambda: has_running(box, 1))
     await box.instance("POST", "/v1/end", json={"verdict": "deadline", "message": "its time is over"})
     ended = (await second).json()
@@ -97,14 +97,14 @@ async def test_an_end_that_is_none_of_the_command_s_is_no_result_for_who_knows_n
 async def test_a_killed_server_finds_its_claim_and_says_what_was_lost(make) -> None:
     box = await make(claim={"env": {"KEPT": "yes"}})
     await box.exec("true", op="finished")
-    await box.op("echo side >> /tmp/x; sleep 60", id="running", detach=True)
+    await box.op("echo side >> /tmp/x; sleep 600", id="running", detach=True)
     await box.kill()
     await box.start()
     state = (await box.call("GET", "/v1/state")).json()
     assert (state["phase"], state["sandbox_id"]) == ("claimed", "sb-test")
     lost = (await box.call("GET", "/v1/ops/running")).json()
     assert (lost["state"], lost["verdict"]) == ("ended", "sidecar_lost")
-    retried = await box.exec("echo side >> /tmp/x; sleep 60", op="running")
+    retried = await box.exec("echo side >> /tmp/x; sleep 600", op="running")
     assert retried["verdict"] == "sidecar_lost"
     finished = await box.call(
         "POST", "/v1/exec", json={"command": "true"}, headers={"X-Sandlot-Op": "finished"}
@@ -117,7 +117,7 @@ async def test_a_killed_server_finds_its_claim_and_says_what_was_lost(make) -> N
 
 async def test_a_lost_executor_ends_the_sandbox_and_is_not_the_code_s_fault(make) -> None:
     box = await make(claim={})
-    async with box.stream("POST", "/v1/ops", json={"command": "echo up; sleep 60"}) as answer:
+    async with box.stream("POST", "/v1/ops", json={"command": "echo up; sleep 600"}) as answer:
         frames = answer.aiter_raw()
         received = b""
         while b"up\n" not in received:
@@ -135,13 +135,14 @@ async def test_an_init_that_dies_again_and_again_is_given_up(make) -> None:
     box = await make(claim={})
     killed: set[int] = set()
 
-    async def another() -> bool:
+    async def ends() -> bool:
         found = {pid for pid in box.tree() - killed if name_of(pid).endswith("init")}
         for pid in found:
             os.kill(pid, signal.SIGKILL)
         killed.update(found)
-        return len(killed) == 6
+        return any(event["event"] == "ended" for event in box.webhooks.events)
 
-    await until(another)
+    await until(ends)  # by so many within some seconds: on a busy machine it takes more of them
+    assert len(killed) >= 6
     assert (await box.webhooks.wait("ended"))["verdict"] == "sandbox_lost"
     assert await box.wait_exit() == 0

@@ -41,7 +41,7 @@ async def test_input_with_an_id_is_written_once(box: Sidecar) -> None:
 async def test_an_op_that_waits_for_its_turn_keeps_its_whole_input(make) -> None:
     """End of file closes the writing end of the pipe; the runner gets the command's end later."""
     box = await make(claim={}, ops={"max_running": 1})
-    await box.op("sleep 30", id="first", detach=True)
+    await box.op("sleep 300", id="first", detach=True)
     await box.op("cat", id="cat", stdin=True, detach=True)
     assert (await box.call("POST", "/v1/ops/cat/stdin?eof=1", content=b"kept")).json() == {"offset": 4}
     assert (await box.call("GET", "/v1/ops/cat")).json()["state"] == "queued"
@@ -74,7 +74,7 @@ async def test_stdin_waits_while_the_pipe_is_full(box: Sidecar) -> None:
 
 
 async def test_an_op_without_stdin_refuses_it(box: Sidecar) -> None:
-    await box.op("sleep 5", id="none", detach=True)
+    await box.op("sleep 300", id="none", detach=True)
     assert (await box.call("POST", "/v1/ops/none/stdin?offset=0", content=b"x")).status_code == 409
     assert (await box.call("POST", "/v1/ops/none/resize", json={"cols": 1, "rows": 1})).json()[
         "error"

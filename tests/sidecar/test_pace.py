@@ -51,7 +51,7 @@ async def running(box: Sidecar, number: int) -> bool:
 
 
 async def test_commands_that_sleep_all_start_though_none_of_them_has_ended(box: Sidecar) -> None:
-    calls = [asyncio.create_task(box.exec(["sleep", "30"], op=f"s{number}")) for number in range(16)]
+    calls = [asyncio.create_task(box.exec(["sleep", "300"], op=f"s{number}")) for number in range(16)]
     try:
         await until(partial(running, box, 16))
     finally:
@@ -92,7 +92,7 @@ async def test_who_attaches_to_a_buffered_command_reads_it_as_it_runs(box: Sidec
 
 
 async def test_a_buffered_command_that_goes_on_has_a_pid(box: Sidecar) -> None:
-    call = asyncio.create_task(box.exec(["sleep", "30"], op="long"))
+    call = asyncio.create_task(box.exec(["sleep", "300"], op="long"))
 
     async def told() -> bool:
         answer = await box.call("GET", "/v1/ops/long")
@@ -101,7 +101,7 @@ async def test_a_buffered_command_that_goes_on_has_a_pid(box: Sidecar) -> None:
     await until(told)
     document = (await box.call("GET", "/v1/ops/long")).json()
     seen = await box.exec(f"cat /proc/{document['pid']}/cmdline | tr '\\0' ' '")
-    assert seen["stdout"] == "sleep 30 "
+    assert seen["stdout"] == "sleep 300 "
     await box.call("DELETE", "/v1/ops/long")
     await call
 

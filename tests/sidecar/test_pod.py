@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from tests.sidecar.attacks import SPY
 from tests.sidecar.calls import has_running
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
 from tests.sidecar.pod_sidecar import POD_IP, PodSidecar
-from tests.sidecar.processes import descendants, memory_of
+from tests.sidecar.processes import descendants, links_of, memory_of
 from tests.sidecar.stopping import ENDS_BY_ITSELF, check_stop
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
@@ -148,8 +147,7 @@ async def test_no_secret_is_in_any_environment_or_below_the_server(pod: MakePod)
             assert b"SANDLOT_SIDECAR_CONFIG" not in content, (pid, name)
     executor = await asyncio.to_thread(memory_of, box.executor_pid())
     assert INSTANCE_TOKEN.encode() not in executor
-    directory = f"/proc/{box.executor_pid()}/fd"
-    assert not [fd for fd in os.listdir(directory) if "config" in os.readlink(f"{directory}/{fd}")]
+    assert not [link for link in links_of(box.executor_pid()) if "config" in link]
 
 
 async def test_a_restarted_sidecar_finds_its_claim_and_the_files(pod: MakePod) -> None:

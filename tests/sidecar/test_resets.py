@@ -90,7 +90,7 @@ async def test_reset_that_keeps_the_claim(make) -> None:
 
 async def test_reset_ends_what_runs(make) -> None:
     box = await make(claim={})
-    running = asyncio.create_task(box.exec("sleep 30", op="runs"))
+    running = asyncio.create_task(box.exec("sleep 300", op="runs"))
     await until(lambda: has_running(box, 1))
     await box.instance("POST", "/v1/reset", json={"keep_claim": True})
     assert (await running)["verdict"] == "sandbox_ended"

@@ -40,6 +40,9 @@ def test_the_tail_log_keeps_the_end_of_both_streams(
     assert (log.stdout_bytes, log.stderr_bytes) == (len(written["stdout"]), len(written["stderr"]))
 
 
+@pytest.mark.timeout(
+    400
+)  # 1,400,000 traced appends: two minutes where a dozen other processes want the cores
 def test_the_tail_log_needs_little_more_memory_than_it_keeps() -> None:
     """Byte by byte, now on one stream and now on the other."""
     log = TailLog()

@@ -28,7 +28,7 @@ async def test_tunnel(box: Sidecar) -> None:
     message = os.urandom(2_000_000)
     writer.write(message)
     writer.write_eof()
-    assert await asyncio.wait_for(reader.read(-1), 20) == (b"early " + message)[::-1]
+    assert await asyncio.wait_for(reader.read(-1), 50) == (b"early " + message)[::-1]
     writer.close()
     reader, writer = await box.raw()
     writer.write((head % box.token.encode()).replace(b"7777", b"7778"))

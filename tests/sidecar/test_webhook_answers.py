@@ -61,7 +61,7 @@ async def test_one_that_is_told_how_its_sandbox_has_ended_tells_its_commands(
     make, told, of_the_sandbox, of_the_command
 ) -> None:
     box = await make(heartbeat=0.2, claim={})
-    await box.op("sleep 60", id="runs", detach=True)
+    await box.op("sleep 600", id="runs", detach=True)
 
     async def runs() -> bool:
         return (await box.call("GET", "/v1/ops/runs")).json()["state"] == "running"

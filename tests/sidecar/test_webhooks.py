@@ -83,9 +83,13 @@ async def test_heartbeats_grow_apart_until_something_happens() -> None:
         pauses = [later - earlier for earlier, later in itertools.pairwise([begun, *came])]
         # 20 % less than 0.2, 0.4, 0.8, 1.6 and, the most, 2.0 s; the machine may add to each.
         assert all(pause >= least for pause, least in zip(pauses, [0.16, 0.32, 0.64, 1.28, 1.6], strict=True))
-        told.claimed()
-        begun = asyncio.get_running_loop().time()
-        assert (await _beats(gateway, 1))[0] - begun < 1.5, "a claim is repeated soon"
+        # Of several at least one, also on a busy machine; without a restart each would take 1.6 s.
+        repeated: list[float] = []
+        for _ in range(4):
+            told.claimed()
+            begun = asyncio.get_running_loop().time()
+            repeated.append((await _beats(gateway, 1))[0] - begun)
+        assert min(repeated) < 1.5, "a claim is repeated soon"
         gateway.status = 503
         begun = asyncio.get_running_loop().time()
         # The pause under way, then 0.2 s each: nobody has heard what they say.
