@@ -18,7 +18,7 @@ import uvicorn
 from sandlot_contract.names import APP, COMPONENT_NODE_AGENT, LABEL_COMPONENT, LABEL_NAME
 from sandlot_contract.ports import NODE_AGENT_PORT
 from sandlot_gateway.backends.kubernetes.peers import PeerSettings
-from sandlot_gateway.serve import Server
+from sandlot_gateway.uvicorn_server import Server
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH
 from sandlot_kube.template import Template

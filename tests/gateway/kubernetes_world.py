@@ -47,12 +47,22 @@ REPLACED = {"reuse": {"policy": "never"}}  # of a pool whose pods end with their
 
 
 class Running:
-    """A gateway that serves, and a client of it."""
+    """A gateway that serves, and a client of it. `ending` set: it has been asked to end, as by SIGTERM."""
 
-    def __init__(self, gateway: Gateway, url: str, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        url: str,
+        client: httpx.AsyncClient,
+        *,
+        ending: asyncio.Event,
+        task: asyncio.Task[int],
+    ) -> None:
         self.gateway = gateway
         self.url = url
         self.client = client
+        self.ending = ending
+        self.task = task
 
     @property
     def webhook(self) -> str:
@@ -157,7 +167,7 @@ class World:
         gateway, url = announced.result()
         headers = {"Authorization": "Bearer key"}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
-            running = Running(gateway, url, client)
+            running = Running(gateway, url, client, ending=ending, task=task)
             if self.kubelet.webhook is None:
                 self.kubelet.webhook = running.webhook
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 from sandlot_contract.verdicts import SandboxVerdict
@@ -235,17 +235,24 @@ class Gateway:
         """Become not ready, but keep serving."""
         self.leaving = True
 
-    async def drain(self) -> None:
+    async def drain(self, *, settled: Callable[[], None]) -> None:
         """Reject new work and wait, at most `settings.drain` seconds, for running requests.
 
-        Waits for pending creates, too, unless the next gateway on this machine can resume them from disk.
+        Calls `settled` once no other gateway has a question that only this one can answer: before that they must be
+        able to connect, since they take a gateway that refuses connections for dead, and begin its creates again.
         """
         self.leaving = True
         self.directory.release()
-        waits: list[Awaitable[object]] = [self.data.drain(self.settings.drain)]
+        await asyncio.gather(self.data.drain(self.settings.drain), self._settle(settled))
+
+    async def _settle(self, settled: Callable[[], None]) -> None:
+        """Wait for pending creates, unless the next gateway on this machine can resume them from disk."""
         if not self.backend.single_gateway:
-            waits.append(self.lifecycle.bringup.settled(timeout=self.settings.drain))
-        await asyncio.gather(*waits)
+            loop = asyncio.get_running_loop()
+            until = loop.time() + self.settings.drain
+            await self.edge.drain(self.settings.drain)  # a request in flight may begin another create
+            await self.lifecycle.bringup.settled(timeout=max(until - loop.time(), 0.0))
+        settled()
 
     async def stop(self) -> None:
         """Stop after the last request; with end_sandboxes_on_exit, end all sandboxes."""

@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from fastapi import Response
+
 from sandlot_gateway import logs
 from sandlot_gateway.control.errors import error_response
 from sandlot_gateway.data.server import BEGUN, DROPPED
@@ -25,6 +27,7 @@ _log = logging.getLogger(__name__)
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
 _DATA = ("/sbx/", "/expose/")
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
+_PEERS = "/internal/"  # questions of other gateways
 _BODY_TIMEOUT = 30.0  # seconds for the body of a control request to arrive
 _SWALLOW_TIMEOUT = 2.0
 _RECOVERY_WAIT = 30.0
@@ -53,6 +56,8 @@ class Edge:
         self._refusal = refusal
         self._is_known = is_known
         self._ids = (f"{os.getpid():x}-{number:x}" for number in itertools.count(1))
+        self._draining = False
+        self._requests: set[asyncio.Task[Any]] = set()  # those of the control API in flight
         self.in_flight = 0
         self.last_use = time.monotonic()
 
@@ -79,18 +84,44 @@ class Edge:
         try:
             if scope["type"] == "websocket" or path.startswith(_DATA):
                 await self._data(scope, receive, send)
+            elif self._draining and scope["scheme"] == "http" and _is_of_clients(path):
+                text = "the gateway is shutting down: send the request again, to another gateway"
+                headers = {"retry-after": "1", "connection": "close"}
+                await _answer_early(
+                    error_response(503, text, headers=headers), receive, send, limit=self._max_body
+                )
+                self._counted(503)
             else:
-                await self._controlled(scope, receive, send)
+                await self._in_flight(scope, receive, send)
         finally:
             self.in_flight -= is_use
             if is_use:
                 self.last_use = time.monotonic()
+
+    async def drain(self, timeout: float) -> None:
+        """Answer new control requests by HTTP with 503, and wait up to `timeout` seconds for those in flight.
+
+        Other gateways' questions and probes are answered as before, as are clients of the TLS port: their HTTP/2
+        connections stay, so that a retry would reach this gateway again.
+        """
+        self._draining = True
+        if self._requests:
+            await asyncio.wait(set(self._requests), timeout=timeout)
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether this request is authenticated; otherwise its body is not buffered."""
         if scope["path"].startswith(_DATA):
             return self._is_known(scope)
         return self._refusal(scope) is None
+
+    async def _in_flight(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._requests.add(task)
+        try:
+            await self._controlled(scope, receive, send)
+        finally:
+            self._requests.discard(task)
 
     async def _controlled(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _header(scope, b"x-request-id")[:128] or next(self._ids)
@@ -111,7 +142,9 @@ class Edge:
         if refusal is None and DROPPED in scope:  # its key became valid after its body was dropped
             refusal = "the API key was not valid yet when the request arrived: send it again"
         if refusal is not None:
-            await _refuse(refusal, receive, send_with_id, limit=self._max_body)
+            headers = {"www-authenticate": "Bearer", "connection": "close"}
+            answer = error_response(401, refusal, headers=headers)
+            await _answer_early(answer, receive, send_with_id, limit=self._max_body)
             self._counted(status)
             return
         limit = self._max_body
@@ -161,10 +194,13 @@ async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
                 return b"".join(pieces)
 
 
-async def _refuse(why: str, receive: Receive, send: Send, *, limit: int) -> None:
-    """Answer 401 before the body, drop what arrives of it for a moment, then close the connection."""
-    answer = error_response(401, why, headers={"www-authenticate": "Bearer", "connection": "close"})
-    await send({"type": "http.response.start", "status": 401, "headers": answer.raw_headers})
+def _is_of_clients(path: str) -> bool:
+    return not path.startswith(_PEERS) and path not in _NOT_A_USE
+
+
+async def _answer_early(answer: Response, receive: Receive, send: Send, *, limit: int) -> None:
+    """Answer before the body, drop what arrives of it for a moment, then close the connection."""
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
     await send({"type": "http.response.body", "body": bytes(answer.body), "more_body": True})
     # Closing while the client still sends would reset the connection and lose the response.
     await _swallow(receive, limit=limit)

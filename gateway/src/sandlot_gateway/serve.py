@@ -13,7 +13,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tls import TlsServer
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.uvicorn_server import Server
 
 _log = logging.getLogger(__name__)
 
@@ -41,20 +42,7 @@ _BACKLOG = 4096
 # Seconds that an idle connection stays open: longer than clients (httpx 5, aiohttp 15) and load balancers (60) keep
 # theirs. The caller must close first, or it may send a request into a connection that was just closed.
 KEEP_ALIVE = 75
-
-
-class Server(uvicorn.Server):
-    """uvicorn without its signal handlers, which would end the process by the signal instead of exit status 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def end_connections(self) -> None:
-        """Send `Connection: close` with each response, so that clients close their connections themselves."""
-        close = (b"connection", b"close")
-        self.config.encoded_headers = [*self.config.encoded_headers, close]
-        self.server_state.default_headers = [*self.server_state.default_headers, close]
+_LAST_ANSWERS = 2  # seconds for requests to be answered after the drain
 
 
 async def serve(
@@ -102,7 +90,7 @@ async def serve(
                 proxy_headers=False,  # X-Forwarded-For can be forged
                 backlog=_BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=round(settings.drain) + 2,
+                timeout_graceful_shutdown=_LAST_ANSWERS,
             )
         )
         loop = asyncio.get_running_loop()
@@ -131,8 +119,10 @@ async def serve(
             await _until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
             await _leave(gateway, server, seconds=settings.leave, hurry=hurry)
             _log.info("ending")
-            server.should_exit = True
-            await gateway.drain()
+            server.drain_connections()
+            await gateway.drain(
+                settled=partial(server.close, by=loop.time() + settings.drain + _LAST_ANSWERS)
+            )
         finally:
             server.should_exit = True
             await watching.close()
