@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sandlot_contract import names
@@ -16,6 +17,7 @@ from sandlot_kube.verdicts import Verdict
 from .claims import Claims
 from .nodes import Node, is_silent
 
+_log = logging.getLogger(__name__)
 _REMEMBERED = 10_000  # pods that were deleted before their claim was known
 
 
@@ -128,6 +130,7 @@ class World:
             self.pod_deleted(self.pods[name])
         for pod in pods:
             self.pod_changed(pod)
+        self._claims.pods_listed()
 
     def pod_changed(self, pod: Pod) -> None:
         name = pod.metadata.name
@@ -162,8 +165,7 @@ class World:
 
     def _tell_pod(self, pod: Pod, *, gone: bool) -> None:
         self.changed.set()
-        for listener in self.pod_listeners:
-            listener(pod, gone)
+        _tell(self.pod_listeners, pod, gone)
 
     def look_again(self, pod: str) -> None:
         """Tell of a pod as if it had changed."""
@@ -204,13 +206,11 @@ class World:
         self._tell_sandbox(sandbox, gone=True)
 
     def _tell_claim(self, pod: str) -> None:
-        for listener in self.claim_listeners:
-            listener(pod)
+        _tell(self.claim_listeners, pod)
 
     def _tell_sandbox(self, sandbox: Sandbox, *, gone: bool) -> None:
         self.changed.set()
-        for listener in self.sandbox_listeners:
-            listener(sandbox, gone)
+        _tell(self.sandbox_listeners, sandbox, gone)
 
     # Pools.
 
@@ -264,5 +264,13 @@ class World:
 
     def _tell_node(self, name: str) -> None:
         self.changed.set()
-        for listener in self.node_listeners:
-            listener(name)
+        _tell(self.node_listeners, name)
+
+
+def _tell(listeners: Sequence[Callable[..., None]], *news: object) -> None:
+    for listener in listeners:
+        try:
+            listener(*news)
+        except Exception:
+            # Else the rest of a list would be missing, although its watch counts as synced.
+            _log.exception("a listener failed; it misses a change")
