@@ -34,6 +34,7 @@ class Cluster(Watched):
         self.key_file = key_file
         self.sidecars = FakeSidecars(self.pods, tokens=InstanceTokens.from_file(key_file))
         self.agents: NodeAgents | None = None  # None: the setting says
+        self.seen_through = client  # by controllers
         self.made: list[str] = []  # every pod there ever was
         self.most_starting: dict[str, int] = {}  # node → at one time
         self.nodes: list[str] = []
@@ -87,7 +88,7 @@ class Cluster(Watched):
     def controller(self, **values: Any) -> Controller:
         sidecars = Sidecars(port=self.sidecars.port)
         return Controller(
-            self.client,
+            self.seen_through,
             self.settings(**values),
             sidecars=sidecars,
             agents=self.agents,

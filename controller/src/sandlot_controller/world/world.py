@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,20 +51,19 @@ class World:
             Callable[[str], None]
         ] = []  # called with a node that has changed or is gone
         self.changed = asyncio.Event()
-        self._sandbox_watch: Reflector[Sandbox] | None = None
+        self._watches: dict[type, Reflector[Any]] = {}
 
     def reflectors(self, client: KubeClient, *, namespace: str) -> list[Reflector[Any]]:
-        self._sandbox_watch = Reflector(
-            client,
-            paths.sandboxes(namespace),
-            item=Sandbox,
-            replaced=self.sandboxes_replaced,
-            changed=self.sandbox_changed,
-            deleted=self.sandbox_deleted,
-        )
-        return [
-            self._sandbox_watch,
-            Reflector(
+        self._watches = {
+            Sandbox: Reflector(
+                client,
+                paths.sandboxes(namespace),
+                item=Sandbox,
+                replaced=self.sandboxes_replaced,
+                changed=self.sandbox_changed,
+                deleted=self.sandbox_deleted,
+            ),
+            Pod: Reflector(
                 client,
                 paths.pods(namespace),
                 item=Pod,
@@ -72,7 +72,7 @@ class World:
                 changed=self.pod_changed,
                 deleted=self.pod_deleted,
             ),
-            Reflector(
+            SandboxPool: Reflector(
                 client,
                 paths.pools(namespace),
                 item=SandboxPool,
@@ -80,7 +80,7 @@ class World:
                 changed=self.pool_changed,
                 deleted=self.pool_deleted,
             ),
-            Reflector(
+            Node: Reflector(
                 client,
                 paths.nodes(),
                 item=Node,
@@ -88,15 +88,22 @@ class World:
                 changed=self.node_changed,
                 deleted=self.node_deleted,
             ),
-        ]
+        }
+        return list(self._watches.values())
 
-    @property
-    def watch_complete_since(self) -> float:
-        """Time since which the watch of Sandboxes is complete; now, while it is not."""
-        watch = self._sandbox_watch
-        if watch is None or watch.failure is not None or watch.watching_since is None:
+    def complete_since(self, kind: type) -> float:
+        """Return since when the watch of these objects is complete; now, while it is not: what is missing may be there."""
+        watch = self._watches.get(kind)
+        if watch is None:
+            return -math.inf  # told of everything without a watch
+        if watch.failure is not None or watch.watching_since is None:
             return self.clock()
         return watch.watching_since
+
+    def node_silent_since(self, node: str | None) -> float | None:
+        """Return since when we would know if the node reported, and it does not; None: it reports."""
+        since = self.silent_since.get(node or "")
+        return None if since is None else max(since, self.complete_since(Node))
 
     def claimed(self, pod: str) -> bool:
         return pod in self.claims or pod in self.unrecorded_since
