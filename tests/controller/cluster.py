@@ -86,11 +86,10 @@ class Cluster(Watched):
         )
 
     def controller(self, **values: Any) -> Controller:
-        sidecars = Sidecars(port=self.sidecars.port)
         return Controller(
             self.seen_through,
             self.settings(**values),
-            sidecars=sidecars,
+            sidecars=Sidecars(port=self.sidecars.port),
             agents=self.agents,
             clock=lambda: time.monotonic() + self.passed,
             now=lambda: self.client.now() + self.passed,
@@ -176,8 +175,8 @@ class Cluster(Watched):
 
     async def node(self, *, ready: str = "True") -> str:
         name = f"node-{secrets.token_hex(4)}"
-        body = {"metadata": {"name": name, "labels": {"test": self.namespace}}}
-        await self.client.request("POST", paths.nodes(), body=body)
+        labels = {"test": self.namespace}
+        await self.client.request("POST", paths.nodes(), body={"metadata": {"name": name, "labels": labels}})
         self.nodes.append(name)
         # A new node is tainted until a controller that does not run here sees it ready.
         await self.client.request(

@@ -98,7 +98,8 @@ async def test_a_claim_on_a_pod_that_no_watch_can_show_goes_on(cluster: Cluster,
         with pytest.raises(AssertionError):
             await cluster.until(lambda: ended(cluster, name, "sandbox_lost"), "lost", timeout=8.0)
         gaps.mend()
-        await cluster.until(lambda: cluster.sandboxes[name].status.phase == "Running", "it is seen")
+        await cluster.until(lambda: cluster.pools["p"].status.claimed == 1, "it is seen")
+    assert not cluster.sandboxes[name].status.verdict
 
 
 async def test_an_ended_pod_has_its_grace_while_nodes_are_not_listed(cluster: Cluster, gaps: Gaps) -> None:
