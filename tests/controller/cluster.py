@@ -34,6 +34,7 @@ class Cluster(Watched):
         self.key_file = key_file
         self.sidecars = FakeSidecars(self.pods, tokens=InstanceTokens.from_file(key_file))
         self.agents: NodeAgents | None = None  # None: the setting says
+        self.seen_through = client  # by controllers
         self.made: list[str] = []  # every pod there ever was
         self.most_starting: dict[str, int] = {}  # node → at one time
         self.nodes: list[str] = []
@@ -85,11 +86,10 @@ class Cluster(Watched):
         )
 
     def controller(self, **values: Any) -> Controller:
-        sidecars = Sidecars(port=self.sidecars.port, timeout=TIMEOUT)
         return Controller(
-            self.client,
+            self.seen_through,
             self.settings(**values),
-            sidecars=sidecars,
+            sidecars=Sidecars(port=self.sidecars.port, timeout=TIMEOUT),
             agents=self.agents,
             clock=lambda: time.monotonic() + self.passed,
             now=lambda: self.client.now() + self.passed,
@@ -175,8 +175,8 @@ class Cluster(Watched):
 
     async def node(self, *, ready: str = "True") -> str:
         name = f"node-{secrets.token_hex(4)}"
-        body = {"metadata": {"name": name, "labels": {"test": self.namespace}}}
-        await self.client.request("POST", paths.nodes(), body=body)
+        labels = {"test": self.namespace}
+        await self.client.request("POST", paths.nodes(), body={"metadata": {"name": name, "labels": labels}})
         self.nodes.append(name)
         # A new node is tainted until a controller that does not run here sees it ready.
         await self.client.request(

@@ -12,6 +12,7 @@ from sandlot_controller.plan.sandboxes import (
     Create,
     DeleteDuplicate,
     End,
+    EndUnlessPod,
     Facts,
     ReportStarting,
     ReportWaiting,
@@ -46,15 +47,15 @@ def test_a_cold_one_gets_a_pod_once() -> None:
     assert step(sandbox(), created_at=99.0).action == Create()
     waiting = step(sandbox(), made_at=90.0)
     assert (waiting.action, waiting.again_at) == (None, 120.0)
-    assert isinstance(step(sandbox(), made_at=60.0).action, End)
+    assert isinstance(step(sandbox(), made_at=60.0).action, EndUnlessPod)
     gone = Verdict("evicted", "x")
     assert step(sandbox(), lost=gone).action == step(sandbox(), made_at=90.0, lost=gone).action == End(gone)
-    assert isinstance(step(sandbox(sandboxId="sbx-1")).action, End)
+    assert isinstance(step(sandbox(sandboxId="sbx-1")).action, EndUnlessPod)
     assert step(sandbox(madeFor="sb-1"), created_at=99.0).action == Create()
-    assert isinstance(step(sandbox(madeFor="sb-1"), told_late=True).action, End)
+    assert isinstance(step(sandbox(madeFor="sb-1"), told_late=True).action, EndUnlessPod)
     assert step(sandbox(), told_late=True).action == Create(tell=True)
     assert step(sandbox(madeFor="sb-1"), told_late=True, replaced=True).action == Create(tell=True)
-    assert isinstance(step(sandbox(said={"phase": "Running"})).action, End)
+    assert isinstance(step(sandbox(said={"phase": "Running"})).action, EndUnlessPod)
 
 
 def test_one_that_waits_for_its_turn_says_so_and_gets_a_pod_of_the_next_controller() -> None:
@@ -70,7 +71,7 @@ def test_one_that_waits_for_its_turn_says_so_and_gets_a_pod_of_the_next_controll
     assert starts == step(waits, pod=pod(phase="Running"), of_pod={"ready_since": 90.0}).action
     assert starts == ReportStarting()
     begun = sandbox(madeFor="sb-1", said=queued["status"] | status.starting(waits, now=0.0)["status"])
-    assert isinstance(step(begun, told_late=True).action, End), "it may have had a pod"
+    assert isinstance(step(begun, told_late=True).action, EndUnlessPod), "it may have had a pod"
 
 
 def test_one_that_waits_gets_no_pod_and_ends_with_its_gateway() -> None:
@@ -93,7 +94,7 @@ def test_a_claim_waits_for_the_watch_to_show_its_pod() -> None:
     early = step(sandbox(podName="i-9"), first_seen=98.0)
     assert (early.action, early.again_at) == (None, 103.0)
     late = step(sandbox(podName="i-9"), first_seen=90.0).action
-    assert late == End(verdicts.of_missing_pod())
+    assert late == EndUnlessPod(verdicts.of_missing_pod())
     known = Verdict("oom", "x")
     assert step(sandbox(podName="i-9"), first_seen=99.0, lost=known).action == End(known)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 from sandlot_controller.world.nodes import Node
 from sandlot_controller.world.world import World
 from sandlot_kube.objects import Pod, Sandbox
@@ -96,3 +99,33 @@ def test_a_late_record_of_the_claimed_generation_counts_also_if_it_has_ended() -
     assert world.unrecorded_since == {"i-1": 1.0}
     world.sandbox_changed(record(2, "Ended"))
     assert not world.claimed("i-1")
+
+
+@pytest.mark.parametrize("told", list(itertools.permutations(["pods", "2", "3"])))
+def test_the_latest_generation_decides_in_whatever_order_the_lists_come(told: tuple[str, ...]) -> None:
+    world = World(clock=Clock())
+    news: dict[str, Callable[[], None]] = {
+        "pods": lambda: world.pods_replaced([pod("i-1")]),
+        "2": lambda: world.sandbox_changed(record(2, "Running")),  # its gateway died before its end
+        "3": lambda: world.sandbox_changed(record(3, "Ended")),
+    }
+    for one in told:
+        news[one]()
+    assert world.claims == {}
+    world.pods_replaced([])
+    world.sandbox_changed(record(1, "Running"))
+    assert world.claims == {"i-1": "sb-2"}, "of a pod that is gone, nothing is remembered"
+
+
+def test_a_listener_that_fails_keeps_nothing_from_the_others() -> None:
+    """Else the rest of a list would be missing, and pods of its Sandboxes would count as nobody's."""
+    world = World(clock=Clock())
+    heard: list[str] = []
+
+    def fails(pod: Pod, _: bool) -> None:
+        if pod.metadata.name == "i-1":
+            raise ValueError(pod.metadata.name)
+
+    world.pod_listeners += [fails, lambda pod, _: heard.append(pod.metadata.name)]
+    world.pods_replaced([pod("i-1"), pod("i-2")])
+    assert heard == list(world.pods) == ["i-1", "i-2"]

@@ -112,6 +112,7 @@ class Reflector(Generic[T]):
                 await self._watch()
             except _Gone as error:
                 self._version = None
+                self.watching_since = None  # until the list is there, changes are missing
                 _log.info("%s: listing again: %s", self.path, error)
             except (KubeError, msgspec.DecodeError) as error:
                 if self.failure is None:

@@ -61,6 +61,16 @@ class Api:
             return
         self._metrics.pods_created.labels(kind).inc()
 
+    async def has_pod(self, name: str) -> bool:
+        """Return whether the pod exists, whatever the watch has shown."""
+        try:
+            await self._client.request("GET", paths.pods(self.namespace, name))
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
     async def delete_pod(self, pod: Pod, *, force: bool = False, unchanged: bool = False) -> bool:
         """Delete a pod; return False if it stays because it has changed.
 

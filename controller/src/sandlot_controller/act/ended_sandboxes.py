@@ -105,7 +105,7 @@ class EndedSandboxes:
 
     def _is_lost(self, pod: Pod, sandbox: Sandbox) -> bool:
         """Return whether the pod's node has been silent for too long; otherwise look again when it may be."""
-        since = self._world.silent_since.get(pod.spec.node_name or "")
+        since = self._world.node_silent_since(pod.spec.node_name)
         if since is None:
             return False
         due = since + self._node_grace

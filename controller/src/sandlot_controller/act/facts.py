@@ -15,5 +15,5 @@ def of_pod(world: World, pod: Pod) -> PodFacts:
         first_seen=world.first_seen[name],
         ready_since=world.ready_since.get(name),
         uncertain_since=world.uncertain_since.get(name),
-        silent_since=world.silent_since.get(pod.spec.node_name or ""),
+        silent_since=world.node_silent_since(pod.spec.node_name),
     )

@@ -104,7 +104,7 @@ class LivePods:
 
     def _let_go(self, pod: Pod, seen: Look, *, now: float) -> None:
         """Report a deleted pod of a lost node, which will never confirm its end."""
-        silent = self._world.silent_since.get(pod.spec.node_name or "")
+        silent = self._world.node_silent_since(pod.spec.node_name)
         if silent is None:
             return
         self._watched.add(pod.metadata.name)

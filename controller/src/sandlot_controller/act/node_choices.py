@@ -67,9 +67,10 @@ class NodeChoices:
 
     def refresh(self, now: float) -> float | None:
         """Forget what is too old; return when to call this again."""
-        for pod in [name for name, (until, _) in self._expected.items() if until <= now]:
+        least = self._world.complete_since(Pod) + _EXPECTED  # while their watch fails, they may be there
+        for pod in [name for name, (until, _) in self._expected.items() if max(until, least) <= now]:
             self.forget(pod)
-        due = [until for until, _ in self._expected.values()]
+        due = [max(until, least) for until, _ in self._expected.values()]
         if (at := self.ledger.expire(now)) is not None:
             due.append(at)
         return min(due, default=None)

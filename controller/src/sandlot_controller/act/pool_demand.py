@@ -17,11 +17,13 @@ class Demands:
         self._world = world
         self._demands: dict[str, Demand] = {}
         self._counted: set[str] = set()  # claimed pods and cold Sandboxes
+        self._begun = False
         world.sandbox_listeners.append(self._on_sandbox)
 
     def begin(self) -> None:
-        """Ignore the claims from before this controller."""
-        self._counted = set(self._world.claims)
+        """Count from now on, and ignore the claims and cold starts from before this controller."""
+        self._counted = self._world.claims.keys() | self._world.sandboxes.keys()
+        self._begun = True
 
     def of(self, pool: str) -> Demand:
         return self._demands.setdefault(pool, Demand())
@@ -52,7 +54,7 @@ class Demands:
         name = sandbox.metadata.name
         if gone:
             self._counted.discard(name)
-        elif sandbox.spec.pod_name is None and name not in self._counted:
+        elif self._begun and sandbox.spec.pod_name is None and name not in self._counted:
             self._counted.add(name)
             template = sandbox.spec.template
             wanted = {key(template), key(msgspec.structs.replace(template, image=""))}

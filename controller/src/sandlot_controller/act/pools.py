@@ -139,7 +139,9 @@ class PoolLoop:
         # Pools with a resource, and those of which only pods are left.
         names = sorted(self._world.pools.keys() | look.pools.keys())
         views = [self._view(name, look.pools.get(name) or PoolPods(), now=now) for name in names]
-        plan = self._planner.plan(views, ledger=self._choices.ledger, now=now)
+        plan = self._planner.plan(
+            views, ledger=self._choices.ledger, now=now, shown_since=self._world.complete_since(Pod)
+        )
         for start in plan.creates:
             self._starts.begin(self._world.pools[start.pool], node=start.node)
         for name, view in plan.retire:

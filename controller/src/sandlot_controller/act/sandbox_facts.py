@@ -38,7 +38,7 @@ def _waits_until(world: World, sandbox: Sandbox, *, now: float, wall: float) -> 
     until = clock.seconds(sandbox.spec.waiting_until)
     if until is None:
         return 0.0
-    return max(now + until - wall, world.watch_complete_since + _RENEWAL)
+    return max(now + until - wall, world.complete_since(Sandbox) + _RENEWAL)
 
 
 def _told_late(world: World, sandbox: Sandbox, *, now: float, wall: float) -> bool:

@@ -16,7 +16,16 @@ from ..metrics import Metrics
 from ..plan import sandboxes as plan
 from ..plan import status
 from ..plan.pod_life import PodFacts
-from ..plan.sandboxes import MISSING_GRACE, Create, DeleteDuplicate, End, ReportStarting, ReportWaiting, Run
+from ..plan.sandboxes import (
+    MISSING_GRACE,
+    Create,
+    DeleteDuplicate,
+    End,
+    EndUnlessPod,
+    ReportStarting,
+    ReportWaiting,
+    Run,
+)
 from ..settings import Settings
 from ..tokens import InstanceTokens
 from ..world.world import World
@@ -172,6 +181,8 @@ class SandboxLoop:
                 self._tasks.spawn(name, until_done(lambda: self._api.delete_sandbox(sandbox)))
             case End(verdict):
                 self._end(sandbox, verdict)
+            case EndUnlessPod(verdict):
+                self._end(sandbox, verdict, unless_pod=True)
             case None:
                 if sandbox.status.phase is SandboxPhase.ENDED:
                     self._starts.settled(name)
@@ -188,28 +199,32 @@ class SandboxLoop:
             seconds = max(0.0, pod.ready_since - self._world.first_seen[name])
             self._metrics.starts.labels("cold").observe(seconds)
 
-    def _end(self, sandbox: Sandbox, verdict: Verdict) -> None:
+    def _end(self, sandbox: Sandbox, verdict: Verdict, *, unless_pod: bool = False) -> None:
         pod = self._world.pods.get(sandbox.instance_id)
         patch = status.ended(sandbox, verdict, pod=pod, now=self._api.now())
-        if self._write(sandbox, patch):
-            _log.info("%s ended: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)
+        if self._write(sandbox, patch, unless_pod=unless_pod):
+            _log.info("ending %s: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)
 
-    def _write(self, sandbox: Sandbox, patch: status.Patch | None) -> bool:
+    def _write(self, sandbox: Sandbox, patch: status.Patch | None, *, unless_pod: bool = False) -> bool:
         """Write a patch; return False if there is none or another write is in progress."""
         if patch is None:
             return False
-        # A create that waits may be renewed, or get its instance, at this moment.
-        unchanged = sandbox.spec.waits
-        return self._statuses.write(
-            sandbox, lambda: self._api.patch_sandbox_status(sandbox, patch, unchanged=unchanged)
-        )
+
+        async def send() -> None:
+            if unless_pod and await self._api.has_pod(sandbox.instance_id):
+                _log.warning("%s goes on: the watch is late to show its pod", sandbox.metadata.name)
+                return
+            # A create that waits may be renewed, or get its instance, at this moment.
+            await self._api.patch_sandbox_status(sandbox, patch, unchanged=sandbox.spec.waits)
+
+        return self._statuses.write(sandbox, send)
 
     def _delete_orphan(self, pod: Pod) -> None:
         """Delete a cold start's pod whose resource is gone; pool pods belong to their pools."""
         name = pod.metadata.name
         if names.LABEL_FOR not in pod.metadata.labels or pod.metadata.deletion_timestamp is not None:
             return
-        due = self._world.first_seen[name] + MISSING_GRACE
+        due = max(self._world.first_seen[name], self._world.complete_since(Sandbox)) + MISSING_GRACE
         if self._world.clock() < due:
             self._look_at(name, due)
         else:

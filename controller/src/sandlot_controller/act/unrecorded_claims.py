@@ -9,7 +9,7 @@ from sandlot_contract import names
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import reuse
-from sandlot_kube.objects import Pod
+from sandlot_kube.objects import Pod, Sandbox
 
 from ..settings import Settings
 from ..tokens import InstanceTokens
@@ -91,6 +91,8 @@ class UnrecordedClaims:
                 self._tasks.spawn(f"end {name}", self._end(pod))
 
     def _is_overdue(self, since: float) -> bool:
+        # While the watch of Sandboxes fails, the record may be there.
+        since = max(since, self._world.complete_since(Sandbox))
         return since <= self._world.clock() - self._grace
 
     async def _ask(self, name: str, address: str) -> None:

@@ -127,8 +127,7 @@ class Planner:
         state.failures += 1
         state.message = message
         state.failed_at = now
-        # without this bound a long outage would overflow the float
-        wait = self.settings.backoff * 2 ** min(state.failures - 1, 63)
+        wait = self.settings.backoff * 2 ** min(state.failures - 1, 63)  # more would overflow the float
         state.retry_at = now + min(wait, self.settings.max_backoff)
 
     def retiring(self, pool: str, name: str) -> None:
@@ -150,11 +149,13 @@ class Planner:
 
     # Planning.
 
-    def plan(self, pools: Sequence[PoolView], *, ledger: Ledger, now: float) -> Plan:
-        """Return what to do. `ledger`: all nodes, and all our pods, cold starts and expected ones included."""
+    def plan(
+        self, pools: Sequence[PoolView], *, ledger: Ledger, now: float, shown_since: float = -math.inf
+    ) -> Plan:
+        """Return what to do. `ledger`: all nodes and all our pods, also expected ones; `shown_since`: since when a watch shows pods."""
         again: list[float] = []
         for view in pools:
-            self._refresh(view, now=now, again=again)
+            self._refresh(view, now=now, shown_since=shown_since, again=again)
         for gone in self._pools.keys() - {view.name for view in pools}:
             del self._pools[gone]
         retire = [
@@ -168,14 +169,14 @@ class Planner:
         creates = self._share(pools, missing, ledger=ledger) if settled else []
         return Plan(creates, retire, min(again, default=None))
 
-    def _refresh(self, view: PoolView, *, now: float, again: list[float]) -> None:
+    def _refresh(self, view: PoolView, *, now: float, shown_since: float, again: list[float]) -> None:
         state = self._pools.setdefault(view.name, _Pool(view.build))
         if state.build != view.build:
             state.build = view.build
             state.failures, state.message, state.retry_at = 0, None, 0.0
-        state.expected = {
-            name: until for name, until in state.expected.items() if until > now and name not in view.pods
-        }
+        least = shown_since + self.settings.expectation
+        expected = {name: max(until, least) for name, until in state.expected.items()}
+        state.expected = {n: until for n, until in expected.items() if until > now and n not in view.pods}
         again += state.expected.values()
         state.refused = {name: until for name, until in state.refused.items() if name in view.pods}
         if not state.failures:

@@ -69,8 +69,15 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class EndUnlessPod:
+    """Action: end it, unless the API server has the pod, which the watch has not shown yet."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    action: Create | Run | ReportWaiting | ReportStarting | DeleteDuplicate | End | None = None
+    action: Create | Run | ReportWaiting | ReportStarting | DeleteDuplicate | End | EndUnlessPod | None = None
     again_at: float | None = None
 
 
@@ -124,7 +131,7 @@ def _without_pod(sandbox: Sandbox, facts: Facts, *, now: float) -> Step:
         return Step(End(facts.lost))
     if facts.made_at is not None:
         due = facts.made_at + _SHOWN_GRACE
-        return Step(End(verdicts.of_missing_pod())) if now >= due else Step(again_at=due)
+        return Step(EndUnlessPod(verdicts.of_missing_pod())) if now >= due else Step(again_at=due)
     # A cold one that was claimed or that ran had a pod; a new one would be empty.
     had_one = not facts.replaced and (
         sandbox.status.phase is SandboxPhase.RUNNING
@@ -135,7 +142,7 @@ def _without_pod(sandbox: Sandbox, facts: Facts, *, now: float) -> Step:
         return _create(facts, now=now)
     due = facts.first_seen + MISSING_GRACE
     if now >= due:
-        return Step(End(verdicts.of_missing_pod()))
+        return Step(EndUnlessPod(verdicts.of_missing_pod()))
     return Step(again_at=due)
 
 

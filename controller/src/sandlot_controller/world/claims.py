@@ -14,6 +14,7 @@ class Claims:
         """`exists`: whether there is a pod of this name."""
         self._clock = clock
         self._exists = exists
+        self._listed = False  # the pods; before, one that is not there may exist
         self.recorded: dict[str, str] = {}  # pod -> the Sandbox that names it or has its name
         self.unrecorded_since: dict[str, float] = {}  # claimed pod without a Sandbox -> since when we know
         # reused pods among those -> the claimed generation, if it is known
@@ -57,6 +58,12 @@ class Claims:
         self._unrecorded.pop(pod, None)
         return self.unrecorded_since.pop(pod, None) is not None
 
+    def pods_listed(self) -> None:
+        """Take the pods that are not there for gone, from now on."""
+        self._listed = True
+        for pod in list(self._ended):
+            self._forget_end(pod)
+
     def pod_gone(self, pod: str) -> None:
         self.release(pod)
         self._ended.pop(pod, None)
@@ -71,8 +78,11 @@ class Claims:
             self.recorded.pop(pod, None)
         if not claimants:
             self._claimants.pop(pod, None)
-            if not self._exists(pod):
-                self._ended.pop(pod, None)
+            self._forget_end(pod)
+
+    def _forget_end(self, pod: str) -> None:
+        if self._listed and pod not in self._claimants and not self._exists(pod):
+            self._ended.pop(pod, None)
 
     def _is_missing_record(self, sandbox: Sandbox) -> bool:
         """Return whether a Sandbox records the claim that had no record, and not an earlier one of a reused pod."""

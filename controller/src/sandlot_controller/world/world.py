@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sandlot_contract import names
@@ -16,6 +18,7 @@ from sandlot_kube.verdicts import Verdict
 from .claims import Claims
 from .nodes import Node, is_silent
 
+_log = logging.getLogger(__name__)
 _REMEMBERED = 10_000  # pods that were deleted before their claim was known
 
 
@@ -48,20 +51,19 @@ class World:
             Callable[[str], None]
         ] = []  # called with a node that has changed or is gone
         self.changed = asyncio.Event()
-        self._sandbox_watch: Reflector[Sandbox] | None = None
+        self._watches: dict[type, Reflector[Any]] = {}
 
     def reflectors(self, client: KubeClient, *, namespace: str) -> list[Reflector[Any]]:
-        self._sandbox_watch = Reflector(
-            client,
-            paths.sandboxes(namespace),
-            item=Sandbox,
-            replaced=self.sandboxes_replaced,
-            changed=self.sandbox_changed,
-            deleted=self.sandbox_deleted,
-        )
-        return [
-            self._sandbox_watch,
-            Reflector(
+        self._watches = {
+            Sandbox: Reflector(
+                client,
+                paths.sandboxes(namespace),
+                item=Sandbox,
+                replaced=self.sandboxes_replaced,
+                changed=self.sandbox_changed,
+                deleted=self.sandbox_deleted,
+            ),
+            Pod: Reflector(
                 client,
                 paths.pods(namespace),
                 item=Pod,
@@ -70,7 +72,7 @@ class World:
                 changed=self.pod_changed,
                 deleted=self.pod_deleted,
             ),
-            Reflector(
+            SandboxPool: Reflector(
                 client,
                 paths.pools(namespace),
                 item=SandboxPool,
@@ -78,7 +80,7 @@ class World:
                 changed=self.pool_changed,
                 deleted=self.pool_deleted,
             ),
-            Reflector(
+            Node: Reflector(
                 client,
                 paths.nodes(),
                 item=Node,
@@ -86,15 +88,22 @@ class World:
                 changed=self.node_changed,
                 deleted=self.node_deleted,
             ),
-        ]
+        }
+        return list(self._watches.values())
 
-    @property
-    def watch_complete_since(self) -> float:
-        """Time since which the watch of Sandboxes is complete; now, while it is not."""
-        watch = self._sandbox_watch
-        if watch is None or watch.failure is not None or watch.watching_since is None:
+    def complete_since(self, kind: type) -> float:
+        """Return since when the watch of these objects is complete; now, while it is not: what is missing may be there."""
+        watch = self._watches.get(kind)
+        if watch is None:
+            return -math.inf  # told of everything without a watch
+        if watch.failure is not None or watch.watching_since is None:
             return self.clock()
         return watch.watching_since
+
+    def node_silent_since(self, node: str | None) -> float | None:
+        """Return since when we would know if the node reported, and it does not; None: it reports."""
+        since = self.silent_since.get(node or "")
+        return None if since is None else max(since, self.complete_since(Node))
 
     def claimed(self, pod: str) -> bool:
         return pod in self.claims or pod in self.unrecorded_since
@@ -128,6 +137,7 @@ class World:
             self.pod_deleted(self.pods[name])
         for pod in pods:
             self.pod_changed(pod)
+        self._claims.pods_listed()
 
     def pod_changed(self, pod: Pod) -> None:
         name = pod.metadata.name
@@ -162,8 +172,7 @@ class World:
 
     def _tell_pod(self, pod: Pod, *, gone: bool) -> None:
         self.changed.set()
-        for listener in self.pod_listeners:
-            listener(pod, gone)
+        _tell(self.pod_listeners, pod, gone)
 
     def look_again(self, pod: str) -> None:
         """Tell of a pod as if it had changed."""
@@ -204,13 +213,11 @@ class World:
         self._tell_sandbox(sandbox, gone=True)
 
     def _tell_claim(self, pod: str) -> None:
-        for listener in self.claim_listeners:
-            listener(pod)
+        _tell(self.claim_listeners, pod)
 
     def _tell_sandbox(self, sandbox: Sandbox, *, gone: bool) -> None:
         self.changed.set()
-        for listener in self.sandbox_listeners:
-            listener(sandbox, gone)
+        _tell(self.sandbox_listeners, sandbox, gone)
 
     # Pools.
 
@@ -264,5 +271,13 @@ class World:
 
     def _tell_node(self, name: str) -> None:
         self.changed.set()
-        for listener in self.node_listeners:
-            listener(name)
+        _tell(self.node_listeners, name)
+
+
+def _tell(listeners: Sequence[Callable[..., None]], *news: object) -> None:
+    for listener in listeners:
+        try:
+            listener(*news)
+        except Exception:
+            # Else the rest of a list would be missing, although its watch counts as synced.
+            _log.exception("a listener failed; it misses a change")

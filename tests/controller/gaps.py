@@ -1,0 +1,70 @@
+"""A client whose watches a test breaks, and whose lists it holds up: what the controller sees is then a part of the world."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from sandlot_kube.client import KubeClient
+from sandlot_kube.errors import KubeUnreachable
+
+
+class Gaps(KubeClient):
+    """Collections by their paths: those in `held` are not listed before `go_on`, and `broken` ones are not watched."""
+
+    def __init__(self, of: KubeClient) -> None:
+        super().__init__(of.access)
+        self.held: set[str] = set()
+        self.broken: set[str] = set()
+        self.failing = asyncio.Event()  # a watch has met its break
+        self._changed = asyncio.Event()
+
+    def go_on(self) -> None:
+        self.held.clear()
+        self._changed.set()
+
+    def break_off(self, path: str) -> None:
+        """Cut the watch of a collection, until `mend`."""
+        self.broken.add(path)
+        self.failing.clear()
+        self._changed.set()
+
+    def mend(self) -> None:
+        self.broken.clear()
+        self._changed.set()
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        while method == "GET" and path in self.held:
+            await self._news()
+        return await super().request(method, path, **more)
+
+    async def lines(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:
+        lines = super().lines(path, **more)
+        try:
+            while True:
+                self._fail(path)
+                following = asyncio.ensure_future(anext(lines))
+                try:
+                    while not following.done():
+                        self._fail(path)
+                        news = asyncio.ensure_future(self._news())
+                        await asyncio.wait([following, news], return_when=asyncio.FIRST_COMPLETED)
+                        news.cancel()
+                    yield following.result()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
+        finally:
+            await lines.aclose()
+
+    def _fail(self, path: str) -> None:
+        if path in self.broken:
+            self.failing.set()
+            raise KubeUnreachable(f"the watch of {path} is broken by the test")
+
+    async def _news(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
