@@ -86,6 +86,26 @@ async def test_pods_that_no_watch_can_show_are_not_made_again(cluster: Cluster, 
     assert len(cluster.made) == 4
 
 
+async def test_a_pod_that_may_have_come_up_unseen_is_no_failed_start(cluster: Cluster, gaps: Gaps) -> None:
+    cluster.start_seconds = LATER
+    async with cluster.controlled():
+        await cluster.pool(size=1)
+        await cluster.until(
+            lambda: any(pod.spec.node_name for pod in cluster.pods.values()), "one has its node"
+        )
+        await cold_after(cluster)
+        gaps.break_off(paths.pods(cluster.namespace))
+        await gaps.failing.wait()
+        cluster.start_seconds = 0.0
+        await cluster.up(cluster.made[0])
+        cluster.passed = LATER
+        await cluster.pool("q", size=1)
+        await cluster.until(lambda: cluster.warm("q"), "another plan is carried out")
+        gaps.mend()
+        await cluster.until(lambda: cluster.pools["p"].status.ready == 1, "it is seen")
+    assert len(cluster.made) == 3
+
+
 async def test_a_claim_on_a_pod_that_no_watch_can_show_goes_on(cluster: Cluster, gaps: Gaps) -> None:
     async with cluster.controlled():
         await cluster.pool(size=1, reuse=NEVER)

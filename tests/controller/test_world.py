@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sandlot_controller.act import facts
 from sandlot_controller.world.nodes import Node
 from sandlot_controller.world.world import World
 from sandlot_kube.objects import Pod, Sandbox
@@ -52,6 +53,21 @@ def test_a_node_that_no_watch_has_shown_is_silent_until_it_is_shown() -> None:
     assert world.silent_since == {}
     world.pod_changed(pod("i-3", node="n-1"))
     assert world.silent_since == {}
+
+
+def test_the_pod_of_a_cold_start_that_waited_for_its_turn_has_its_time_from_when_it_is_there() -> None:
+    clock = Clock()
+    world = World(clock=clock)
+    world.sandbox_changed(
+        msgspec.convert({"metadata": {"name": "i-1"}, "spec": {"template": {"image": "x"}}}, Sandbox)
+    )
+    clock.now = 400.0
+    world.pod_changed(pod("i-1", node="n-1"))
+    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 400.0
+    world.pod_deleted(world.pods["i-1"])
+    clock.now = 800.0
+    world.pod_changed(pod("i-1", node="n-2"))  # made again, for another node
+    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 800.0
 
 
 def test_an_end_without_a_reason_counts_from_when_it_was_told_first() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -75,6 +76,7 @@ class Reflector(Generic[T]):
         changed: Callable[[T], None],
         deleted: Callable[[T], None],
         listing: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
         params: Mapping[str, str] | None = None,
         idle: float = 90.0,
         page: int = 500,
@@ -85,9 +87,10 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()  # after the first list
         self.failure: str | None = None  # of the last attempt; None while the watch runs
         self.watching_since: float | None = (
-            None  # loop time; everything written before a gap in the watch is older
+            None  # by `clock`; everything written before a gap in the watch is older
         )
         self._client = client
+        self._clock = clock
         self._params = dict(params or {})
         self._decoder = msgspec.json.Decoder(item)
         self._replaced = replaced
@@ -209,7 +212,7 @@ class Reflector(Generic[T]):
 
     def _well(self) -> None:
         if self.failure is not None or self.watching_since is None:
-            self.watching_since = asyncio.get_running_loop().time()
+            self.watching_since = self._clock()
         if self.failure is not None:
             _log.info("watching %s again", self.path)
             self.failure = None

@@ -127,7 +127,7 @@ class LivePods:
         return PodView(
             name,
             pod.metadata.annotations.get(ANNOTATION_BUILD, ""),
-            since=self._world.first_seen[name],
+            since=self._world.pod_seen[name],
             node=pod.spec.node_name,
             ready_since=self._world.ready_since.get(name),
             claimed=self._world.claimed(name),

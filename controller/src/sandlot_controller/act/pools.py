@@ -178,7 +178,7 @@ class PoolLoop:
         if name in self._measured:
             return
         self._measured.add(name)
-        since, first_seen = self._world.ready_since[name], self._world.first_seen[name]
+        since, first_seen = self._world.ready_since[name], self._world.pod_seen[name]
         if since > first_seen:  # otherwise it is older than this controller
             self._metrics.starts.labels("pool").observe(since - first_seen)
             self._demands.of(pool).started(seconds=since - first_seen)

@@ -224,7 +224,7 @@ class SandboxLoop:
         name = pod.metadata.name
         if names.LABEL_FOR not in pod.metadata.labels or pod.metadata.deletion_timestamp is not None:
             return
-        due = max(self._world.first_seen[name], self._world.complete_since(Sandbox)) + MISSING_GRACE
+        due = max(self._world.pod_seen[name], self._world.complete_since(Sandbox)) + MISSING_GRACE
         if self._world.clock() < due:
             self._look_at(name, due)
         else:

@@ -34,7 +34,9 @@ class World:
         self._claims = Claims(clock=clock, exists=self.pods.__contains__)
         self.claims = self._claims.recorded
         self.unrecorded_since = self._claims.unrecorded_since
-        self.first_seen: dict[str, float] = {}  # pods and sandboxes
+        # A cold start has its pod's name, and may wait for its turn before it has a pod.
+        self.first_seen: dict[str, float] = {}  # sandboxes
+        self.pod_seen: dict[str, float] = {}  # pods, first
         self.ready_since: dict[str, float] = {}  # pods
         self.starts: set[str] = set()  # pods that are neither ready nor over
         # pods that have ended, for a reason that the gateway may know
@@ -62,6 +64,7 @@ class World:
                 replaced=self.sandboxes_replaced,
                 changed=self.sandbox_changed,
                 deleted=self.sandbox_deleted,
+                clock=self.clock,
             ),
             Pod: Reflector(
                 client,
@@ -71,6 +74,7 @@ class World:
                 replaced=self.pods_replaced,
                 changed=self.pod_changed,
                 deleted=self.pod_deleted,
+                clock=self.clock,
             ),
             SandboxPool: Reflector(
                 client,
@@ -79,6 +83,7 @@ class World:
                 replaced=self.pools_replaced,
                 changed=self.pool_changed,
                 deleted=self.pool_deleted,
+                clock=self.clock,
             ),
             Node: Reflector(
                 client,
@@ -87,6 +92,7 @@ class World:
                 replaced=self.nodes_replaced,
                 changed=self.node_changed,
                 deleted=self.node_deleted,
+                clock=self.clock,
             ),
         }
         return list(self._watches.values())
@@ -142,7 +148,7 @@ class World:
     def pod_changed(self, pod: Pod) -> None:
         name = pod.metadata.name
         self.pods[name] = pod
-        self.first_seen.setdefault(name, self.clock())
+        self.pod_seen.setdefault(name, self.clock())
         ready = pod.condition("Ready")
         if ready is not None and ready.status == "True":
             self.ready_since.setdefault(name, self.clock())
@@ -164,10 +170,8 @@ class World:
         self.pods.pop(name, None)
         self._claims.pod_gone(name)
         self.starts.discard(name)
-        for times in (self.ready_since, self.uncertain_since):
+        for times in (self.pod_seen, self.ready_since, self.uncertain_since):
             times.pop(name, None)
-        if name not in self.sandboxes:
-            self.first_seen.pop(name, None)
         self._tell_pod(pod, gone=True)
 
     def _tell_pod(self, pod: Pod, *, gone: bool) -> None:
@@ -208,8 +212,7 @@ class World:
             if pod in self.pods:
                 self.claimed_without_record(pod, sandbox.spec.generation)
             self._tell_claim(pod)
-        if name not in self.pods:
-            self.first_seen.pop(name, None)
+        self.first_seen.pop(name, None)
         self._tell_sandbox(sandbox, gone=True)
 
     def _tell_claim(self, pod: str) -> None:
