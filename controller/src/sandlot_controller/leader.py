@@ -15,6 +15,9 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 
 _log = logging.getLogger(__name__)
+_RELEASE = (
+    5.0  # seconds; the process is about to end, and without the release the next one waits for the Lease
+)
 
 
 class LeadershipLost(Exception):
@@ -113,12 +116,23 @@ class Leader:
         """Release the Lease so that another can take it at once; best effort."""
         if self._held is None:
             return
-        lease, self._held = self._held, None
         try:
-            async with asyncio.timeout(2.0):
-                await self._write(lease, holder="")
+            async with asyncio.timeout(_RELEASE):
+                await self._give_up()
         except (KubeError, TimeoutError) as error:
             _log.info("could not release the Lease %s; it will expire: %s", self._name, error or "no answer")
+        finally:
+            self._held = None
+
+    async def _give_up(self) -> None:
+        assert self._held is not None
+        try:
+            await self._write(self._held, holder="")
+        except KubeError as error:
+            # The end may have cut off a renewal that the API server has written.
+            if error.status != 409 or not await self._still_ours():
+                raise
+            await self._write(self._held, holder="")
 
     async def _try(self) -> bool:
         try:
