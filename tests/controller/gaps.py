@@ -22,21 +22,21 @@ class Gaps(KubeClient):
 
     def go_on(self) -> None:
         self.held.clear()
-        self._changed.set()
+        self._tell()
 
     def break_off(self, path: str) -> None:
         """Cut the watch of a collection, until `mend`."""
         self.broken.add(path)
         self.failing.clear()
-        self._changed.set()
+        self._tell()
 
     def mend(self) -> None:
         self.broken.clear()
-        self._changed.set()
+        self._tell()
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         while method == "GET" and path in self.held:
-            await self._news()
+            await self._changed.wait()
         return await super().request(method, path, **more)
 
     async def lines(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:
@@ -48,7 +48,7 @@ class Gaps(KubeClient):
                 try:
                     while not following.done():
                         self._fail(path)
-                        news = asyncio.ensure_future(self._news())
+                        news = asyncio.ensure_future(self._changed.wait())
                         await asyncio.wait([following, news], return_when=asyncio.FIRST_COMPLETED)
                         news.cancel()
                     yield following.result()
@@ -65,6 +65,6 @@ class Gaps(KubeClient):
             self.failing.set()
             raise KubeUnreachable(f"the watch of {path} is broken by the test")
 
-    async def _news(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

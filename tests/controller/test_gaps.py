@@ -58,7 +58,7 @@ async def test_a_claim_whose_record_no_watch_can_show_goes_on(cluster: Cluster, 
         await cluster.until(cluster.warm, "one is warm")
     (pod,) = cluster.warm()
     await cluster.claim(pod, record=False)
-    async with cluster.controlled(record_grace=2.0):
+    async with cluster.controlled(record_grace=60.0):
         gaps.break_off(paths.sandboxes(cluster.namespace))
         await gaps.failing.wait()
         await cluster.claim(pod)

@@ -67,7 +67,10 @@ def test_the_pod_of_a_cold_start_that_waited_for_its_turn_has_its_time_from_when
     world.pod_deleted(world.pods["i-1"])
     clock.now = 800.0
     world.pod_changed(pod("i-1", node="n-2"))  # made again, for another node
-    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 800.0
+    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 400.0
+    world.pod_deleted(world.pods["i-1"])
+    world.sandbox_deleted(world.sandboxes["i-1"])
+    assert world.pod_seen == {}
 
 
 def test_an_end_without_a_reason_counts_from_when_it_was_told_first() -> None:

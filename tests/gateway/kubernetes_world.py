@@ -18,6 +18,7 @@ from sandlot_gateway.app import Gateway
 from sandlot_gateway.backends.kubernetes import peers
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
+from sandlot_gateway.engine import lifecycle
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 from sandlot_kube.client import KubeClient
@@ -179,8 +180,9 @@ class World:
 
 
 def have_patient_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have gateways wait for each other's answers for as long as a loaded machine may take, not a second."""
+    """Have gateways, and deletes, wait for the others as long as a loaded machine may take, not a second or two."""
     monkeypatch.setattr(peers, "PeerSettings", functools.partial(peers.PeerSettings, timeout=20.0))
+    monkeypatch.setattr(lifecycle, "DELETE_WAIT", 20.0)
 
 
 @pytest.fixture

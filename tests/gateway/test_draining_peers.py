@@ -57,7 +57,7 @@ async def test_a_retry_elsewhere_follows_what_a_draining_gateway_brings_up(
     kubelet = world.kubelet
     kubelet.make_cold = False
     body = {"idempotency_key": "k", "secrets": SECRETS}
-    async with two_peers(world, drain=30.0) as (one, other):
+    async with two_peers(world, drain=300.0) as (one, other):
         with ExitStack() as stack:
             if not recorded:
                 stack.enter_context(world.server.frozen())
@@ -83,7 +83,7 @@ async def test_a_retry_elsewhere_follows_what_a_draining_gateway_brings_up(
 
 async def test_clients_of_a_draining_gateway_are_sent_to_another(world: World) -> None:
     world.kubelet.make_cold = False
-    async with two_peers(world, drain=30.0) as (one, other):
+    async with two_peers(world, drain=300.0) as (one, other):
         made = (await one.create(idempotency_key="k", wait_seconds=0)).json()
         await drains(one)
         for path in ("/api/v1/sandbox", f"/api/v1/sandbox/{made['id']}", f"/sbx/{made['id']}/ops"):
@@ -122,7 +122,7 @@ async def test_what_a_draining_gateway_does_not_bring_up_in_time_another_one_doe
 async def test_a_create_whose_body_arrives_while_its_gateway_drains_is_known_to_the_others(
     world: World,
 ) -> None:
-    async with two_peers(world, drain=30.0) as (one, other):
+    async with two_peers(world, drain=300.0) as (one, other):
         host, _, port = one.url.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         content = json.dumps({**FIELDS, "idempotency_key": "k", "wait_seconds": 20}).encode()

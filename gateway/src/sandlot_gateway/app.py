@@ -29,7 +29,7 @@ from sandlot_gateway.data.pool import DialError, HttpPool
 from sandlot_gateway.data.shared_exposures import SharedExposures
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.directory import Directory
-from sandlot_gateway.edge import Edge
+from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.supply import Supply
@@ -250,8 +250,10 @@ class Gateway:
         if not self.backend.single_gateway:
             loop = asyncio.get_running_loop()
             until = loop.time() + self.settings.drain
-            await self.edge.drain(self.settings.drain)  # a request in flight may begin another create
-            await self.lifecycle.bringup.settled(timeout=max(until - loop.time(), 0.0))
+            for clients in (Clients.PLAIN, Clients.ALL):
+                # A request in flight may begin another create.
+                await self.edge.drain(clients, timeout=max(until - loop.time(), 0.0))
+                await self.lifecycle.bringup.settled(timeout=max(until - loop.time(), 0.0))
         settled()
 
     async def stop(self) -> None:

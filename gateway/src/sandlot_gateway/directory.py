@@ -69,6 +69,7 @@ class Directory:
         self._routes: dict[SandboxId, Route] = {}
         self._by_key: dict[tuple[str, str], SandboxId] = {}
         self._changes: dict[SandboxId, asyncio.Event] = {}
+        self._released = False
         self._ended: OrderedDict[SandboxId, float] = OrderedDict()
         self._live: Counter[str] = Counter()
         self.last_end = time.monotonic()  # time of the last end of a sandbox, on the monotonic clock
@@ -162,7 +163,7 @@ class Directory:
     async def changed(self, sandbox_id: SandboxId, *, timeout: float) -> Sandbox | None:
         """Wait up to `timeout` seconds for a PENDING sandbox to leave that status."""
         sandbox = self._sandboxes.get(sandbox_id)
-        if sandbox is None or sandbox.status is not Status.PENDING or timeout <= 0:
+        if sandbox is None or sandbox.status is not Status.PENDING or timeout <= 0 or self._released:
             return sandbox
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
         try:
@@ -214,7 +215,8 @@ class Directory:
             await asyncio.gather(*(self.appear(sandbox_id) for sandbox_id in unknown))
 
     def release(self) -> None:
-        """Wake all calls that wait for a change."""
+        """Wake all calls that wait for a change, and let none wait from now on."""
+        self._released = True
         for sandbox_id in list(self._changes):
             self._wake(sandbox_id)
 

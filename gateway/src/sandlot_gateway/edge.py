@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from enum import Enum, auto
 from typing import Any
 
 from fastapi import Response
@@ -33,6 +34,13 @@ _SWALLOW_TIMEOUT = 2.0
 _RECOVERY_WAIT = 30.0
 
 
+class Clients(Enum):
+    """Whom a draining gateway sends to another."""
+
+    PLAIN = auto()  # TLS clients' HTTP/2 connections stay, so that a retry would reach this gateway again
+    ALL = auto()
+
+
 class Edge:
     """The process's ASGI application: data plane for /sbx, /expose and WebSockets, control API for the rest."""
 
@@ -56,7 +64,7 @@ class Edge:
         self._refusal = refusal
         self._is_known = is_known
         self._ids = (f"{os.getpid():x}-{number:x}" for number in itertools.count(1))
-        self._draining = False
+        self._refused: Clients | None = None
         self._requests: set[asyncio.Task[Any]] = set()  # those of the control API in flight
         self.in_flight = 0
         self.last_use = time.monotonic()
@@ -84,7 +92,7 @@ class Edge:
         try:
             if scope["type"] == "websocket" or path.startswith(_DATA):
                 await self._data(scope, receive, send)
-            elif self._draining and scope["scheme"] == "http" and _is_of_clients(path):
+            elif self._refuses(scope):
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
                 await _answer_early(
@@ -98,13 +106,12 @@ class Edge:
             if is_use:
                 self.last_use = time.monotonic()
 
-    async def drain(self, timeout: float) -> None:
-        """Answer new control requests by HTTP with 503, and wait up to `timeout` seconds for those in flight.
+    async def drain(self, clients: Clients, *, timeout: float) -> None:
+        """Answer new control requests of these clients with 503, and wait up to `timeout` seconds for those in flight.
 
-        Other gateways' questions and probes are answered as before, as are clients of the TLS port: their HTTP/2
-        connections stay, so that a retry would reach this gateway again.
+        Other gateways' questions and probes are answered as before.
         """
-        self._draining = True
+        self._refused = clients
         if self._requests:
             await asyncio.wait(set(self._requests), timeout=timeout)
 
@@ -113,6 +120,12 @@ class Edge:
         if scope["path"].startswith(_DATA):
             return self._is_known(scope)
         return self._refusal(scope) is None
+
+    def _refuses(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        if self._refused is None or path.startswith(_PEERS) or path in _NOT_A_USE:
+            return False
+        return self._refused is Clients.ALL or scope["scheme"] == "http"
 
     async def _in_flight(self, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
@@ -192,10 +205,6 @@ async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
             pieces.append(piece)
             if not message.get("more_body"):
                 return b"".join(pieces)
-
-
-def _is_of_clients(path: str) -> bool:
-    return not path.startswith(_PEERS) and path not in _NOT_A_USE
 
 
 async def _answer_early(answer: Response, receive: Receive, send: Send, *, limit: int) -> None:

@@ -33,7 +33,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tls import TlsServer
 from sandlot_gateway.tokens import Tokens
-from sandlot_gateway.uvicorn_server import Server
+from sandlot_gateway.uvicorn_server import Server, WebSocket
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ async def serve(
                 gateway.edge,
                 loop="none",
                 http=with_authentication(gateway.edge.is_known),
-                ws="websockets-sansio",
+                ws=WebSocket,
                 # A compressor takes 40 KB per terminal, and more loop time than sending the bytes uncompressed.
                 ws_per_message_deflate=False,
                 lifespan="off",

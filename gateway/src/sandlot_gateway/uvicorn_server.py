@@ -8,6 +8,22 @@ import math
 from collections.abc import Iterator
 
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.protocol import OPEN
+
+
+class WebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's, of which `shutdown` may come twice, and while the client closes it: uvicorn's own raises then."""
+
+    def shutdown(self) -> None:
+        """Close the connection, which tells a client that has not begun that itself."""
+        if self.transport.is_closing():
+            return
+        if self.handshake_complete and not self.close_sent and self.conn.state is not OPEN:
+            self.stop_keepalive()
+            self.transport.close()
+            return
+        super().shutdown()
 
 
 class Server(uvicorn.Server):
@@ -30,5 +46,5 @@ class Server(uvicorn.Server):
 
     def close(self, *, by: float) -> None:
         """Accept no more connections, and wait for responses `by` this time on the loop's clock at most."""
-        self.config.timeout_graceful_shutdown = math.ceil(by - asyncio.get_running_loop().time())
+        self.config.timeout_graceful_shutdown = max(1, math.ceil(by - asyncio.get_running_loop().time()))
         self.should_exit = True

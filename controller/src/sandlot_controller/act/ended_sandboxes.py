@@ -105,10 +105,9 @@ class EndedSandboxes:
 
     def _is_lost(self, pod: Pod, sandbox: Sandbox) -> bool:
         """Return whether the pod's node has been silent for too long; otherwise look again when it may be."""
-        since = self._world.node_silent_since(pod.spec.node_name)
-        if since is None:
+        due = self._world.node_lost_at(pod.spec.node_name, grace=self._node_grace)
+        if due is None:
             return False
-        due = since + self._node_grace
         if self._world.clock() >= due:
             return True
         self._silent[pod.metadata.name] = sandbox

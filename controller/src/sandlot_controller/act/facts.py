@@ -5,16 +5,17 @@ from __future__ import annotations
 from sandlot_kube.objects import Pod
 
 from ..plan.pod_life import PodFacts
-from ..world.world import World
+from ..world.nodes import Node
+from ..world.world import CATCH_UP, World
 
 
 def of_pod(world: World, pod: Pod) -> PodFacts:
     name = pod.metadata.name
     return PodFacts(
         pod,
-        # While their watch fails, one that is starting may have come up.
-        first_seen=max(world.pod_seen[name], world.complete_since(Pod)),
+        first_seen=world.pod_seen[name],
         ready_since=world.ready_since.get(name),
         uncertain_since=world.uncertain_since.get(name),
-        silent_since=world.node_silent_since(pod.spec.node_name),
+        silent_since=world.silent_since.get(pod.spec.node_name or ""),
+        shown_at=max(world.complete_since(Pod), world.complete_since(Node)) + CATCH_UP,
     )

@@ -126,7 +126,9 @@ class KeptSlots:
             if self._ended.get(name) is not ended:
                 return  # the next sandbox in this pod has ended meanwhile
             now = self._world.clock()
-            if now < self._silent.setdefault(name, now) + self._grace:
+            since = self._silent.setdefault(name, now)
+            # While the watch of Sandboxes fails, it may have another owner.
+            if now < max(since, self._world.complete_since(Sandbox)) + self._grace:
                 self._set(name, now + _RETRY)
                 return
             if not self._is_over(pod):

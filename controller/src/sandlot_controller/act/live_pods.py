@@ -104,11 +104,10 @@ class LivePods:
 
     def _let_go(self, pod: Pod, seen: Look, *, now: float) -> None:
         """Report a deleted pod of a lost node, which will never confirm its end."""
-        silent = self._world.node_silent_since(pod.spec.node_name)
-        if silent is None:
+        due = self._world.node_lost_at(pod.spec.node_name, grace=self._settings.node_grace)
+        if due is None:
             return
         self._watched.add(pod.metadata.name)
-        due = silent + self._settings.node_grace
         if now < due:
             seen.due.append(due)
         else:

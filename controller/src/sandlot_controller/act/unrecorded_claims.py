@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 5.0  # seconds between two looks
 _FIRST_ANSWERS = 2.0  # seconds for sidecars to answer before pools are planned without them
 _CONCURRENT = 32
+_LATE_RECORD = 60.0  # seconds for a record after the API server was away
 _MESSAGE = "its Sandbox was deleted"
 
 
@@ -91,9 +92,9 @@ class UnrecordedClaims:
                 self._tasks.spawn(f"end {name}", self._end(pod))
 
     def _is_overdue(self, since: float) -> bool:
-        # While the watch of Sandboxes fails, the record may be there.
-        since = max(since, self._world.complete_since(Sandbox))
-        return since <= self._world.clock() - self._grace
+        # While the watch of Sandboxes fails, the record may be there, or gateways cannot write it either.
+        shown_at = self._world.complete_since(Sandbox) + min(self._grace, _LATE_RECORD)
+        return max(since + self._grace, shown_at) <= self._world.clock()
 
     async def _ask(self, name: str, address: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sandlot_kube import verdicts
@@ -20,6 +21,7 @@ class PodFacts:
     ready_since: float | None = None
     uncertain_since: float | None = None  # it has ended, for a reason that the gateway may know
     silent_since: float | None = None  # its node is silent
+    shown_at: float = -math.inf  # by when a watch that was broken has shown whether it is up, and its node
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ def diagnose(facts: PodFacts, *, awaited: bool, now: float, settings: Settings) 
     due: list[float] = []
     node = facts.pod.spec.node_name
     if node and facts.silent_since is not None:
-        due.append(facts.silent_since + settings.node_grace)
+        due.append(max(facts.silent_since + settings.node_grace, facts.shown_at))
         if now >= due[-1]:
             return Diagnosis(verdicts.of_lost_node(node, seconds=settings.node_grace), ended=True)
     if facts.ready_since is None and (node or awaited):
-        due.append(facts.first_seen + settings.start_timeout)
+        due.append(max(facts.first_seen + settings.start_timeout, facts.shown_at))
         if now >= due[-1]:
             return Diagnosis(verdicts.of_slow_start(facts.pod, seconds=settings.start_timeout), ended=True)
     return Diagnosis(again_at=min(due, default=None))

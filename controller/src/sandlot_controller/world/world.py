@@ -19,6 +19,7 @@ from .claims import Claims
 from .nodes import Node, is_silent
 
 _log = logging.getLogger(__name__)
+CATCH_UP = 5.0  # seconds in which a watch that works again shows what it has missed
 _REMEMBERED = 10_000  # pods that were deleted before their claim was known
 
 
@@ -36,7 +37,7 @@ class World:
         self.unrecorded_since = self._claims.unrecorded_since
         # A cold start has its pod's name, and may wait for its turn before it has a pod.
         self.first_seen: dict[str, float] = {}  # sandboxes
-        self.pod_seen: dict[str, float] = {}  # pods, first
+        self.pod_seen: dict[str, float] = {}  # pods, first, by name: a cold start's may be made again
         self.ready_since: dict[str, float] = {}  # pods
         self.starts: set[str] = set()  # pods that are neither ready nor over
         # pods that have ended, for a reason that the gateway may know
@@ -106,10 +107,10 @@ class World:
             return self.clock()
         return watch.watching_since
 
-    def node_silent_since(self, node: str | None) -> float | None:
-        """Return since when we would know if the node reported, and it does not; None: it reports."""
+    def node_lost_at(self, node: str | None, *, grace: float) -> float | None:
+        """Return when a node counts as lost after `grace` seconds of silence; None: it reports."""
         since = self.silent_since.get(node or "")
-        return None if since is None else max(since, self.complete_since(Node))
+        return None if since is None else max(since + grace, self.complete_since(Node) + CATCH_UP)
 
     def claimed(self, pod: str) -> bool:
         return pod in self.claims or pod in self.unrecorded_since
@@ -170,8 +171,10 @@ class World:
         self.pods.pop(name, None)
         self._claims.pod_gone(name)
         self.starts.discard(name)
-        for times in (self.pod_seen, self.ready_since, self.uncertain_since):
+        for times in (self.ready_since, self.uncertain_since):
             times.pop(name, None)
+        if name not in self.sandboxes:
+            self.pod_seen.pop(name, None)
         self._tell_pod(pod, gone=True)
 
     def _tell_pod(self, pod: Pod, *, gone: bool) -> None:
@@ -213,6 +216,8 @@ class World:
                 self.claimed_without_record(pod, sandbox.spec.generation)
             self._tell_claim(pod)
         self.first_seen.pop(name, None)
+        if name not in self.pods:
+            self.pod_seen.pop(name, None)
         self._tell_sandbox(sandbox, gone=True)
 
     def _tell_claim(self, pod: str) -> None:
