@@ -71,10 +71,12 @@ async def test_a_delete_by_label_finds_what_another_gateway_has_just_made(world:
 
 async def test_a_deleted_one_is_over_at_another_gateway(world: World) -> None:
     async with two_peers(world) as (one, other):
-        await world.kubelet.pod(TEMPLATE, pool="default", reused=True)
-        await asyncio.gather(one.warm(), other.warm())
         for _ in range(5):
+            pod = await world.kubelet.pod(TEMPLATE, pool="default", reused=True)
+            await asyncio.gather(one.warm(), other.warm())
             made = await one.made()
+            # No record tells of it.
+            assert one.gateway.directory.get(made["id"]).instance_id == pod  # type: ignore[union-attr]
             assert await other.run(made["id"], "echo there") == "there\n"
             await one.client.delete(f"/api/v1/sandbox/{made['id']}")
             assert (await other.get(made["id"]))["status"] == "TERMINATED"
