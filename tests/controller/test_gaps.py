@@ -70,6 +70,15 @@ async def test_a_claim_whose_record_no_watch_can_show_goes_on(cluster: Cluster, 
     assert cluster.sidecars.told == {}
 
 
+async def a_plan_later(cluster: Cluster, gaps: Gaps, *, ready: int) -> None:
+    """Have the pools planned again while the watch of pods is broken, and mend it: so many of the first one are ready."""
+    cluster.passed = LATER
+    await cluster.pool("q", size=1)
+    await cluster.until(lambda: cluster.warm("q"), "another plan is carried out")
+    gaps.mend()
+    await cluster.until(lambda: cluster.pools["p"].status.ready == ready, "its pods are seen")
+
+
 async def test_pods_that_no_watch_can_show_are_not_made_again(cluster: Cluster, gaps: Gaps) -> None:
     async with cluster.controlled():
         await cluster.pool(size=1)
@@ -78,11 +87,7 @@ async def test_pods_that_no_watch_can_show_are_not_made_again(cluster: Cluster, 
         await gaps.failing.wait()
         await cluster.pool(size=3)
         await cluster.until(lambda: len(cluster.made) == 3, "the rest is made")
-        cluster.passed = LATER
-        await cluster.pool("q", size=1)
-        await cluster.until(lambda: cluster.warm("q"), "another plan is carried out")
-        gaps.mend()
-        await cluster.until(lambda: cluster.pools["p"].status.ready == 3, "they are seen")
+        await a_plan_later(cluster, gaps, ready=3)
     assert len(cluster.made) == 4
 
 
@@ -98,11 +103,7 @@ async def test_a_pod_that_may_have_come_up_unseen_is_no_failed_start(cluster: Cl
         await gaps.failing.wait()
         cluster.start_seconds = 0.0
         await cluster.up(cluster.made[0])
-        cluster.passed = LATER
-        await cluster.pool("q", size=1)
-        await cluster.until(lambda: cluster.warm("q"), "another plan is carried out")
-        gaps.mend()
-        await cluster.until(lambda: cluster.pools["p"].status.ready == 1, "it is seen")
+        await a_plan_later(cluster, gaps, ready=1)
     assert len(cluster.made) == 3
 
 
