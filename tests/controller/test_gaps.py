@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 
 import pytest
@@ -131,7 +132,8 @@ async def test_an_ended_pod_has_its_grace_while_nodes_are_not_listed(cluster: Cl
     gaps.held.add(paths.nodes())
     starting = asyncio.create_task(cluster.controller(node_grace=30.0).run())
     try:
-        await until(lambda: ID in cluster.sidecars.told)
+        # Seen before the Sandbox is listed, a pod has to change once more.
+        await until(lambda: told_of_news(cluster), pause=0.5)
         cluster.passed = LATER
         await cluster.pod_says(ID, message="news")
         with pytest.raises(AssertionError):
@@ -140,3 +142,9 @@ async def test_an_ended_pod_has_its_grace_while_nodes_are_not_listed(cluster: Cl
         gaps.go_on()
         starting.cancel()
         await asyncio.wait([starting])
+
+
+async def told_of_news(cluster: Cluster) -> bool:
+    """Change the cold start's pod; whether its sidecar has been told to end."""
+    await cluster.pod_says(ID, message=secrets.token_hex(4))
+    return ID in cluster.sidecars.told
