@@ -217,8 +217,13 @@ class Group:
 
     def full(self) -> bool:
         """Return whether the process limit is reached, or nearly: a fork bomb's count fluctuates."""
+        many = self.full_with()
+        return many is not None and (self.number("pids") or 0) >= many
+
+    def full_with(self) -> int | None:
+        """Return with how many processes the group is full; None: it has no limit, or a kill sets it to 0."""
         limit = self._process_limit()
-        return limit is not None and (self.number("pids") or 0) >= limit - max(2, limit // 50)
+        return None if limit is None else limit - max(2, limit // 50)
 
     def is_fork_bomb(self, *, before: int = 0) -> bool:
         """Return whether the group has had forks denied since `before` and more than half its process limit."""

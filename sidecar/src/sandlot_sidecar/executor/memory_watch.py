@@ -1,8 +1,9 @@
 """Polls a sandbox's memory usage where the kernel does not enforce cgroup limits (gVisor).
 
 A check must come before code can fill the pod's memory above the sandbox's limit: the less is left, the shorter the
-interval. While the whole kernel uses less than any limit, a check is one system call. One busy runner checks for all:
-it writes the time of the next check into a shared page, and any runner that finds that time past takes over.
+interval. While the whole kernel uses less than any limit, a check is one system call: a fork bomb delays each by a tenth
+of a second, while memory fills. One busy runner checks for all: it writes the time of the next check into a shared page,
+and any runner that finds that time past takes over.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ MAX_INTERVAL, MIN_INTERVAL = 0.05, 0.004
 SETTLE_TIMEOUT = 10.0
 SETTLE_IDLE = 0.5  # usage unchanged for this long is not held by processes
 NEGLIGIBLE = 32 << 20  # bytes; not worth waiting for
-# The shared page, in units of eight bytes: time of the next check, bytes per second, processes, then the marks.
-_DUE, _RATE, _PROCESSES, _MARKS, _MARK_COUNT = 0, 1, 2, 3, 64
+# The shared page, in units of eight bytes: time of the next check, bytes per second, the most processes, those that the
+# last check found, then the marks.
+_DUE, _RATE, _PROCESSES, _FOUND, _MARKS, _MARK_COUNT = 0, 1, 2, 3, 4, 64
 _MEMORY = ("memory", "memory_limit")
 
 
@@ -69,7 +71,12 @@ class MemoryWatch:
     def is_full(self) -> bool:
         """Return whether the pod has as many processes as one user can have, or nearly."""
         limit = self.process_limit
-        return limit is not None and syscalls.processes_in_use() >= limit - max(2, limit // 50)
+        return limit is not None and syscalls.in_use()[1] >= limit - max(2, limit // 50)
+
+    @property
+    def found(self) -> int:
+        """The processes in the pod by the last check, also of another runner."""
+        return self._marks[_FOUND]
 
     # When to check.
 
@@ -93,7 +100,7 @@ class MemoryWatch:
 
     def _left(self, group: Group | None) -> tuple[int, bool]:
         """Return the bytes left below a limit, and whether `group` must be killed."""
-        # Read once: a crowd of processes delays each system call by a tenth of a second, while memory fills.
+        in_use, self._marks[_FOUND] = syscalls.in_use()
         if self._limits is None:
             own_limit = group.number("memory_limit") if group is not None else None
             self._limits = self._sandbox.number("memory_limit"), own_limit
@@ -101,7 +108,7 @@ class MemoryWatch:
         limits = [each for each in self._limits if each is not None]
         if not limits:
             return 1 << 62, False
-        free = min(limits) - syscalls.memory_in_use()
+        free = min(limits) - in_use
         if free > 0:
             return free, False
         own = (group.number("memory") or 0) if group is not None else 0

@@ -35,6 +35,7 @@ class Op:
         self.crowded_bomb = False  # busy at a limit that is not its own
         # OOM-killed although no limit of the sandbox was reached.
         self.node_oom = False
+        self.full_with: int | None = None  # processes with which its group is full; None: not read
         self.full = 0  # checks that found it at its process limit, or would have
         self._full_at: float | None = None  # time of the last check, if that found it there
         self.report_start_at: float | None = None  # when to report its start, unless it has ended by then

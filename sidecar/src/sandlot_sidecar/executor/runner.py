@@ -227,7 +227,10 @@ class Runner:
                 return
         if now >= self._pids_check_at:
             self._pids_check_at = now + FULL_INTERVAL
-            op.check_full(self.group.full(), now=now)
+            if op.full_with is None:
+                op.full_with = self.group.full_with()
+            many = op.full_with is not None and watch.found >= op.full_with
+            op.check_full(many and self.group.full(), now=now)
             op.crowded_bomb = self._bombs.has(self.group, watch, now=now)
             if op.is_bomb:
                 self._kill_over_limit(op, "pids_limit")

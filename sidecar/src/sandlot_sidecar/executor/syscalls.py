@@ -273,23 +273,13 @@ def resize_tmpfs(root: int, size: int) -> None:
         os.close(context)
 
 
-def processes_in_use() -> int:
-    """Return the number of processes on the whole machine; raises OSError."""
-    return ctypes.c_ushort.from_buffer(_sysinfo(), 80).value
-
-
-def memory_in_use() -> int:
-    """Return the bytes of memory in use on the whole machine; raises OSError."""
-    numbers = _sysinfo()
-    unit = ctypes.c_uint.from_buffer(numbers, 104).value
-    return (numbers[4] - numbers[5]) * unit
-
-
-def _sysinfo() -> ctypes.Array[ctypes.c_ulong]:
+def in_use() -> tuple[int, int]:
+    """Return the bytes of memory and the threads of the whole machine, by one system call; raises OSError."""
     # struct sysinfo: uptime, three load averages, total memory, free memory, …
     numbers = (ctypes.c_ulong * 16)()
     check(LIBC.sysinfo(numbers), "sysinfo")
-    return numbers
+    unit = ctypes.c_uint.from_buffer(numbers, 104).value
+    return (numbers[4] - numbers[5]) * unit, ctypes.c_ushort.from_buffer(numbers, 80).value
 
 
 def wipe(start: int, end: int) -> None:
