@@ -91,7 +91,10 @@ class Sidecar:
         if self.webhooks._server is None:
             await self.webhooks.start()
         await self.launch()
-        await self.webhooks.wait("ready", count=ready + 1)
+        try:
+            await self.webhooks.wait("ready", count=ready + 1)
+        except TimeoutError:
+            raise AssertionError(f"not ready: {self.log()}; {self.about_end()}") from None
         return self
 
     async def claim(self, **fields: Any) -> dict[str, Any]:
