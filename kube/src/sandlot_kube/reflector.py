@@ -62,8 +62,8 @@ class Reflector(Generic[T]):
     the collection as it was when its first page was read.
 
     The callbacks run in the event loop and return at once; one that raises is logged and skips its object only. An
-    object that cannot be decoded is logged and left out. `idle`: seconds of silence on a watch after which its
-    connection counts as dead (the API server sends a bookmark about every minute).
+    object that cannot be decoded is logged and left out. `idle`: seconds of silence on a watch after which it fails
+    (the API server sends a bookmark about every minute). A connection whose peer is gone fails much earlier (`Sockets`).
     """
 
     def __init__(
