@@ -238,3 +238,25 @@ async def test_a_callback_that_fails_stops_nothing(server_and_client, caplog) ->
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_list_that_could_not_be_applied_is_read_again(server_and_client, caplog) -> None:
+    script, client = server_and_client
+    script.lists = [listed(pod("a", 1), version=7), listed(pod("b", 8), version=9)]
+    failures: list[str | None] = []
+    applied: list[str] = []
+
+    def replaced(pods: list[Pod]) -> None:
+        failures.append(reflector.failure)
+        [name] = [pod.metadata.name for pod in pods]
+        if name == "a":
+            raise ZeroDivisionError("of a")
+        applied.append(name)
+
+    async with following(client, replaced=replaced) as (reflector, _):
+        await reflector.synced.wait()
+        assert applied == ["b"]
+        assert reflector.failure is None
+    assert failures[0] is None
+    assert "of a" in (failures[1] or "")
+    assert "ZeroDivisionError" in caplog.text
