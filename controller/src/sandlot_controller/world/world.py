@@ -42,17 +42,15 @@ class World:
         self.starts: set[str] = set()  # pods that are neither ready nor over
         # pods that have ended, for a reason that the gateway may know
         self.uncertain_since: dict[str, float] = {}
-        # nodes that are unknown or no longer report to the control plane
+        # nodes that no longer report to the control plane, and removed ones that have pods
         self.silent_since: dict[str, float] = {}
         self.lost: dict[str, Verdict] = {}  # pods that died and were deleted without a known owner
         self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: the pod is gone
         self.sandbox_listeners: list[Callable[[Sandbox, bool], None]] = []
-        self.claim_listeners: list[
-            Callable[[str], None]
-        ] = []  # called with a pod whose owner may have changed
-        self.node_listeners: list[
-            Callable[[str], None]
-        ] = []  # called with a node that has changed or is gone
+        # called with a pod whose owner may have changed
+        self.claim_listeners: list[Callable[[str], None]] = []
+        # called with a node that has changed or is gone
+        self.node_listeners: list[Callable[[str], None]] = []
         self.changed = asyncio.Event()
         self._watches: dict[type, Reflector[Any]] = {}
 
@@ -148,7 +146,10 @@ class World:
 
     def pod_changed(self, pod: Pod) -> None:
         name = pod.metadata.name
+        before = self.pods.get(name)
         self.pods[name] = pod
+        if before is not None and before.spec.node_name != pod.spec.node_name:
+            self._forget_removed(before.spec.node_name)
         self.pod_seen.setdefault(name, self.clock())
         ready = pod.condition("Ready")
         if ready is not None and ready.status == "True":
@@ -157,8 +158,7 @@ class World:
             self.starts.discard(name)
         else:
             self.starts.add(name)
-        found = verdicts.of_pod(pod)
-        if found is not None and not found.certain:
+        if (found := verdicts.of_pod(pod)) is not None and not found.certain:
             self.uncertain_since.setdefault(name, self.clock())
         node = pod.spec.node_name
         if node and node not in self.nodes:
@@ -175,6 +175,7 @@ class World:
             times.pop(name, None)
         if name not in self.sandboxes:
             self.pod_seen.pop(name, None)
+        self._forget_removed(pod.spec.node_name)
         self._tell_pod(pod, gone=True)
 
     def _tell_pod(self, pod: Pod, *, gone: bool) -> None:
@@ -269,7 +270,15 @@ class World:
     def node_deleted(self, node: Node) -> None:
         self.nodes.pop(node.metadata.name, None)
         self.silent_since.setdefault(node.metadata.name, self.clock())
+        self._forget_removed(node.metadata.name)
         self._node_news(node.metadata.name)
+
+    def _forget_removed(self, node: str | None) -> None:
+        """Forget a removed node with its last pod: another one may have its name."""
+        if node in self.nodes or node not in self.silent_since:
+            return
+        if all(pod.spec.node_name != node for pod in self.pods.values()):
+            del self.silent_since[node]
 
     def _node_news(self, name: str) -> None:
         self._tell_node(name)
