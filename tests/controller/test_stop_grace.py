@@ -158,7 +158,9 @@ async def test_while_its_node_is_silent_for_a_moment_only_it_is_left_to_it(clust
         await cluster.until(lambda: cluster.pods[ID].metadata.deletion_timestamp, "its deletion is asked for")
         await cluster.node_says(cluster.nodes[0], "Unknown")
         await cluster.end(OTHER)
-        await cluster.until(lambda: cluster.pods[OTHER].metadata.deletion_timestamp, "what came later is done")
+        await cluster.until(
+            lambda: cluster.pods[OTHER].metadata.deletion_timestamp, "what came later is done"
+        )
         assert ID in cluster.pods
 
 
