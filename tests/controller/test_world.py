@@ -98,11 +98,11 @@ def test_the_pod_of_a_cold_start_that_waited_for_its_turn_has_its_time_from_when
     )
     clock.now = 400.0
     world.pod_changed(pod("i-1", node="n-1"))
-    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 400.0
+    assert facts.of_pod(world, world.pods["i-1"], node_grace=30.0).first_seen == 400.0
     world.pod_deleted(world.pods["i-1"])
     clock.now = 800.0
     world.pod_changed(pod("i-1", node="n-2"))  # made again, for another node
-    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 400.0
+    assert facts.of_pod(world, world.pods["i-1"], node_grace=30.0).first_seen == 400.0
     world.pod_deleted(world.pods["i-1"])
     world.sandbox_deleted(world.sandboxes["i-1"])
     assert world.pod_seen == {}

@@ -152,6 +152,7 @@ class SandboxLoop:
             sandbox,
             made_at=self._starts.made_at(name),
             replaced=self._starts.is_replaced(name),
+            node_grace=self._settings.node_grace,
             now=now,
             wall=self._api.now(),
         )
