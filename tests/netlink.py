@@ -12,16 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from sandlot_sidecar.executor import syscalls
 
+T = TypeVar("T")
+
 # linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h, veth.h, sockios.h
 _REQUEST, _ACK, _EXCLUSIVE, _CREATE = 0x1, 0x4, 0x200, 0x400
-_NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE = 16, 17, 20, 24
+_NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE, _DELROUTE = 16, 17, 20, 24, 25
 _IFNAME, _LINKINFO, _NET_NS_FD = 3, 18, 28
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL, _NODAD = 1, 2, 0x02
-_RTA_GATEWAY, _TABLE_MAIN, _PROTO_BOOT, _UNICAST = 5, 254, 3, 1
+_RTA_DESTINATION, _RTA_GATEWAY, _TABLE_MAIN, _PROTO_BOOT, _UNICAST, _BLACKHOLE = 1, 5, 254, 3, 1, 6
 _IFF_UP = 1
 _SIOCGIFINDEX = 0x8933
 _LINK = struct.Struct("BxHiII")  # ifinfomsg
@@ -73,6 +76,13 @@ class Network:
         body = head + _attribute(_RTA_GATEWAY, socket.inet_aton(gateway))
         self._ask(_NEWROUTE, body, flags=_CREATE | _EXCLUSIVE)
 
+    def drop(self, peer: str) -> None:
+        """Drop all packets to an IPv4 address, and tell no one, until `mend`: the peer there has no answer."""
+        self._ask(_NEWROUTE, _blackhole(peer), flags=_CREATE | _EXCLUSIVE)
+
+    def mend(self, peer: str) -> None:
+        self._ask(_DELROUTE, _blackhole(peer))
+
     def _index(self, link: str) -> int:
         # Not socket.if_nametoindex: that knows the links of the thread's own namespace.
         answer = fcntl.ioctl(self._socket, _SIOCGIFINDEX, struct.pack("16s24x", link.encode()))
@@ -98,7 +108,7 @@ def make_network(path: Path) -> Network:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(exist_ok=False)
     try:
-        return _made_in(enter)
+        return _made_in(enter, Network)
     except BaseException:
         remove_network(path)
         raise
@@ -106,22 +116,27 @@ def make_network(path: Path) -> Network:
 
 def network_at(path: Path) -> Network:
     """The namespace that `path` names, `/proc/PID/ns/net` say."""
-
-    def enter() -> None:
-        with path.open("rb") as namespace:
-            syscalls.setns(namespace.fileno(), syscalls.CLONE_NEWNET)
-
-    return _made_in(enter)
+    return _made_in(lambda: _enter(path), Network)
 
 
-def _made_in(enter: Callable[[], None]) -> Network:
+def listening_at(path: Path, address: str) -> socket.socket:
+    """A socket that listens in the namespace that `path` names, for this process to accept from."""
+    return _made_in(lambda: _enter(path), lambda: socket.create_server((address, 0)))
+
+
+def _enter(path: Path) -> None:
+    with path.open("rb") as namespace:
+        syscalls.setns(namespace.fileno(), syscalls.CLONE_NEWNET)
+
+
+def _made_in(enter: Callable[[], None], make: Callable[[], T]) -> T:
     # In a thread of its own, since the namespace that a thread enters is that thread's alone.
-    def make() -> Network:
+    def made() -> T:
         enter()
-        return Network()
+        return make()
 
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(make).result()
+        return thread.submit(made).result()
 
 
 def remove_network(path: Path) -> None:
@@ -129,6 +144,11 @@ def remove_network(path: Path) -> None:
     with contextlib.suppress(OSError):
         syscalls.umount(str(path))
     path.unlink(missing_ok=True)
+
+
+def _blackhole(address: str) -> bytes:
+    head = struct.pack("8BI", socket.AF_INET, 32, 0, 0, _TABLE_MAIN, _PROTO_BOOT, 0, _BLACKHOLE, 0)
+    return head + _attribute(_RTA_DESTINATION, socket.inet_aton(address))
 
 
 def _attribute(kind: int, data: bytes) -> bytes:

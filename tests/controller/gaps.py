@@ -11,12 +11,16 @@ from sandlot_kube.errors import KubeUnreachable
 
 
 class Gaps(KubeClient):
-    """Collections by their paths: those in `held` are not listed before `go_on`, and `broken` ones are not watched."""
+    """Collections by their paths: those in `held` are not listed before `go_on`, and `broken` ones are not watched.
+
+    The watches of `silent` ones stay open and tell nothing.
+    """
 
     def __init__(self, of: KubeClient) -> None:
         super().__init__(of.access)
         self.held: set[str] = set()
         self.broken: set[str] = set()
+        self.silent: set[str] = set()
         self.failing = asyncio.Event()  # a watch has met its break
         self._changed = asyncio.Event()
 
@@ -32,6 +36,7 @@ class Gaps(KubeClient):
 
     def mend(self) -> None:
         self.broken.clear()
+        self.silent.clear()
         self._tell()
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
@@ -46,10 +51,11 @@ class Gaps(KubeClient):
                 self._fail(path)
                 following = asyncio.ensure_future(anext(lines))
                 try:
-                    while not following.done():
+                    while not following.done() or path in self.silent:
                         self._fail(path)
                         news = asyncio.ensure_future(self._changed.wait())
-                        await asyncio.wait([following, news], return_when=asyncio.FIRST_COMPLETED)
+                        awaited = [news] if following.done() else [following, news]
+                        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
                         news.cancel()
                     yield following.result()
                 except StopAsyncIteration:

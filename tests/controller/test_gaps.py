@@ -47,6 +47,29 @@ async def test_a_node_that_may_have_come_back_unseen_is_not_lost(cluster: Cluste
         assert not cluster.sandboxes[ID].status.verdict
 
 
+async def test_a_node_that_came_back_is_not_lost_though_its_watch_is_silent(
+    cluster: Cluster, gaps: Gaps
+) -> None:
+    """The connection may be dead, or its API server hang."""
+    async with cluster.controlled(node_grace=30.0):
+        await cold(cluster)
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        await cold_after(cluster)
+        gaps.silent.add(paths.nodes())
+        await cluster.node_says(cluster.nodes[0], "True")
+        cluster.passed = LATER
+        await cold_after(cluster, "i-eeeeeeeeeeeeeeee")
+        with pytest.raises(AssertionError):
+            await cluster.until(lambda: ended(cluster, ID, "node_lost"), "it is lost", timeout=3.0)
+        # Another time it stays away: the API server says so.
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        gaps.mend()
+        await cold_after(cluster, "i-dddddddddddddddd")
+        cluster.passed += LATER
+        await cold_after(cluster, "i-cccccccccccccccc")
+        await cluster.until(lambda: ended(cluster, ID, "node_lost"), "it is lost")
+
+
 async def cold_after(cluster: Cluster, name: str = OTHER) -> None:
     """Wait until the controller has handled what came before: it has a cold start's pod made."""
     await cluster.sandbox(name)

@@ -149,8 +149,8 @@ def test_one_of_a_pool_waits_for_its_node_as_long_as_it_takes() -> None:
 def test_a_silent_node_has_its_grace() -> None:
     up = pod(phase="Running")
     assert step(
-        sandbox(), pod=up, of_pod={"ready_since": 0.0, "silent_since": 80.0}
+        sandbox(), pod=up, of_pod={"ready_since": 0.0, "node_lost_at": 110.0}
     ).again_at == pytest.approx(110.0)
-    lost = step(sandbox(), pod=up, of_pod={"ready_since": 0.0, "silent_since": 70.0}).action
+    lost = step(sandbox(), pod=up, of_pod={"ready_since": 0.0, "node_lost_at": 100.0}).action
     assert isinstance(lost, End)
     assert lost.verdict.verdict == "node_lost"

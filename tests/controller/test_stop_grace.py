@@ -128,6 +128,42 @@ async def test_a_node_that_is_silent_for_long_has_the_pod_deleted_without_its_wo
         await goes(cluster, ID)
 
 
+async def test_so_has_that_of_a_deleted_sandbox(cluster: Cluster) -> None:
+    cluster.confirms = False
+    async with cluster.controlled(node_grace=1.0):
+        await cold(cluster)
+        await cluster.delete(paths.sandboxes(cluster.namespace, ID))
+        await cluster.until(lambda: cluster.pods[ID].metadata.deletion_timestamp, "its deletion is asked for")
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        await goes(cluster, ID)
+
+
+async def test_the_next_leader_does_so_too(cluster: Cluster) -> None:
+    cluster.confirms = False
+    async with cluster.controlled():
+        await cold(cluster)
+        await cluster.delete(paths.sandboxes(cluster.namespace, ID))
+        await cluster.until(lambda: cluster.pods[ID].metadata.deletion_timestamp, "its deletion is asked for")
+    await cluster.node_says(cluster.nodes[0], "Unknown")
+    async with cluster.controlled(node_grace=1.0):
+        await goes(cluster, ID)
+
+
+async def test_while_its_node_is_silent_for_a_moment_only_it_is_left_to_it(cluster: Cluster) -> None:
+    cluster.confirms = False
+    async with cluster.controlled(node_grace=60.0):
+        await cold(cluster)
+        await cold(cluster, OTHER)
+        await cluster.delete(paths.sandboxes(cluster.namespace, ID))
+        await cluster.until(lambda: cluster.pods[ID].metadata.deletion_timestamp, "its deletion is asked for")
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        await cluster.end(OTHER)
+        await cluster.until(
+            lambda: cluster.pods[OTHER].metadata.deletion_timestamp, "what came later is done"
+        )
+        assert ID in cluster.pods
+
+
 @pytest.mark.parametrize("verdict", ["oom", "sandbox_lost"])
 async def test_a_lost_sandbox_has_no_grace(cluster: Cluster, verdict: str) -> None:
     cluster.sidecars.stopping.add(ID)

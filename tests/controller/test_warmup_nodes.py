@@ -80,7 +80,8 @@ class Nodes:
         self.statuses[warmup.metadata.name] = patch["status"]
         if self.loop is not None:
             name = warmup.metadata.name
-            self.loop.seen(resource(self.images_of[name], patch["status"], name=name))
+            uid = warmup.metadata.uid
+            self.loop.seen(resource(self.images_of[name], patch["status"], name=name, uid=uid))
 
     @asynccontextmanager
     async def warming(self, images: dict[str, int], *, said: dict[str, Any] | None = None) -> Any:
@@ -120,10 +121,13 @@ class Nodes:
         return self.statuses["w"]
 
 
-def resource(images: dict[str, int], status: dict[str, Any], *, name: str = "w") -> ImageWarmup:
+def resource(
+    images: dict[str, int], status: dict[str, Any], *, name: str = "w", uid: str = "u"
+) -> ImageWarmup:
     listed = [{"name": name, "weight": weight} for name, weight in images.items()]
     said = {field: value for field, value in status.items() if value is not None}
-    body = {"metadata": {"name": name}, "spec": {"tenant": "alpha", "images": listed}, "status": said}
+    metadata = {"name": name, "uid": uid}
+    body = {"metadata": metadata, "spec": {"tenant": "alpha", "images": listed}, "status": said}
     return msgspec.convert(body, ImageWarmup)
 
 

@@ -55,6 +55,41 @@ def test_a_node_that_no_watch_has_shown_is_silent_until_it_is_shown() -> None:
     assert world.silent_since == {}
 
 
+def test_a_removed_node_is_forgotten_with_the_last_of_its_pods() -> None:
+    clock = Clock()
+    world = World(clock=clock)
+    world.node_changed(node("n-1", "True"))
+    for name in ("i-1", "i-2"):
+        world.pod_changed(pod(name, node="n-1"))
+    world.node_deleted(world.nodes["n-1"])
+    world.pod_deleted(world.pods["i-1"])
+    assert world.silent_since == {"n-1": 1.0}
+    world.pod_deleted(world.pods["i-2"])
+    clock.now = 1000.0
+    world.pod_changed(pod("i-3", node="n-1"))  # a new node of this name, whose pod is shown first
+    assert world.silent_since == {"n-1": 1000.0}
+    world.pod_changed(pod("i-3", node="n-2"))  # made again, unseen
+    assert world.silent_since == {"n-2": 1000.0}
+
+
+def test_a_node_that_is_removed_without_pods_is_not_remembered() -> None:
+    world = World(clock=Clock())
+    for ready in ("True", "Unknown"):
+        world.node_changed(node("n-1", ready))
+        world.node_deleted(world.nodes["n-1"])
+        assert world.silent_since == {}
+
+
+def test_a_silent_node_stays_silent_when_its_last_pod_goes() -> None:
+    clock = Clock()
+    world = World(clock=clock)
+    world.node_changed(node("n-1", "Unknown"))
+    clock.now = 2.0
+    world.pod_changed(pod("i-1", node="n-1"))
+    world.pod_deleted(world.pods["i-1"])
+    assert world.silent_since == {"n-1": 1.0}
+
+
 def test_the_pod_of_a_cold_start_that_waited_for_its_turn_has_its_time_from_when_it_is_there() -> None:
     clock = Clock()
     world = World(clock=clock)
@@ -63,11 +98,11 @@ def test_the_pod_of_a_cold_start_that_waited_for_its_turn_has_its_time_from_when
     )
     clock.now = 400.0
     world.pod_changed(pod("i-1", node="n-1"))
-    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 400.0
+    assert facts.of_pod(world, world.pods["i-1"], node_grace=30.0).first_seen == 400.0
     world.pod_deleted(world.pods["i-1"])
     clock.now = 800.0
     world.pod_changed(pod("i-1", node="n-2"))  # made again, for another node
-    assert facts.of_pod(world, world.pods["i-1"]).first_seen == 400.0
+    assert facts.of_pod(world, world.pods["i-1"], node_grace=30.0).first_seen == 400.0
     world.pod_deleted(world.pods["i-1"])
     world.sandbox_deleted(world.sandboxes["i-1"])
     assert world.pod_seen == {}

@@ -1,9 +1,10 @@
-"""An API server that says what a test tells it to: real HTTP on loopback, answers from a script."""
+"""An API server that says what a test tells it to: real HTTP, answers from a script."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -37,15 +38,17 @@ class Scripted:
 
 
 @asynccontextmanager
-async def scripted() -> AsyncIterator[tuple[Scripted, KubeClient]]:
+async def scripted(listener: socket.socket | None = None) -> AsyncIterator[tuple[Scripted, KubeClient]]:
+    """`listener`: where it listens, in another network namespace say; None: on loopback."""
     script = Scripted()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", script.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.SockSite(runner, listener or socket.create_server(("127.0.0.1", 0)))
     await site.start()
-    script.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    host, port = runner.addresses[0][:2]
+    script.url = f"http://{host}:{port}"
     client = KubeClient(Access(script.url))
     try:
         yield script, client

@@ -5,73 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
-from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector
 
-from tests.kube.scripted import Scripted, event, failed, listed, pod, stay_open, streamed
-
-PATH = "/api/v1/namespaces/default/pods"
-
-
-class Seen:
-    """What the callbacks were told, in order; `until` waits for the last of them."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
-        self._news = asyncio.Event()
-
-    def replaced(self, pods: list[Pod]) -> None:
-        self._tell("all", [pod.metadata.name for pod in pods])
-
-    def changed(self, pod: Pod) -> None:
-        self._tell("changed", pod.metadata.name)
-
-    def deleted(self, pod: Pod) -> None:
-        self._tell("deleted", pod.metadata.name)
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():
-                self._news.clear()
-                await self._news.wait()
-
-    def _tell(self, kind: str, what: Any) -> None:
-        self.told.append((kind, what))
-        self._news.set()
-
-
-@asynccontextmanager
-async def following(client: KubeClient, **options: Any) -> AsyncIterator[tuple[Reflector[Pod], Seen]]:
-    seen = Seen()
-    reflector = Reflector(
-        client,
-        PATH,
-        item=Pod,
-        replaced=seen.replaced,
-        changed=seen.changed,
-        deleted=seen.deleted,
-        **{"shortest_wait": 0.01, "longest_wait": 0.05, **options},
-    )
-    task = asyncio.create_task(reflector.run())
-    try:
-        yield reflector, seen
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled()
-
-
-async def requests(script: Scripted, count: int, *, watch: bool) -> list[dict[str, str]]:
-    async with asyncio.timeout(60):
-        while len(found := script.queries(watch=watch)) < count:
-            script.asked.clear()
-            await script.asked.wait()
-    return found
+from tests.kube.following import PATH, Seen, following, requests
+from tests.kube.scripted import event, failed, listed, pod, stay_open, streamed
 
 
 async def test_a_list_then_a_watch_from_there(server_and_client) -> None:
@@ -297,4 +237,26 @@ async def test_a_callback_that_fails_stops_nothing(server_and_client, caplog) ->
     await seen.until(lambda: ("deleted", "a") in seen.told)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_list_that_could_not_be_applied_is_read_again(server_and_client, caplog) -> None:
+    script, client = server_and_client
+    script.lists = [listed(pod("a", 1), version=7), listed(pod("b", 8), version=9)]
+    failures: list[str | None] = []
+    applied: list[str] = []
+
+    def replaced(pods: list[Pod]) -> None:
+        failures.append(reflector.failure)
+        [name] = [pod.metadata.name for pod in pods]
+        if name == "a":
+            raise ZeroDivisionError("of a")
+        applied.append(name)
+
+    async with following(client, replaced=replaced) as (reflector, _):
+        await reflector.synced.wait()
+        assert applied == ["b"]
+        assert reflector.failure is None
+    assert failures[0] is None
+    assert "of a" in (failures[1] or "")
     assert "ZeroDivisionError" in caplog.text

@@ -13,6 +13,7 @@ from . import health, lifecycle
 from .act.api import Api
 from .act.ended_sandboxes import EndedSandboxes
 from .act.kept_slots import KeptSlots
+from .act.lost_nodes import LostNodes
 from .act.node_agents import NodeAgents
 from .act.node_choices import NodeChoices
 from .act.pod_deletion import PodDeletion
@@ -146,6 +147,7 @@ class Controller:
         unrecorded = UnrecordedClaims(
             world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars
         )
+        lost = LostNodes(world, api, settings=settings)
         kept = KeptSlots(world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars)
         warmups = WarmupLoop(api, agents=self._agents, settings=settings, now=world.clock)
         reflectors = world.reflectors(self._client, namespace=settings.namespace)
@@ -155,6 +157,7 @@ class Controller:
             # A plan over half of the pods would create the other half again.
             for reflector in reflectors:
                 await reflector.synced.wait()
+            group.create_task(lost.run(), name="lost nodes")
             group.create_task(sandboxes.run(), name="sandboxes")
             group.create_task(unrecorded.run(), name="unrecorded claims")
             await unrecorded.settled.wait()

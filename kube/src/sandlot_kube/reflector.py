@@ -55,15 +55,21 @@ class _Gone(Exception):
     """The API server no longer has our resource version."""
 
 
+class _NotApplied(Exception):
+    """A callback failed on a list."""
+
+
 class Reflector(Generic[T]):
     """Calls `replaced` with the whole collection after a list, `changed` and `deleted` with single objects.
 
     Calls `listing` before each list. What its reader writes itself meanwhile may be missing from the list, which shows
     the collection as it was when its first page was read.
 
-    The callbacks run in the event loop and return at once; one that raises is logged and skips its object only. An
-    object that cannot be decoded is logged and left out. `idle`: seconds of silence on a watch after which its
-    connection counts as dead (the API server sends a bookmark about every minute).
+    The callbacks run in the event loop and return at once. If one fails on a list, the list is read again; one that
+    fails on a single object is logged and skips that only. An object that cannot be decoded is logged and left out.
+
+    `idle`: seconds of silence on a watch after which it fails (the API server sends a bookmark about every minute). A
+    connection whose peer is gone fails much earlier (`Sockets`).
     """
 
     def __init__(
@@ -117,7 +123,7 @@ class Reflector(Generic[T]):
                 self._version = None
                 self.watching_since = None  # until the list is there, changes are missing
                 _log.info("%s: listing again: %s", self.path, error)
-            except (KubeError, msgspec.DecodeError) as error:
+            except (KubeError, msgspec.DecodeError, _NotApplied) as error:
                 if self.failure is None:
                     _log.warning("cannot watch %s, trying again: %s", self.path, error)
                 self.failure = str(error) or type(error).__name__
@@ -136,7 +142,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         items: list[T] = []
         go_on = ""
-        self._call(self._listing)
+        self._apply(self._listing)
         while True:
             params = {**self._params, "limit": str(self._page)}
             if go_on:
@@ -152,8 +158,8 @@ class Reflector(Generic[T]):
             go_on = page.metadata.go_on
             if not go_on:
                 break
+        self._apply(self._replaced, items)
         self._version = page.metadata.resource_version
-        self._call(self._replaced, items)
         self._failures = 0
         self._well()
         self.synced.set()
@@ -209,6 +215,14 @@ class Reflector(Generic[T]):
             callback(*values)
         except Exception:
             _log.exception("%s: a callback failed; its change is lost", self.path)
+
+    def _apply(self, callback: Callable[..., None], *values: object) -> None:
+        try:
+            callback(*values)
+        except Exception as error:
+            # Else the collection would count as synced, and what it lacks as deleted.
+            _log.exception("%s: a callback failed on a list, which is read again", self.path)
+            raise _NotApplied(f"a callback failed on the list: {error!r}") from error
 
     def _well(self) -> None:
         if self.failure is not None or self.watching_since is None:

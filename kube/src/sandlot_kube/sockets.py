@@ -1,4 +1,4 @@
-"""Tracks the sockets of a client session, so that all of them can be closed.
+"""Creates the sockets of a client session: they notice a dead connection, and all of them can be closed.
 
 aiohttp loses track of TLS connections that it closes, which wait up to 30 s for the peer's close, and of connects that
 were cancelled. Both outlive the session, and their descriptors stay open if the event loop ends first.
@@ -15,6 +15,18 @@ from typing import Any
 import aiohttp
 
 _LOOKS = 200  # in the second that closing may take
+# A watch only receives, so without probes it would wait on a connection that a network drops without closing it, and
+# count as complete.
+_PROBE_AFTER = 4  # seconds without a packet
+_PROBE_EVERY = 2  # seconds
+_DEAD_AFTER = 10_000  # milliseconds without an answer to a probe or to data
+_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY),
+    # For data, too, such as the request of a watch; it replaces the number of probes.
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER),
+)
 
 
 class Sockets:
@@ -28,6 +40,8 @@ class Sockets:
         family, kind, protocol, _, _ = address
         made = socket.socket(family, kind, protocol)
         self._made.add(made)
+        for level, option, value in _OPTIONS:
+            made.setsockopt(level, option, value)
         return made
 
     async def close(self, session: aiohttp.ClientSession) -> None:

@@ -15,6 +15,7 @@ from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.warmups import ImageWarmup
 
 from ..metrics import Metrics
+from ..world.nodes import Node
 
 # Seconds for a pod whose sidecar has ended, or is waited for no longer. Its own would be spent in full, since the first
 # process of the sandbox's container heeds no SIGTERM, and its node would have no room for another pod until then.
@@ -26,7 +27,7 @@ class _Pods(msgspec.Struct):
 
 
 class Api:
-    """Sends writes; every method but `now` may raise KubeError."""
+    """Sends writes, and asks for what a watch may be late to show; every method but `now` may raise KubeError."""
 
     def __init__(
         self,
@@ -70,6 +71,16 @@ class Api:
                 raise
             return False
         return True
+
+    async def node(self, name: str) -> Node | None:
+        """Return a node, whatever the watch has shown; None: there is none."""
+        try:
+            found = await self._client.request("GET", paths.nodes(name))
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            return None
+        return msgspec.json.decode(found, type=Node)
 
     async def delete_pod(self, pod: Pod, *, force: bool = False, unchanged: bool = False) -> bool:
         """Delete a pod; return False if it stays because it has changed.

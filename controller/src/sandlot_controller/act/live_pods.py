@@ -89,7 +89,8 @@ class LivePods:
             self._claimed(name, pool)
         else:
             self._released(name)
-            found = diagnose(facts.of_pod(self._world, pod), awaited=False, now=now, settings=self._settings)
+            known = facts.of_pod(self._world, pod, node_grace=self._settings.node_grace)
+            found = diagnose(known, awaited=False, now=now, settings=self._settings)
             if found.again_at is not None:
                 self._watched.add(name)
                 seen.due.append(found.again_at)

@@ -16,13 +16,20 @@ _RENEWAL = 15.0
 
 
 def of(
-    world: World, sandbox: Sandbox, *, made_at: float | None, replaced: bool, now: float, wall: float
+    world: World,
+    sandbox: Sandbox,
+    *,
+    made_at: float | None,
+    replaced: bool,
+    node_grace: float,
+    now: float,
+    wall: float,
 ) -> Facts:
     """Return the facts. `wall`: the API server's time at `now`."""
     name = sandbox.metadata.name
     pod = world.pods.get(sandbox.instance_id)
     return Facts(
-        pod=None if pod is None else facts.of_pod(world, pod),
+        pod=None if pod is None else facts.of_pod(world, pod, node_grace=node_grace),
         first_seen=world.first_seen[name],
         created_at=_created_at(world, sandbox, now=now, wall=wall),
         told_late=_told_late(world, sandbox, now=now, wall=wall),

@@ -152,6 +152,7 @@ class SandboxLoop:
             sandbox,
             made_at=self._starts.made_at(name),
             replaced=self._starts.is_replaced(name),
+            node_grace=self._settings.node_grace,
             now=now,
             wall=self._api.now(),
         )
@@ -221,11 +222,17 @@ class SandboxLoop:
 
     def _delete_orphan(self, pod: Pod) -> None:
         """Delete a cold start's pod whose resource is gone; pool pods belong to their pools."""
-        name = pod.metadata.name
-        if names.LABEL_FOR not in pod.metadata.labels or pod.metadata.deletion_timestamp is not None:
+        name, terminating = pod.metadata.name, pod.metadata.deletion_timestamp is not None
+        if names.LABEL_FOR not in pod.metadata.labels:
             return
-        due = max(self._world.pod_seen[name], self._world.complete_since(Sandbox)) + MISSING_GRACE
+        if terminating:
+            # A lost node cannot confirm the pod's end; without force the pod would stay forever.
+            due = self._world.node_lost_at(pod.spec.node_name, grace=self._settings.node_grace)
+        else:
+            due = max(self._world.pod_seen[name], self._world.complete_since(Sandbox)) + MISSING_GRACE
+        if due is None:
+            return
         if self._world.clock() < due:
             self._look_at(name, due)
         else:
-            self._deletion.delete(pod)
+            self._deletion.delete(pod, force=terminating)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from sandlot_contract.warmups import Pace
 from sandlot_kube.errors import KubeError
 from sandlot_kube.registry_credentials import RegistryCredentials
 from sandlot_kube.waiting import wait_set
@@ -22,6 +19,7 @@ from .copy_failures import CopyFailures, Then
 from .node_agents import UNAUTHORIZED, AgentError, NodeAgents, needs_credentials
 from .tasks import Tasks
 from .warm_nodes import WarmNodes
+from .warmup_runs import WarmupRun, begin
 from .warmup_statuses import Report, WarmupStatuses
 
 _log = logging.getLogger(__name__)
@@ -33,16 +31,6 @@ _OFF = "no node prepares images: set slots.enabled and nodeAgent.enabled in the 
 _NO_AGENT = "waiting for a node agent: none is ready"
 
 
-@dataclass(slots=True)
-class _Run:
-    """A warm-up. `standing`: it is done, and nodes that join get their part of its images."""
-
-    resource: ImageWarmup
-    pace: Pace
-    weights: Counter[str]
-    standing: bool = False
-
-
 class WarmupLoop:
     """Control loop of all ImageWarmups; `seen` and `gone` are its events."""
 
@@ -52,7 +40,7 @@ class WarmupLoop:
         self._agents = agents
         self._settings = settings
         self._now = now
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, WarmupRun] = {}
         self._credentials = RegistryCredentials(settings.registry_credentials)
         self._nodes = WarmNodes(now=now)
         self._look_at = float("-inf")
@@ -76,30 +64,35 @@ class WarmupLoop:
 
     def seen(self, warmup: ImageWarmup) -> None:
         """Handle a new or changed ImageWarmup."""
-        standing = warmup.status.phase == WarmupPhase.DONE
+        name, standing = warmup.metadata.name, warmup.status.phase == WarmupPhase.DONE
+        run = self._runs.get(name)
+        if run is not None and run.succeeds(warmup):
+            return
+        if run is not None and not run.is_of(warmup):
+            self.gone(run.resource)  # its deletion comes later
         if standing:
             self._statuses.finished(warmup)
-        run = self._runs.get(warmup.metadata.name)
-        if run is not None:
+        if run is not None and run.is_of(warmup):
             run.resource = warmup
             if run.standing is standing:
                 return
             run.standing = standing
         else:
-            run = self._runs[warmup.metadata.name] = _Run(
-                warmup, Pace(self._now()), Counter(), standing=standing
-            )
+            run = self._runs[name] = begin(warmup, standing=standing, now=self._now(), after=run)
             self._look_at = float("-inf")  # the agents may be preparing its images
-            for image in warmup.spec.images:
-                run.weights[image.name] += image.weight
             if not standing:
                 self._failures.try_again(run.weights, tenant=warmup.spec.tenant)
                 self._nodes.ask_again(run.weights)
         self._replan()
 
     def gone(self, warmup: ImageWarmup) -> None:
-        self._runs.pop(warmup.metadata.name, None)
-        self._statuses.forget(warmup.metadata.name)
+        """Handle a deleted ImageWarmup."""
+        name = warmup.metadata.name
+        # Events of two resources come in any order: another one may have the name by now.
+        if (run := self._runs.get(name)) is None or not run.is_of(warmup):
+            return
+        del self._runs[name]
+        self._statuses.forget(name)
         wanted = {image for run in self._runs.values() for image in run.weights}
         self._failures.keep_only(wanted)
         self._nodes.keep_only(wanted)
@@ -122,7 +115,7 @@ class WarmupLoop:
         self._stale = True
         self._changed.set()
 
-    def _tell(self, run: _Run, counts: Progress, *, message: str | None) -> float:
+    def _tell(self, run: WarmupRun, counts: Progress, *, message: str | None) -> float:
         left = None
         if run.standing and counts.open_copies and any(copy.image in run.weights for copy in self._pulling):
             message = f"done; preparing {counts.open_copies} more copies, since nodes have joined"
@@ -243,7 +236,7 @@ class WarmupLoop:
         self._stale = self._stale or self._nodes.joined
         return silent
 
-    def _active(self) -> Iterator[_Run]:
+    def _active(self) -> Iterator[WarmupRun]:
         return (run for run in self._runs.values() if not run.standing)
 
     def _begin(self, copy: Copy) -> None:

@@ -20,7 +20,7 @@ class PodFacts:
     first_seen: float
     ready_since: float | None = None
     uncertain_since: float | None = None  # it has ended, for a reason that the gateway may know
-    silent_since: float | None = None  # its node is silent
+    node_lost_at: float | None = None  # its node is silent
     shown_at: float = -math.inf  # by when a watch that was broken has shown whether it is up, and its node
 
 
@@ -42,8 +42,8 @@ def diagnose(facts: PodFacts, *, awaited: bool, now: float, settings: Settings) 
         return Diagnosis(ended=True, again_at=since + settings.end_grace)
     due: list[float] = []
     node = facts.pod.spec.node_name
-    if node and facts.silent_since is not None:
-        due.append(max(facts.silent_since + settings.node_grace, facts.shown_at))
+    if node and facts.node_lost_at is not None:
+        due.append(max(facts.node_lost_at, facts.shown_at))
         if now >= due[-1]:
             return Diagnosis(verdicts.of_lost_node(node, seconds=settings.node_grace), ended=True)
     if facts.ready_since is None and (node or awaited):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from sandlot_contract import names
@@ -16,9 +15,10 @@ from sandlot_kube.reflector import Reflector
 from sandlot_kube.verdicts import Verdict
 
 from .claims import Claims
+from .listeners import tell
 from .nodes import Node, is_silent
+from .silence import Silence
 
-_log = logging.getLogger(__name__)
 CATCH_UP = 5.0  # seconds in which a watch that works again shows what it has missed
 _REMEMBERED = 10_000  # pods that were deleted before their claim was known
 
@@ -42,17 +42,16 @@ class World:
         self.starts: set[str] = set()  # pods that are neither ready nor over
         # pods that have ended, for a reason that the gateway may know
         self.uncertain_since: dict[str, float] = {}
-        # nodes that are unknown or no longer report to the control plane
-        self.silent_since: dict[str, float] = {}
+        # nodes that no longer report to the control plane, and removed ones that have pods
+        self.silence = Silence(clock=clock, shown_at=lambda: self.complete_since(Node) + CATCH_UP)
+        self.silent_since = self.silence.since
         self.lost: dict[str, Verdict] = {}  # pods that died and were deleted without a known owner
         self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: the pod is gone
         self.sandbox_listeners: list[Callable[[Sandbox, bool], None]] = []
-        self.claim_listeners: list[
-            Callable[[str], None]
-        ] = []  # called with a pod whose owner may have changed
-        self.node_listeners: list[
-            Callable[[str], None]
-        ] = []  # called with a node that has changed or is gone
+        # called with a pod whose owner may have changed
+        self.claim_listeners: list[Callable[[str], None]] = []
+        # called with a node that has changed or is gone
+        self.node_listeners: list[Callable[[str], None]] = []
         self.changed = asyncio.Event()
         self._watches: dict[type, Reflector[Any]] = {}
 
@@ -108,9 +107,13 @@ class World:
         return watch.watching_since
 
     def node_lost_at(self, node: str | None, *, grace: float) -> float | None:
-        """Return when a node counts as lost after `grace` seconds of silence; None: it reports."""
-        since = self.silent_since.get(node or "")
-        return None if since is None else max(since + grace, self.complete_since(Node) + CATCH_UP)
+        """Return when a node counts as lost after `grace` seconds of silence, or when to ask again; None: it reports."""
+        return None if node is None else self.silence.lost_at(node, grace=grace)
+
+    def confirm_silence(self, node: str) -> None:
+        """Record that the API server, too, says that a node is silent."""
+        self.silence.confirm(node)
+        self._node_news(node)
 
     def claimed(self, pod: str) -> bool:
         return pod in self.claims or pod in self.unrecorded_since
@@ -148,7 +151,10 @@ class World:
 
     def pod_changed(self, pod: Pod) -> None:
         name = pod.metadata.name
+        before = self.pods.get(name)
         self.pods[name] = pod
+        if before is not None and before.spec.node_name != pod.spec.node_name:
+            self._forget_removed(before.spec.node_name)
         self.pod_seen.setdefault(name, self.clock())
         ready = pod.condition("Ready")
         if ready is not None and ready.status == "True":
@@ -157,13 +163,12 @@ class World:
             self.starts.discard(name)
         else:
             self.starts.add(name)
-        found = verdicts.of_pod(pod)
-        if found is not None and not found.certain:
+        if (found := verdicts.of_pod(pod)) is not None and not found.certain:
             self.uncertain_since.setdefault(name, self.clock())
         node = pod.spec.node_name
         if node and node not in self.nodes:
             # The watches are independent: a new node's pod may be reported before the node.
-            self.silent_since.setdefault(node, self.clock())
+            self.silence.begin(node)
         self._tell_pod(pod, gone=False)
 
     def pod_deleted(self, pod: Pod) -> None:
@@ -175,11 +180,12 @@ class World:
             times.pop(name, None)
         if name not in self.sandboxes:
             self.pod_seen.pop(name, None)
+        self._forget_removed(pod.spec.node_name)
         self._tell_pod(pod, gone=True)
 
     def _tell_pod(self, pod: Pod, *, gone: bool) -> None:
         self.changed.set()
-        _tell(self.pod_listeners, pod, gone)
+        tell(self.pod_listeners, pod, gone)
 
     def look_again(self, pod: str) -> None:
         """Tell of a pod as if it had changed."""
@@ -221,11 +227,11 @@ class World:
         self._tell_sandbox(sandbox, gone=True)
 
     def _tell_claim(self, pod: str) -> None:
-        _tell(self.claim_listeners, pod)
+        tell(self.claim_listeners, pod)
 
     def _tell_sandbox(self, sandbox: Sandbox, *, gone: bool) -> None:
         self.changed.set()
-        _tell(self.sandbox_listeners, sandbox, gone)
+        tell(self.sandbox_listeners, sandbox, gone)
 
     # Pools.
 
@@ -254,9 +260,9 @@ class World:
         before = self.nodes.get(name)
         self.nodes[name] = node
         if is_silent(node):
-            self.silent_since.setdefault(name, self.clock())
+            self.silence.begin(name)
         else:
-            self.silent_since.pop(name, None)
+            self.silence.end(name)
         # Heartbeats of 1,000 nodes change nothing that matters here.
         if before is None or (before.spec, before.ready()) != (node.spec, node.ready()):
             self._node_news(name)
@@ -268,8 +274,16 @@ class World:
 
     def node_deleted(self, node: Node) -> None:
         self.nodes.pop(node.metadata.name, None)
-        self.silent_since.setdefault(node.metadata.name, self.clock())
+        self.silence.begin(node.metadata.name)
+        self._forget_removed(node.metadata.name)
         self._node_news(node.metadata.name)
+
+    def _forget_removed(self, node: str | None) -> None:
+        """Forget a removed node with its last pod: another one may have its name."""
+        if node in self.nodes or node not in self.silent_since:
+            return
+        if all(pod.spec.node_name != node for pod in self.pods.values()):
+            self.silence.end(node)
 
     def _node_news(self, name: str) -> None:
         self._tell_node(name)
@@ -279,13 +293,4 @@ class World:
 
     def _tell_node(self, name: str) -> None:
         self.changed.set()
-        _tell(self.node_listeners, name)
-
-
-def _tell(listeners: Sequence[Callable[..., None]], *news: object) -> None:
-    for listener in listeners:
-        try:
-            listener(*news)
-        except Exception:
-            # Else the rest of a list would be missing, although its watch counts as synced.
-            _log.exception("a listener failed; it misses a change")
+        tell(self.node_listeners, name)

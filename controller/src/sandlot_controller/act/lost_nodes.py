@@ -1,0 +1,59 @@
+"""Asks the API server for each silent node before it counts as lost: the watch may be late to show that it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Pod
+from sandlot_kube.waiting import wait_set
+
+from ..settings import Settings
+from ..world.nodes import is_silent
+from ..world.world import World
+from .api import Api
+
+_log = logging.getLogger(__name__)
+_BEAT = 0.25  # seconds between two looks while a node is silent
+_PAUSE = 1.0  # seconds after a request that failed
+
+
+class LostNodes:
+    def __init__(self, world: World, api: Api, *, settings: Settings) -> None:
+        self._world = world
+        self._api = api
+        self._grace = settings.node_grace
+        self._wake = asyncio.Event()
+        world.node_listeners.append(lambda _: self._wake.set())
+        world.pod_listeners.append(self._on_pod)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            self._wake.clear()
+            for node in self._world.silence.unconfirmed(grace=self._grace):
+                await self._ask(node)
+            await wait_set(self._wake, seconds=_BEAT if self._world.silent_since else None)
+
+    def _on_pod(self, pod: Pod, _: bool) -> None:
+        """Handle the pod of a node that no watch has shown."""
+        if pod.spec.node_name in self._world.silent_since:
+            self._wake.set()
+
+    async def _ask(self, name: str) -> None:
+        before = self._world.nodes.get(name)
+        try:
+            node = await self._api.node(name)
+        except (KubeError, msgspec.DecodeError) as error:
+            _log.warning("cannot tell whether node %s is lost, asking again: %s", name, error)
+            await asyncio.sleep(_PAUSE)
+            return
+        if self._world.nodes.get(name) is not before:
+            return  # the watch was faster, and may know more
+        if node is None or is_silent(node):
+            self._world.confirm_silence(name)
+        else:
+            _log.warning("node %s is not lost: its watch is late to show that it is back", name)
+            self._world.node_changed(node)

@@ -1,0 +1,121 @@
+"""A silent node counts as lost when the API server says so, too, whatever the watch has shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from sandlot_controller.act.api import Api
+from sandlot_controller.act.lost_nodes import LostNodes
+from sandlot_controller.world.nodes import Node
+from sandlot_controller.world.world import World
+from sandlot_kube.client import KubeClient
+from sandlot_kube.errors import KubeUnreachable
+
+from tests.controller.played import running, settings_in
+from tests.controller.test_world import node, pod
+from tests.waiting import loop_turns, until
+
+GRACE = 30.0
+
+
+class Asked:
+    """The world by its watches, and the API server's answers, of which the last one counts from then on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.count = 0
+        self.answers: list[Node | Exception | None] = []
+        self.while_asked: Callable[[], None] = lambda: None
+        self.world = World(clock=lambda: self.now)
+        for watch in self.world.reflectors(cast(KubeClient, None), namespace="s"):
+            watch.watching_since = 0.0
+        self.world.node_changed(node("n-1", "True"))
+        self.world.pod_changed(pod("i-1", node="n-1"))
+        self.world.node_changed(node("n-1", "Unknown"))
+
+    async def node(self, name: str) -> Node | None:
+        assert name == "n-1"
+        self.count += 1
+        self.while_asked()
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def later(self) -> None:
+        """Let the grace pass."""
+        self.now = 1000.0
+        self.world.pod_changed(self.world.pods["i-1"])
+
+    def is_lost(self) -> bool:
+        due = self.world.node_lost_at("n-1", grace=GRACE)
+        return due is not None and due <= self.now
+
+
+@pytest.fixture
+async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
+    asked = Asked()
+    lost = LostNodes(asked.world, cast(Api, asked), settings=settings_in(tmp_path, node_grace=GRACE))
+    async with running(lost.run()):
+        yield asked
+
+
+@pytest.mark.parametrize("answer", [node("n-1", "Unknown"), None])
+async def test_one_that_is_away_is_lost(asked: Asked, answer: Node | None) -> None:
+    asked.answers = [answer]
+    told: list[str] = []
+    asked.world.pod_listeners.append(lambda pod, _: told.append(pod.metadata.name))
+    asked.now = GRACE - 1.0
+    assert asked.world.node_lost_at("n-1", grace=GRACE) == GRACE
+    assert asked.count == 0
+    asked.later()
+    assert not asked.is_lost()
+    told.clear()
+    await until(asked.is_lost)
+    assert told == ["i-1"]
+    assert asked.count == 1
+
+
+async def test_one_that_is_back_is_silent_no_more(asked: Asked) -> None:
+    asked.answers = [node("n-1", "True"), node("n-1", "Unknown")]
+    asked.later()
+    await until(lambda: not asked.world.silent_since)
+    asked.world.node_changed(node("n-1", "Unknown"))
+    assert asked.world.node_lost_at("n-1", grace=GRACE) == 1000.0 + GRACE
+    asked.now = 2000.0
+    await until(asked.is_lost)
+    assert asked.count == 2, "each silence is confirmed"
+
+
+async def test_one_of_which_the_api_server_says_nothing_is_not_lost(asked: Asked) -> None:
+    asked.answers = [KubeUnreachable("no answer in time"), node("n-1", "Unknown")]
+    losses: list[bool] = []
+    asked.while_asked = lambda: losses.append(asked.is_lost())
+    asked.later()
+    await until(asked.is_lost)
+    assert losses == [False, False]
+
+
+async def test_an_answer_that_the_watch_overtook_does_not_count(asked: Asked) -> None:
+    asked.answers = [node("n-1", "True"), node("n-1", "Unknown")]
+    asked.while_asked = lambda: asked.world.node_changed(node("n-1", "Unknown"))
+    asked.later()
+    await until(lambda: asked.count == 2)
+    assert asked.world.silent_since == {"n-1": 0.0}
+    asked.while_asked = lambda: None
+    await until(asked.is_lost)
+
+
+async def test_while_its_watch_fails_no_node_is_asked_for(asked: Asked) -> None:
+    asked.answers = [node("n-1", "Unknown")]
+    watches = asked.world.reflectors(cast(KubeClient, None), namespace="s")
+    asked.later()
+    await loop_turns(10)
+    assert asked.count == 0
+    assert not asked.is_lost()
+    for watch in watches:
+        watch.watching_since = asked.now - 5.0
+    await until(asked.is_lost)
