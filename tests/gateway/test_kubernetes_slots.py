@@ -73,7 +73,8 @@ async def test_creates_of_many_images_take_turns_in_the_slots_of_a_pool(
     world: World, nodes: list[ImageNode]
 ) -> None:
     await make_pool(world, reuse={"policy": "tenant"})
-    async with laying_gateway(world) as gateway:
+    # A pod that waits for its image longer than its hold would go to the next create while the places are read.
+    async with laying_gateway(world, image_hold=30.0) as gateway:
         pods = {await nodes[0].pod(reused=True), await nodes[1].pod(reused=True)}
         await gateway.warm(2)
         waiting = [(await gateway.create(docker_image=image, wait_seconds=0)).json() for image in IMAGES]
