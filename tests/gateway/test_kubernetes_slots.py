@@ -115,7 +115,9 @@ async def test_a_slot_that_has_the_image_goes_first_then_one_whose_node_has_it(
 
 async def test_a_hot_claim_costs_one_call_of_the_agent(world: World, nodes: list[ImageNode]) -> None:
     node = nodes[0]
-    async with laying_gateway(world, image_list_pause=3600.0) as gateway:
+    # A loaded machine takes longer than what a gateway remembers of a node, and than one wait for a preparation.
+    patient = {"image_list_pause": 3600.0, "image_remembered": 3600.0, "image_hold": 30.0}
+    async with laying_gateway(world, **patient) as gateway:
         for _ in range(3):
             await node.pod()
         await gateway.warm(3)
