@@ -33,6 +33,7 @@ async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncI
         yield world
 
 
+@pytest.mark.timeout(400)  # half a minute alone and the rest of the minute, until what has ended is removed
 async def test_a_warm_sandbox_costs_four_writes_and_its_share_of_one_removal(world: World) -> None:
     node = Node(world.server, namespace=world.namespace)
     async with (
@@ -74,6 +75,7 @@ async def test_a_warm_sandbox_costs_four_writes_and_its_share_of_one_removal(wor
     assert by_controller == {("create", "pods"): SANDBOXES + 1, ("delete", "pods"): SANDBOXES + 1}
 
 
+@pytest.mark.timeout(400)  # half a minute alone and the rest of the minute, until what has ended is removed
 async def test_what_ends_in_one_moment_costs_less_than_four_with_all_that_is_written_by_time(
     world: World,
 ) -> None:
