@@ -14,6 +14,9 @@ from tests.waiting import wait_until_empty
 # Children that a fixture of the session ends. A test may restart one between the two looks of another session fixture.
 session_servers: set[int] = set()
 
+# Of the directories below /tmp in which the tests of gVisor run their containers.
+GVISOR_PREFIX = "sandlot-gvisor-"
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -62,14 +65,19 @@ def _forgotten_cgroups(processes: Iterable[bytes]) -> frozenset[str]:
     return frozenset(path for path in found if Path(path).is_dir())
 
 
+def _mounts() -> frozenset[str]:
+    """Mount points, without those that gVisor holds while a container of another worker's test runs."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = (line.split(" - ")[0].split()[4] for line in lines)
+    return frozenset(point for point in points if not point.startswith(f"/tmp/{GVISOR_PREFIX}"))
+
+
 def snapshot(*, marker: str = "") -> Snapshot:
     processes = _sandlot_processes()
     return Snapshot(
         children=_children(os.getpid()),
         sandlot_processes=frozenset(pid for pid, command in processes.items() if marker.encode() in command),
-        mounts=frozenset(
-            line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()
-        ),
+        mounts=_mounts(),
         cgroups=_forgotten_cgroups(processes.values()),
         descriptors=len(os.listdir("/proc/self/fd")),
     )

@@ -17,6 +17,7 @@ import sandlot_contract
 import sandlot_sidecar
 
 from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files, holder, remove_group
+from tests.leaks import GVISOR_PREFIX
 
 # A bomb in gVisor is memory of one process here: without a limit of its own it would take the machine's.
 MOST_MEMORY = 3 << 30
@@ -90,12 +91,12 @@ class GvisorPod:
         `volume`: bytes of the sidecar's volume that gVisor keeps itself, as it does an emptyDir with our annotations.
         """
         self.id = f"i-{uuid.uuid4().hex[:16]}"
-        self.directory = Path(tempfile.mkdtemp(prefix="sandlot-gvisor-", dir="/tmp"))
+        self.directory = Path(tempfile.mkdtemp(prefix=GVISOR_PREFIX, dir="/tmp"))
         self.directory.chmod(0o755)
         self._user = user or {"uid": 0, "gid": 0}
         self._readonly = readonly
         self._pids_of = ""
-        self._groups = _groups(f"sandlot-gvisor-{self.id}", memory=memory, cores=cores)
+        self._groups = _groups(f"{GVISOR_PREFIX}{self.id}", memory=memory, cores=cores)
         self._runsc = [
             find_runsc() or "runsc", "--root", str(self.directory / "state"), "--platform=systrap",
             "--ignore-cgroups", f"--network={'sandbox' if network else 'none'}", "--host-uds=all",

@@ -156,7 +156,7 @@ class Node:
 
 @asynccontextmanager
 async def controller(
-    world: World, *, webhook: str, retention: float = 600.0
+    world: World, *, webhook: str, retention: float = 600.0, status_interval: float = 5.0
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     log = world.directory / "controller.log"
     env = {
@@ -172,6 +172,7 @@ async def controller(
         "SANDLOT_HEALTH_PORT": "0",
         "SANDLOT_HEARTBEAT": "1",
         "SANDLOT_RETENTION": str(retention),
+        "SANDLOT_STATUS_INTERVAL": str(status_interval),
     }
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(

@@ -73,7 +73,8 @@ async def test_creates_of_many_images_take_turns_in_the_slots_of_a_pool(
     world: World, nodes: list[ImageNode]
 ) -> None:
     await make_pool(world, reuse={"policy": "tenant"})
-    async with laying_gateway(world) as gateway:
+    # A pod that waits for its image longer than its hold would go to the next create while the places are read.
+    async with laying_gateway(world, image_hold=30.0) as gateway:
         pods = {await nodes[0].pod(reused=True), await nodes[1].pod(reused=True)}
         await gateway.warm(2)
         waiting = [(await gateway.create(docker_image=image, wait_seconds=0)).json() for image in IMAGES]
@@ -114,7 +115,9 @@ async def test_a_slot_that_has_the_image_goes_first_then_one_whose_node_has_it(
 
 async def test_a_hot_claim_costs_one_call_of_the_agent(world: World, nodes: list[ImageNode]) -> None:
     node = nodes[0]
-    async with laying_gateway(world, image_list_pause=3600.0) as gateway:
+    # A loaded machine takes longer than what a gateway remembers of a node, and than one wait for a preparation.
+    patient = {"image_list_pause": 3600.0, "image_remembered": 3600.0, "image_hold": 30.0}
+    async with laying_gateway(world, **patient) as gateway:
         for _ in range(3):
             await node.pod()
         await gateway.warm(3)

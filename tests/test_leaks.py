@@ -1,0 +1,49 @@
+"""What the check for leaks takes for a test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import GVISOR_PREFIX, no_leaks
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts"),
+]
+
+
+@contextmanager
+def mounted(prefix: str) -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir="/tmp") as directory:
+        point = Path(directory)
+        subprocess.run(["mount", "--bind", point, point], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", point], check=True)
+
+
+def leave_mount(prefix: str, *, grace: float) -> None:
+    """Have a mount stay until after the check."""
+    mount = mounted(prefix)
+    try:
+        with no_leaks(grace=grace, marker="no such process"):
+            mount.__enter__()
+    finally:
+        mount.__exit__(None, None, None)
+
+
+def test_a_mount_that_stays_is_a_leak() -> None:
+    with pytest.raises(AssertionError, match="mounts: /tmp/sandlot-test-"):
+        leave_mount("sandlot-test-", grace=0.1)
+
+
+def test_a_container_of_another_worker_is_none() -> None:
+    leave_mount(GVISOR_PREFIX, grace=5.0)
