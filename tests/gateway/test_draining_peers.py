@@ -101,6 +101,7 @@ async def test_clients_of_a_draining_gateway_are_sent_to_another(world: World) -
             assert (told.status_code, told.headers["retry-after"]) == (503, "1"), told.text
             assert "close" in told.headers["connection"]
             assert "shutting down" in told.text
+            assert told.headers["x-request-id"]
         told = [await ask(one, path) for path in ("/healthz", "/readyz")]
         assert [answer.status_code for answer in told if answer is not None] == [200, 503]
         assert (await other.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
