@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, TEMPLATE, Running, World
-from tests.gateway.peer_gateways import SECRETS, claimed, cold_names, two_peers
+from tests.gateway.peer_gateways import SECRETS, Killed, address, claimed, cold_names, two_peers
 from tests.waiting import until
 
 pytestmark = NEEDS_API_SERVER
@@ -119,6 +119,30 @@ async def test_what_a_draining_gateway_does_not_bring_up_in_time_another_one_doe
         one.ending.set()
         assert await asyncio.wait_for(one.task, 60) == 0
         assert await ask(one, "/readyz") is None
+        kubelet.make_cold = True
+        again = (await retried).json()
+        assert (again["id"], again["status"]) == (made["id"], "RUNNING"), again
+        assert await claimed(world) == [made["id"]]
+
+
+async def test_what_a_gateway_gives_up_that_is_asked_again_to_end_another_one_brings_up(world: World) -> None:
+    kubelet = world.kubelet
+    kubelet.make_cold = False
+    body = {"idempotency_key": "k", "secrets": SECRETS}
+    host = address()
+    async with world.gateway("b", host=host, port=18643, peers=f"{host}:18642") as other:
+        async with Killed(world, host=host, port=18642, peers=f"{host}:18643", drain=600) as one:
+            made = (await one.create(**body, wait_seconds=0)).json()
+            await cold_names(world)
+            retried = asyncio.create_task(other.create(**body))
+            one.terminate()
+
+            async def drains() -> bool:
+                return (await one.ask("GET", "/api/v1/sandbox")).status_code == 503
+
+            await until(drains)
+            one.terminate()
+            assert await one.ended() == 0
         kubelet.make_cold = True
         again = (await retried).json()
         assert (again["id"], again["status"]) == (made["id"], "RUNNING"), again
