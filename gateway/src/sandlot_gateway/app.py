@@ -271,9 +271,11 @@ class Gateway:
                     message="the gateway stopped and ended its sandboxes (end_sandboxes_on_exit)",
                 )
             await self.backend.destroy_all()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
         await self.lifecycle.close(timeout=patience)
         if self.checkpoints is not None:
-            await self.checkpoints.close(timeout=patience)
+            await self.checkpoints.close(timeout=max(until - loop.time(), 0.0))
         await self.exposures.close()
         if self.ssh is not None:
             await self.ssh.close()

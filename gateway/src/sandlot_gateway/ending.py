@@ -16,6 +16,7 @@ from sandlot_gateway.uvicorn_server import Server
 
 _log = logging.getLogger(__name__)
 
+# The docs promise an end 30 s after the drain: these, 5 s for connections over TLS, and 11 s for the backend.
 LAST_ANSWERS = 2  # seconds for requests to be answered after the drain
 STOP = 10.0  # seconds for the cleanups of sandboxes that have ended
 HURRIED_STOP = 1.0  # the same after a second signal
