@@ -110,6 +110,14 @@ class Killed:
         if self._process.returncode is None:
             self._process.kill()
 
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._process.terminate()
+
+    async def ended(self) -> int:
+        """Its exit status, once it has ended."""
+        return await asyncio.wait_for(self._process.wait(), 60)
+
 
 async def claimed(world: World) -> list[str]:
     """Which sandbox each sidecar has, by its own word."""

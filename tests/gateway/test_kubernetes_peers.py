@@ -39,7 +39,9 @@ async def holder(
 async def test_a_command_finds_what_another_gateway_has_just_made(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandlot_gateway.directory.MISSED_AFTER", 3600.0)  # else every sidecar would be asked
+    monkeypatch.setattr(
+        "sandlot_gateway.sandbox_waits.MISSED_AFTER", 3600.0
+    )  # else every sidecar would be asked
     async with world.gateway("a") as a, world.gateway("b", peers=f"localhost:{port_of(a)}") as b:
         await world.kubelet.pod(TEMPLATE, pool="default")  # tells gateway a alone
         await asyncio.gather(a.warm(), b.warm())

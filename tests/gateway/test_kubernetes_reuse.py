@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_gateway import directory
+from sandlot_gateway import sandbox_waits
 from sandlot_kube import paths
 
 from tests.gateway.kubernetes_world import Running, World, pool_fields, world_of_two_users
@@ -184,11 +184,11 @@ async def test_every_gateway_answers_for_one_that_had_no_record(
         pod = instance(a, made)
         await a.client.delete(f"/api/v1/sandbox/{made['id']}")
         with monkeypatch.context() as longer:
-            longer.setattr(directory, "NEW_PATIENCE", 50.0)  # than an answer takes on a loaded machine
+            longer.setattr(sandbox_waits, "NEW_PATIENCE", 50.0)  # than an answer takes on a loaded machine
             began = time.monotonic()
             told = await b.is_ended_somehow(made["id"])
             assert told["status"] == "TERMINATED"
-            assert time.monotonic() - began < directory.NEW_PATIENCE, "it waited for a record"
+            assert time.monotonic() - began < sandbox_waits.NEW_PATIENCE, "it waited for a record"
         # What gateway a reset is offered by gateway b, at its next generation.
         await b.warm(SIZE)
         for _ in range(SIZE):

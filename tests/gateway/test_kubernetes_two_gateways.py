@@ -72,7 +72,7 @@ async def test_a_sandbox_can_be_used_through_any_gateway_at_once(world: World) -
         assert (await one.is_ended(made["id"]))["verdict"] == "deleted"
         missing = await other.client.get(f"/api/v1/sandbox/sb-{'0' * 20}")
         assert missing.status_code == 404
-        assert not other.gateway.directory._changes
+        assert not other.gateway.directory._waits._changes
 
 
 async def test_a_restored_sandbox_can_be_used_through_any_gateway(world: World) -> None:

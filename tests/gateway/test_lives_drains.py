@@ -121,3 +121,22 @@ def test_one_that_is_taken_over_for_a_retry_is_brought_up(world: KubernetesWorld
         world.quiet()
     assert draining.done()
     assert known.status == "RUNNING"
+
+
+def test_its_end_waits_for_creates_and_ends_together_no_longer_than_it_may(world: KubernetesWorld) -> None:
+    """The settings and the chart promise how long an end takes."""
+    maker, _ = world.gateways
+    ended = maker.create(key="ended")
+    assert ended is not None
+    world.quiet()
+    maker.delete(ended)
+    assert [call.kind for call in world.calls] == ["reset"]
+    maker.create(key="k")
+    assert [call.kind for call in world.calls] == ["reset", "claim"]
+    closing = world.loop.create_task(maker.lifecycle.close(timeout=10.0))
+    world.settle()
+    for _ in range(9):
+        world.pass_time(1.0)
+    assert not closing.done()
+    world.pass_time(1.0)
+    assert closing.done()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
 from tests.gateway.warm_pool import warmed
 from tests.stack import Stack
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 
 async def test_a_drain_lets_requests_end_and_answers_held_creates(state_dir: Path, machine: Machine) -> None:
@@ -60,6 +61,35 @@ def test_one_that_leaves_serves_on_and_has_clients_close_their_connections(state
 def test_one_that_leaves_ends_when_its_time_is_over(state_dir: Path) -> None:
     with Stack(state_dir / "state", options=("--leave", "0.5")) as stack:
         assert stack.terminate() == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a real sandbox runs a command")
+async def test_one_that_is_asked_again_cuts_what_runs(state_dir: Path) -> None:
+    options = ("--drain", "600", "--metrics-public")
+    with Stack(state_dir / "state", options=options) as stack:
+        assert stack.process is not None
+        headers = {"Authorization": f"Bearer {stack.api_key}"}
+        async with httpx.AsyncClient(base_url=stack.url, headers=headers, timeout=60) as client:
+            made = await client.post("/api/v1/sandbox", json={"docker_image": "host", "wait_seconds": 25})
+            command = {"command": "exec sleep 600"}
+            running = asyncio.create_task(client.post(f"/sbx/{made.json()['id']}/exec", json=command))
+
+            async def runs() -> bool:
+                return "sandlot_running 1" in (await client.get("/metrics")).text
+
+            await until(runs)
+            stack.process.send_signal(signal.SIGTERM)
+            await until(lambda: not takes_connections(stack))
+            assert not running.done()
+            assert await asyncio.to_thread(stack.terminate, timeout=60) == 0
+            cut = await running
+        assert (cut.status_code, cut.json()["error"]) == (502, "gateway_ended")
+
+
+def takes_connections(stack: Stack) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", stack.port)) == 0
 
 
 def client_of(stack: Stack) -> httpx.Client:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-import trustme
 import websockets
 from connectrpc.code import Code
 from pyqwest import Client, HTTPTransport, HTTPVersion
 from sandlot_gateway.rpc.generated.command_session_connect import CommandSessionClient
 
+from tests.certificates import Certificate, issued
 from tests.leaks import no_leaks
 from tests.ports import free_port
 from tests.prime.conftest import client_python, run_client
@@ -31,41 +31,32 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
 
 @dataclass
 class Secure:
-    """A stack with TLS, and the authority that signed its certificate."""
+    """A stack with TLS."""
 
     stack: Stack
     url: str
-    authority: trustme.CA
-    authority_file: Path
+    certificate: Certificate
 
     @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.stack.api_key}"}
+    def authority_file(self) -> Path:
+        return self.certificate.authority
 
     def client(self, *, http2: bool) -> httpx.AsyncClient:
-        trust = ssl.create_default_context(cafile=str(self.authority_file))
-        return httpx.AsyncClient(
-            http1=not http2, http2=http2, verify=trust, base_url=self.url, headers=self.headers, timeout=60
-        )
+        return self.certificate.client(self.url, api_key=self.stack.api_key, http2=http2)
 
 
 @pytest.fixture(scope="module")
 def secure() -> Iterator[Secure]:
-    authority = trustme.CA()
     with tempfile.TemporaryDirectory(prefix="sandlot-") as directory:
         home = Path(directory)
-        certificate = authority.issue_cert("localhost", "127.0.0.1")
-        certificate.private_key_pem.write_to_path(str(home / "key.pem"))
-        for blob in certificate.cert_chain_pems:
-            blob.write_to_path(str(home / "cert.pem"), append=True)
-        authority.cert_pem.write_to_path(str(home / "authority.pem"))
+        certificate = issued(home, "localhost", "127.0.0.1")
         port = free_port()
-        options = ("--tls-cert", str(home / "cert.pem"), "--tls-key", str(home / "key.pem"))
+        options = ("--tls-cert", str(certificate.chain), "--tls-key", str(certificate.key))
         with (
             no_leaks(marker=directory, descriptors=False),
             Stack(home / "state", options=(*options, "--tls-port", str(port), "--pool", "warm=2")) as stack,
         ):
-            yield Secure(stack, f"https://localhost:{port}", authority, home / "authority.pem")
+            yield Secure(stack, f"https://localhost:{port}", certificate)
 
 
 @pytest.fixture(scope="module")

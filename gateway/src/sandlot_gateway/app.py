@@ -235,29 +235,32 @@ class Gateway:
         """Become not ready, but keep serving."""
         self.leaving = True
 
-    async def drain(self, *, settled: Callable[[], None]) -> None:
-        """Reject new work and wait, at most `settings.drain` seconds, for running requests.
+    async def drain(self, seconds: float, *, settled: Callable[[], None]) -> None:
+        """Reject new work, wait up to `seconds` for running requests, and cut the others; it may be called again.
 
         Calls `settled` once no other gateway has a question that only this one can answer: before that they must be
         able to connect, since they take a gateway that refuses connections for dead, and begin its creates again.
         """
         self.leaving = True
         self.directory.release()
-        await asyncio.gather(self.data.drain(self.settings.drain), self._settle(settled))
+        await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled))
 
-    async def _settle(self, settled: Callable[[], None]) -> None:
+    async def _settle(self, seconds: float, settled: Callable[[], None]) -> None:
         """Wait for pending creates, unless the next gateway on this machine can resume them from disk."""
         if not self.backend.single_gateway:
             loop = asyncio.get_running_loop()
-            until = loop.time() + self.settings.drain
+            until = loop.time() + seconds
             for clients in (Clients.PLAIN, Clients.ALL):
                 # A request in flight may begin another create.
                 await self.edge.drain(clients, timeout=max(until - loop.time(), 0.0))
                 await self.lifecycle.bringup.settled(timeout=max(until - loop.time(), 0.0))
         settled()
 
-    async def stop(self) -> None:
-        """Stop after the last request; with end_sandboxes_on_exit, end all sandboxes."""
+    async def stop(self, *, patience: float) -> None:
+        """Stop after the last request; with end_sandboxes_on_exit, end all sandboxes.
+
+        `patience`: seconds for cleanups and checkpoints.
+        """
         self.leaving = True
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
@@ -268,9 +271,11 @@ class Gateway:
                     message="the gateway stopped and ended its sandboxes (end_sandboxes_on_exit)",
                 )
             await self.backend.destroy_all()
-        await self.lifecycle.close()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        await self.lifecycle.close(timeout=patience)
         if self.checkpoints is not None:
-            await self.checkpoints.close()
+            await self.checkpoints.close(timeout=max(until - loop.time(), 0.0))
         await self.exposures.close()
         if self.ssh is not None:
             await self.ssh.close()

@@ -8,18 +8,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from sandlot_contract.ids import SandboxId, created_at
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.sandbox_waits import NEW_SECONDS, SandboxWaits
 from sandlot_gateway.sandboxes import Sandbox, pending_route
 from sandlot_gateway.tenant_index import TenantIndex
-
-# A sandbox of another gateway that is younger than this (seconds) is waited for longer than other unknown ones: its
-# record may be late on a busy cluster, and "no such sandbox" would make the caller give it up.
-NEW_SECONDS = 60.0
-NEW_PATIENCE = 7.5
-MISSED_AFTER = 1.0  # seconds within which another gateway's record normally arrives
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +51,17 @@ class Directory:
     ) -> None:
         self._keep = keep
         self._limit = limit
-        self._patience = patience
         self._on_ended = ended
         self._on_unreachable = unreachable
         self._on_touched = touched
-        self._on_sought = sought
-        self._on_missed = missed
-        self._elsewhere = elsewhere
         self._clock = clock
         self._sandboxes: dict[SandboxId, Sandbox] = {}
         self._by_tenant: dict[str, TenantIndex] = {}
         self._routes: dict[SandboxId, Route] = {}
         self._by_key: dict[tuple[str, str], SandboxId] = {}
-        self._changes: dict[SandboxId, asyncio.Event] = {}
-        self._released = False
+        self._waits = SandboxWaits(
+            keep=keep, patience=patience, sought=sought, missed=missed, elsewhere=elsewhere, clock=clock
+        )
         self._ended: OrderedDict[SandboxId, float] = OrderedDict()
         self._live: Counter[str] = Counter()
         self.last_end = time.monotonic()  # time of the last end of a sandbox, on the monotonic clock
@@ -163,50 +155,19 @@ class Directory:
     async def changed(self, sandbox_id: SandboxId, *, timeout: float) -> Sandbox | None:
         """Wait up to `timeout` seconds for a PENDING sandbox to leave that status."""
         sandbox = self._sandboxes.get(sandbox_id)
-        if sandbox is None or sandbox.status is not Status.PENDING or timeout <= 0 or self._released:
+        if sandbox is None or sandbox.status is not Status.PENDING:
             return sandbox
-        event = self._changes.setdefault(sandbox_id, asyncio.Event())
-        try:
-            async with asyncio.timeout(timeout):
-                await event.wait()
-        except TimeoutError:
-            pass
+        await self._waits.change(sandbox_id, timeout=timeout)
         return self._sandboxes.get(sandbox_id)
 
     async def appear(self, sandbox_id: SandboxId) -> None:
         """Wait for an unknown sandbox that another gateway may have just created."""
-        if not self._patience or sandbox_id in self._sandboxes or created_at(sandbox_id) is None:
-            return
-        new = self._is_new(sandbox_id)
-        # Beyond this age no gateway knows one that has ended.
-        if self._is_younger(sandbox_id, max(self._keep, NEW_SECONDS)) and sandbox_id not in self._changes:
-            self._on_sought(sandbox_id)
-        event = self._changes.setdefault(sandbox_id, asyncio.Event())
-        missed = asyncio.get_running_loop().call_later(MISSED_AFTER, self._on_missed, new)
-        try:
-            async with asyncio.timeout(self._patience * (NEW_PATIENCE if new else 1)):
-                await event.wait()
-        except TimeoutError:
-            # Nothing else removes the event of a sandbox that never comes.
-            if self._changes.get(sandbox_id) is event:
-                del self._changes[sandbox_id]
-        finally:
-            missed.cancel()
+        if sandbox_id not in self._sandboxes:
+            await self._waits.appearance(sandbox_id)
 
     def may_come(self, sandbox_id: SandboxId) -> bool:
         """Return whether another gateway may have an unknown sandbox: it is new, or not all of them have denied it."""
-        return (
-            bool(self._patience)
-            and sandbox_id not in self._sandboxes
-            and (self._is_new(sandbox_id) or self._elsewhere(sandbox_id))
-        )
-
-    def _is_new(self, sandbox_id: SandboxId) -> bool:
-        return self._is_younger(sandbox_id, NEW_SECONDS)
-
-    def _is_younger(self, sandbox_id: SandboxId, seconds: float) -> bool:
-        made = created_at(sandbox_id)
-        return made is not None and abs(self._clock() - made) < seconds
+        return sandbox_id not in self._sandboxes and self._waits.may_come(sandbox_id)
 
     async def all_appear(self, sandbox_ids: Iterable[SandboxId]) -> None:
         """Wait for all of them at the same time, as `appear` does."""
@@ -216,9 +177,7 @@ class Directory:
 
     def release(self) -> None:
         """Wake all calls that wait for a change, and let none wait from now on."""
-        self._released = True
-        for sandbox_id in list(self._changes):
-            self._wake(sandbox_id)
+        self._waits.release()
 
     # Changes.
 
@@ -233,7 +192,7 @@ class Directory:
         else:
             self._ended[sandbox.id] = sandbox.ended_at or self._clock()
             self._forget_old()
-        self._wake(sandbox.id)
+        self._waits.wake(sandbox.id)
 
     def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
         """Mark a sandbox RUNNING, and route the data plane to its instance."""
@@ -241,7 +200,7 @@ class Directory:
         sandbox.updated_at = self._clock()
         route = pending_route(sandbox)
         self._routes[sandbox.id] = replace(route, address=address, token=token)
-        self._wake(sandbox.id)
+        self._waits.wake(sandbox.id)
 
     def pending_again(self, sandbox: Sandbox) -> None:
         """Return a sandbox to PENDING, after a wrong report that it had an instance."""
@@ -264,7 +223,7 @@ class Directory:
             self._on_ended(sandbox)
         if route is not None:
             self._on_unreachable(route.address)
-        self._wake(sandbox.id)
+        self._waits.wake(sandbox.id)
         self._forget_old()
         return True
 
@@ -280,7 +239,7 @@ class Directory:
             self._live[sandbox.tenant] -= 1
         self._ended.pop(sandbox.id, None)
         self._remove(sandbox)
-        self._wake(sandbox.id)
+        self._waits.wake(sandbox.id)
 
     def _forget_old(self) -> None:
         since = self._clock() - self._keep
@@ -300,8 +259,3 @@ class Directory:
         if tenant_index is not None:
             tenant_index.remove(sandbox)
         self.release_key(sandbox)
-
-    def _wake(self, sandbox_id: SandboxId) -> None:
-        event = self._changes.pop(sandbox_id, None)
-        if event is not None:
-            event.set()

@@ -85,7 +85,7 @@ class Edge:
                     "the gateway is still starting: try again after Retry-After",
                     headers={"retry-after": "1"},
                 )
-                await response(scope, receive, send)
+                await response(scope, receive, self._identified(scope, send))
                 return
         is_use = path not in _NOT_A_USE
         self.in_flight += is_use
@@ -95,9 +95,8 @@ class Edge:
             elif self._refuses(scope):
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
-                await _answer_early(
-                    error_response(503, text, headers=headers), receive, send, limit=self._max_body
-                )
+                answer = error_response(503, text, headers=headers)
+                await _answer_early(answer, receive, self._identified(scope, send), limit=self._max_body)
                 self._counted(503)
             else:
                 await self._in_flight(scope, receive, send)
@@ -127,6 +126,11 @@ class Edge:
             return False
         return self._refused is Clients.ALL or scope["scheme"] == "http"
 
+    def _identified(self, scope: Scope, send: Send) -> _Identified:
+        request_id = _header(scope, b"x-request-id")[:128] or next(self._ids)
+        logs.request_id.set(request_id)
+        return _Identified(send, request_id)
+
     async def _in_flight(self, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -137,28 +141,15 @@ class Edge:
             self._requests.discard(task)
 
     async def _controlled(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = _header(scope, b"x-request-id")[:128] or next(self._ids)
-        logs.request_id.set(request_id)
-        status = 500
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    (b"x-request-id", request_id.encode("latin-1", "replace")),
-                ]
-            await send(message)
-
+        identified = self._identified(scope, send)
         refusal = self._refusal(scope)
         if refusal is None and DROPPED in scope:  # its key became valid after its body was dropped
             refusal = "the API key was not valid yet when the request arrived: send it again"
         if refusal is not None:
             headers = {"www-authenticate": "Bearer", "connection": "close"}
             answer = error_response(401, refusal, headers=headers)
-            await _answer_early(answer, receive, send_with_id, limit=self._max_body)
-            self._counted(status)
+            await _answer_early(answer, receive, identified, limit=self._max_body)
+            self._counted(identified.status)
             return
         limit = self._max_body
         try:
@@ -168,18 +159,33 @@ class Edge:
             await _swallow(receive, limit=3 * limit)
             detail = f"the body is larger than {limit} bytes: send files to the data plane"
             response = error_response(413, detail, headers={"connection": "close"})
-            await response(scope, receive, send_with_id)
+            await response(scope, receive, identified)
         except TimeoutError:
             detail = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again, or send less"
             response = error_response(408, detail, headers={"connection": "close"})
-            await response(scope, receive, send_with_id)
+            await response(scope, receive, identified)
         else:
             if body is not None:
-                await self._control(scope, _replay(body, receive), send_with_id)
-        self._counted(status)
+                await self._control(scope, _replay(body, receive), identified)
+        self._counted(identified.status)
         if _log.isEnabledFor(logging.DEBUG):
-            about = {"method": scope["method"], "path": scope["path"], "status": status}
+            about = {"method": scope["method"], "path": scope["path"], "status": identified.status}
             _log.debug("control request", extra=about)
+
+
+class _Identified:
+    """A `send` that adds the request's id to the response, and keeps its status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._header = (b"x-request-id", request_id.encode("latin-1", "replace"))
+        self.status = 500
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), self._header]
+        await self._send(message)
 
 
 class _TooLarge(Exception):

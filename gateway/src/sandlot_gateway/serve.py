@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import logging
@@ -12,7 +11,6 @@ import resource
 import secrets
 import signal
 import socket
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +24,7 @@ from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import with_authentication
+from sandlot_gateway.ending import HURRIED_STOP, LAST_ANSWERS, STOP, drain, leave, until_end
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
@@ -42,7 +41,6 @@ _BACKLOG = 4096
 # Seconds that an idle connection stays open: longer than clients (httpx 5, aiohttp 15) and load balancers (60) keep
 # theirs. The caller must close first, or it may send a request into a connection that was just closed.
 KEEP_ALIVE = 75
-_LAST_ANSWERS = 2  # seconds for requests to be answered after the drain
 
 
 async def serve(
@@ -53,6 +51,8 @@ async def serve(
     announce: Callable[[Gateway, str], None] | None = None,
 ) -> int:
     """Serve until idle, or until SIGTERM, SIGINT (or `ending` in their place); return the exit status.
+
+    A second signal ends the waits for requests, for pending creates and for cleanups.
 
     `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, OSError if it cannot start.
     """
@@ -90,7 +90,7 @@ async def serve(
                 proxy_headers=False,  # X-Forwarded-For can be forged
                 backlog=_BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=_LAST_ANSWERS,
+                timeout_graceful_shutdown=LAST_ANSWERS,
             )
         )
         loop = asyncio.get_running_loop()
@@ -116,13 +116,9 @@ async def serve(
                 following = file.follow(keys, fixed=fixed, changed=partial(_write_endpoint, endpoint, url))
                 watching.spawn(following)
             (announce or _announce)(gateway, url)
-            await _until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
-            await _leave(gateway, server, seconds=settings.leave, hurry=hurry)
-            _log.info("ending")
-            server.drain_connections()
-            await gateway.drain(
-                settled=partial(server.close, by=loop.time() + settings.drain + _LAST_ANSWERS)
-            )
+            await until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
+            await leave(gateway, server, seconds=settings.leave, hurry=hurry)
+            await drain(gateway, server, seconds=settings.drain, hurry=hurry)
         finally:
             server.should_exit = True
             await watching.close()
@@ -131,7 +127,7 @@ async def serve(
                 await tls.stop()
             await gateway.webhook_listener.close()
             webhooks.close()
-            await gateway.stop()
+            await gateway.stop(patience=HURRIED_STOP if hurry.is_set() else STOP)
     finally:
         endpoint.unlink(missing_ok=True)
         (state_dir / "gateway.sock").unlink(missing_ok=True)
@@ -158,39 +154,9 @@ def _announce(gateway: Gateway, url: str) -> None:
     print(f"sandlot: ready at {url}", flush=True)
 
 
-async def _until_end(ending: asyncio.Event, *, gateway: Gateway, idle: float | None) -> None:
-    """Wait until asked to stop, or until there was neither sandbox nor request for `idle` seconds."""
-    if idle is None:
-        await ending.wait()
-        return
-    left = idle
-    while left > 0:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(left):
-                await ending.wait()
-                return
-        if gateway.edge.in_flight or gateway.directory.total_live:
-            left = idle
-        else:
-            left = idle - (time.monotonic() - max(gateway.edge.last_use, gateway.directory.last_end))
-    _log.info("stopping: no sandbox or request for %g s", idle)
-
-
-async def _leave(gateway: Gateway, server: Server, *, seconds: float, hurry: asyncio.Event) -> None:
-    """Keep serving while load balancers see that this gateway is not ready, and clients close their connections."""
-    if not seconds:
-        return
-    _log.info("not ready; serving on for %g s before shutdown", seconds)
-    gateway.leave()
-    server.end_connections()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await hurry.wait()
-
-
 def _asked_to_end(ending: asyncio.Event, server: Server, hurry: asyncio.Event) -> None:
     if ending.is_set():
-        server.force_exit = True  # second signal: do not wait for requests
+        server.force_exit = True  # or it waits for its connections to close
         hurry.set()
     ending.set()
 

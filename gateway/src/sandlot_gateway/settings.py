@@ -90,7 +90,7 @@ class Settings(BaseSettings):
         description="At shutdown, how long to keep serving while not ready, so that clients close their connections.",
     )
     drain: float = Field(
-        15.0, ge=0, le=3600, description="At shutdown, how long to wait for running requests."
+        15.0, ge=0, le=3600, description="At shutdown, time for running requests; it ends within 30 s more."
     )
     wait_seconds: float = Field(
         10.0, ge=0, le=25, description="How long a create waits for RUNNING by default."
