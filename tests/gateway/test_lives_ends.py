@@ -128,7 +128,7 @@ def test_an_end_that_every_watch_shows_is_told_by_no_gateway(world: KubernetesWo
     world.die(sidecar)
     world.pass_time(5.0)
     world.control()
-    for watch in [one for one in world.backlogs()]:
+    for watch in world.backlogs():
         while watch.backlog():
             world.tell(watch)
     assert {verdict(gateway, sandbox) for gateway in world.gateways} == {"sandbox_lost"}
