@@ -84,6 +84,23 @@ async def test_a_deleted_one_is_over_at_another_gateway(world: World) -> None:
             assert (await other.get(made["id"]))["status"] == "TERMINATED"
 
 
+@pytest.mark.parametrize("cold", [False, True], ids=["of a pool", "cold"])
+async def test_a_deleted_one_that_takes_its_pod_along_is_over_at_another_gateway(
+    world: World, cold: bool
+) -> None:
+    async with two_peers(world) as (one, other):
+        if not cold:
+            await world.kubelet.pod(TEMPLATE, pool="default")
+            await asyncio.gather(one.warm(), other.warm())
+        made = await one.made()
+        assert made["poolHit"] is not cold
+        assert await other.run(made["id"], "echo there") == "there\n"
+        await asyncio.to_thread(world.server.stop)  # no watch shows the record's end
+        assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        told = await other.get(made["id"])
+        assert (told["status"], told["verdict"]) == ("TERMINATED", "deleted")
+
+
 async def test_a_list_does_without_gateways_that_do_not_answer(world: World) -> None:
     async with world.gateway("a", peers=f"localhost:{free_port()}") as a:
         await world.kubelet.pod(TEMPLATE, pool="default", reused=True)

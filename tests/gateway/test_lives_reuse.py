@@ -186,6 +186,24 @@ def test_the_end_of_each_generation_is_followed_by_a_reset(world: KubernetesWorl
     assert (sidecar.phase, sidecar.generation) == ("warm", 3)
 
 
+def test_a_late_word_of_an_end_ends_no_later_generation(world: KubernetesWorld) -> None:
+    maker, other = world.gateways
+    first, sidecar = running(world, maker)
+    maker.delete(first)
+    world.pass_time(0.1)
+    late = [word for word in world.words if "news" in word.state]
+    assert late
+    world.words = [word for word in world.words if word not in late]
+    world.quiet()
+    second = again_in(world, maker, sidecar)
+    for word in late:
+        world.hear(word)
+    assert other.supply.slots.owner(sidecar.instance_id) == second.id
+    goes_on(world)
+    assert sidecar.owner == second.id
+    assert [verdict(gateway, first) for gateway in (maker, other)] == ["deleted", "deleted"]
+
+
 def test_a_pool_that_resets_nothing_counts_nobody(world: KubernetesWorld) -> None:
     maker = world.gateways[0]
     sandbox, _ = running(world, maker)

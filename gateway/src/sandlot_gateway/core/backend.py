@@ -87,7 +87,7 @@ class Events(Protocol):
     def generation_ended(
         self, instance_id: InstanceId, generation: int, end: RecordedEnd, *, retire: bool
     ) -> None:
-        """Report the same of one generation of an instance that stays.
+        """Report the same of one generation of an instance.
 
         `retire`: no one resets the instance, because the record was deleted.
         """
@@ -157,7 +157,7 @@ class OtherGateways(Protocol):
         ...
 
     async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        """Wait until others have been told the ends that get no record, `timeout` seconds at most."""
+        """Wait until others have been told the ends of these, `timeout` seconds at most."""
         ...
 
 

@@ -85,8 +85,8 @@ class Ends:
     async def known_to_others(self, sandbox_ids: Collection[SandboxId], *, timeout: float) -> None:
         """Wait, `timeout` seconds at most, until no other gateway can go on with these ended sandboxes.
 
-        That is when their sidecars have ended, or else when other gateways can read their ends in the records. Ends that
-        get no record are then told, too: a caller that asks another gateway next learns of them.
+        That is when their sidecars have ended, or else when other gateways can read their ends in the records. Those
+        that can be reached have then been told the ends, too: a caller that asks one of them next learns of them.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout

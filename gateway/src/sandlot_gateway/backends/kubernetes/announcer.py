@@ -1,4 +1,4 @@
-"""Tells other gateways what no record says: ends of sandboxes in reused pods, and pods that were reset."""
+"""Tells other gateways what they see in no record, or later: ends of sandboxes, and pods that were reset."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class _Batch:
 
 
 class Announcer:
-    """Methods but `told` and `close` return at once. A gateway that cannot be reached learns the same from the next
-    report of the sidecar, or asks when the pod is over.
+    """Methods but `told` and `close` return at once. A gateway that cannot be reached learns the same from the record or
+    from the next report of the sidecar, or asks when the pod is over.
     """
 
     def __init__(self, *, peers: Peers | None, max_body: int) -> None:

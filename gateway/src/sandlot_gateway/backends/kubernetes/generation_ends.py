@@ -1,4 +1,4 @@
-"""Applies ends of sandboxes in reused pods that come from their records or from other gateways."""
+"""Applies ends of sandboxes that other gateways have told, or that the records of reused pods' sandboxes show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .view import View
 
 class GenerationEnds:
     def __init__(self, view: View, *, recorder: Recorder, reset_within: float) -> None:
-        """`reset_within`: seconds for the gateway that ended the sandbox to reset its pod and to say so."""
+        """`reset_within`: seconds for the gateway that ended the sandbox to reset its pod and to say so, or to end it."""
         self._view = view
         self._recorder = recorder
         self._resets = KeyedTimers(after=reset_within)
@@ -34,7 +34,7 @@ class GenerationEnds:
         self._resets.close()
 
     def _look(self, instance_id: InstanceId, generation: int) -> None:
-        """Ask a sidecar that has not reported the next generation: its gateway may have died before the reset."""
+        """Ask a sidecar that is still there at this generation: the gateway may have died before it reset or ended it."""
         seen = self._view.instances.get(instance_id)
         if seen is not None and seen.generation <= generation:
             self._view.states.ask(seen.instance)

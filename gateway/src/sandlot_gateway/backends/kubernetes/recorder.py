@@ -39,7 +39,7 @@ class Recorder:
         """Seconds until this gateway records another's claim (`late_record`) or an end that another gateway seems to
         have caused (`late_end`), if that one has not. `young`: until a sandbox in a reused pod gets its record.
 
-        `announce`: tells other gateways the end of a sandbox in a reused pod, whose record they may never see.
+        `announce`: tells other gateways the end of a sandbox, whose record they see later, or never.
         """
         self._view = view
         self._announce = announce
@@ -83,21 +83,22 @@ class Recorder:
             claim = claim or expected.claim
         else:
             expected = None
-        seen = self._view.instances.get(instance_id)
         if claim is None:
             return
+        given_back = end.verdict == SandboxVerdict.GIVEN_BACK
+        if not given_back:
+            # Also without the pod: the sandbox's own gateway may not know why that is over.
+            self._tell(instance_id, claim, end)
+        seen = self._view.instances.get(instance_id)
         if seen is None:
-            if end.verdict != SandboxVerdict.GIVEN_BACK:
-                self._tell(instance_id, claim, end)  # its own gateway may not know why its pod is over
             return
         if seen.reused:
-            self._generation_ended(seen, claim, end, heard=heard)
+            if not given_back:
+                self._generation_ended(seen, claim, end, heard=heard)
             return
-        if end.verdict == SandboxVerdict.GIVEN_BACK and not self._view.records.confirmed(
-            instance_id, claim.sandbox_id
-        ):
+        if given_back and not self._view.records.confirmed(instance_id, claim.sandbox_id):
             return  # it would end the sandbox, in the sandbox's own record
-        if end.verdict != SandboxVerdict.GIVEN_BACK:
+        if not given_back:
             self._view.records.name_owner(instance_id, claim, template=seen.instance.template)
         # Also for this gateway's own delete, which the sidecar reports again.
         if self.has_end(instance_id):
@@ -130,16 +131,16 @@ class Recorder:
         """Drop the deferred write: the end is recorded."""
         self._late_ends.cancel(record_key(instance_id, generation))
 
-    # Reused pods.
-
     @contextmanager
-    def known_to_all(self, sandbox_id: SandboxId) -> Iterator[None]:
+    def known_to_all(self, sandbox_id: SandboxId | None) -> Iterator[None]:
         """Do not announce this sandbox's end: it comes from its record or from another gateway."""
         self._known_to_all = sandbox_id
         try:
             yield
         finally:
             self._known_to_all = None
+
+    # Reused pods.
 
     def reached(self, seen: SeenInstance) -> None:
         """Record the ends of earlier generations that no gateway has recorded: it died after the reset."""
@@ -179,9 +180,6 @@ class Recorder:
 
     def _generation_ended(self, seen: SeenInstance, claim: Claim, end: Loss, *, heard: bool) -> None:
         instance_id, generation = seen.instance.id, claim.generation
-        if end.verdict == SandboxVerdict.GIVEN_BACK:
-            return
-        self._tell(instance_id, claim, end)
         if not self._view.recorded.has_record(instance_id, generation):
             # It was too young for one, or a user deleted it.
             if not heard:
@@ -195,8 +193,9 @@ class Recorder:
 
     def _write_or_wait(self, seen: SeenInstance, claim: Claim, end: Loss, *, heard: bool) -> None:
         write = partial(self.write_end, seen, claim, end)
-        if heard and end.verdict == SandboxVerdict.DELETED:
-            # Another gateway deleted it, or this one before its restart.
+        told = claim.sandbox_id == self._known_to_all
+        if heard and (told or end.verdict == SandboxVerdict.DELETED):
+            # Another gateway has told it, or deleted the sandbox, or this one did before its restart.
             self._late_ends.start(record_key(seen.instance.id, _generation(seen, claim)), write)
         else:
             write()

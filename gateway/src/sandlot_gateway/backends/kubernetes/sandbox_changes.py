@@ -42,7 +42,8 @@ class SandboxChanges:
             if seen is not None and owner is not None and change.deleted:
                 # The controller deletes the pod; end the code in it even if no controller runs.
                 self._tasks.spawn(self._end_sidecar(seen.instance, change.ended, only_of=owner))
-            self._pods.lose(change.pod, ended=change.ended)
+            with self._recorder.known_to_all(change.owner or owner):
+                self._pods.lose(change.pod, ended=change.ended)
             if change.owner is not None:
                 self._view.reporter.sandbox_ended_elsewhere(change.owner, change.ended, change.request)
         elif change.owner is not None:

@@ -1,0 +1,163 @@
+"""Lives of sandboxes whose pod goes with them, at two gateways: an end is told before any watch shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot_gateway.sandboxes import Sandbox
+
+from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_messages import Sidecar, Word
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
+    world = KubernetesWorld(tmp_path, gateways=2)
+    yield world
+    world.close()
+    assert not world.faults.records
+
+
+def running(world: KubernetesWorld) -> tuple[Sandbox, Sidecar]:
+    """A cold one, which both gateways know."""
+    maker, other = world.gateways
+    sandbox = maker.create()
+    assert sandbox is not None
+    world.quiet()
+    assert sandbox.instance_id is not None
+    assert other.directory.get(sandbox.id).status == "RUNNING"
+    return sandbox, world.sidecars[sandbox.instance_id]
+
+
+def news(world: KubernetesWorld) -> list[Word]:
+    """What gateways have told each other, taken from what is under way."""
+    world.pass_time(0.1)
+    told = [word for word in world.words if "news" in word.state]
+    world.words = [word for word in world.words if word not in told]
+    return told
+
+
+def ends_at(world: KubernetesWorld, sidecar: Sidecar, *, gateway: Gateway, verdict: str) -> None:
+    """Its sidecar ends, and tells one gateway, whose writes arrive later."""
+    world.die(sidecar, word=verdict)
+    world.words.clear()
+    world.speak(sidecar, "ended", to=[gateway])
+    world.hear(world.words.pop())
+
+
+def verdict(gateway: Gateway, sandbox: Sandbox) -> Any:
+    return gateway.directory.get(sandbox.id).verdict
+
+
+def writes_of(world: KubernetesWorld, gateway: Gateway) -> list[Any]:
+    return [call for call in world.calls if call.kind == "api" and call.gateway is gateway]
+
+
+def goes_on(world: KubernetesWorld) -> None:
+    for _ in range(6):
+        world.quiet()
+        world.pass_time(5.0)
+
+
+@pytest.mark.parametrize("how", ["deleted", "deadline"])
+def test_an_end_is_told_before_a_watch_shows_it(world: KubernetesWorld, how: str) -> None:
+    maker, other = world.gateways
+    sandbox, sidecar = running(world)
+    if how == "deleted":
+        maker.delete(sandbox)
+    else:
+        ends_at(world, sidecar, gateway=maker, verdict=how)
+    for word in news(world):
+        world.hear(word)
+    assert verdict(other, sandbox) == how
+    goes_on(world)
+    assert [verdict(gateway, sandbox) for gateway in world.gateways] == [how, how]
+
+
+def test_an_end_that_was_told_is_written_by_the_gateway_that_told_it(world: KubernetesWorld) -> None:
+    maker, other = world.gateways
+    _, sidecar = running(world)
+    ends_at(world, sidecar, gateway=maker, verdict="deadline")
+    for word in news(world):
+        world.hear(word)
+    assert len(writes_of(world, maker)) == 1
+    assert not writes_of(world, other)
+    world.quiet()
+    world.pass_time(5.0)
+    assert not writes_of(world, other)
+
+
+def test_an_end_that_was_told_outlives_the_gateway_that_told_it(world: KubernetesWorld) -> None:
+    """It was killed before its write arrived."""
+    maker, other = world.gateways
+    sandbox, sidecar = running(world)
+    ends_at(world, sidecar, gateway=maker, verdict="deadline")
+    told = news(world)
+    world.kill(maker)
+    for word in told:
+        world.hear(word)
+    goes_on(world)
+    assert verdict(other, sandbox) == "deadline"
+    assert world.sandbox(sidecar.instance_id).status.verdict == "deadline"
+
+
+def test_a_delete_that_was_told_is_carried_out_by_the_gateway_that_heard_of_it(
+    world: KubernetesWorld,
+) -> None:
+    """The one that was asked is killed before it reaches the sidecar or the API server."""
+    maker, other = world.gateways
+    sandbox, sidecar = running(world)
+    maker.delete(sandbox)
+    told = news(world)
+    world.kill(maker)
+    for word in told:
+        world.hear(word)
+    goes_on(world)
+    assert verdict(other, sandbox) == "deleted"
+    assert sidecar.phase == "ended"
+    assert world.sandbox(sidecar.instance_id).status.verdict == "deleted"
+
+
+def test_an_end_that_every_watch_shows_is_told_by_no_gateway(world: KubernetesWorld) -> None:
+    """The controller wrote it."""
+    sandbox, sidecar = running(world)
+    world.die(sidecar)
+    world.pass_time(5.0)
+    world.control()
+    for watch in world.backlogs():
+        while watch.backlog():
+            world.tell(watch)
+    assert {verdict(gateway, sandbox) for gateway in world.gateways} == {"sandbox_lost"}
+    assert not news(world)
+
+
+def test_a_late_word_of_an_end_ends_no_later_life_of_the_sandbox(world: KubernetesWorld) -> None:
+    """Its first pod died before its gateway had the claim's answer, so that it has another one."""
+    maker, other = world.gateways
+    sandbox = maker.create()
+    assert sandbox is not None
+    world.quiet(until=lambda: any(call.kind == "claim" for call in world.calls))
+    [claim] = [call for call in world.calls if call.kind == "claim"]
+    world.arrive(claim)
+    for word in [word for word in world.words if word.gateway is other]:
+        world.words.remove(word)
+        world.hear(word)
+    first = world.sidecars[claim.instance_id]
+    ends_at(world, first, gateway=other, verdict="evicted")
+    late = news(world)
+    assert late
+    world.lose_call(claim)
+    goes_on(world)
+    [second] = [one for one in world.sidecars.values() if one.owner is not None]
+    assert second is not first
+    for gateway in world.gateways:
+        for word in late:
+            world.hear(Word(gateway, word.instance_id, word.state))
+        known = gateway.directory.get(sandbox.id)
+        assert (known.status, known.instance_id) == ("RUNNING", second.instance_id)
+    goes_on(world)
+    assert second.owner == sandbox.id
