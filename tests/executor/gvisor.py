@@ -175,6 +175,17 @@ class GvisorPod:
         ]
         return f"peak {self.peak_memory >> 20} MiB, {found}"
 
+    def target_end(self) -> str:
+        """How the container that does nothing has ended, with its log; for one that runs, that it did not."""
+        log = (self.directory / "target.log").read_text()
+        try:
+            waited = subprocess.run(
+                [*self._runsc, "wait", self._name("target")], capture_output=True, text=True, timeout=5
+            )
+        except subprocess.TimeoutExpired:
+            return f"the target runs; {log}"
+        return f"the target has ended: {waited.stdout}{waited.stderr}; {log}"
+
     def _number(self, *names: str) -> int:
         group = self._groups[0]
         return next(int((group / name).read_text()) for name in names if (group / name).exists())

@@ -60,7 +60,7 @@ class GvisorSidecar(Sidecar):
         return {"id": f"sha256:{name}", "lower": [str(root)], **fields}
 
     def about_end(self) -> str:
-        return self.pod.killed
+        return f"{self.pod.killed}; {self.pod.target_end()}"
 
     async def _nothing_left(self, tree: set[int]) -> None:
         await gone(tree, timeout=30.0)
