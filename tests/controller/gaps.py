@@ -22,6 +22,7 @@ class Gaps(KubeClient):
         self.broken: set[str] = set()
         self.silent: set[str] = set()
         self.failing = asyncio.Event()  # a watch has met its break
+        self.read: set[str] = set()  # collections and objects that were listed or read
         self._changed = asyncio.Event()
 
     def go_on(self) -> None:
@@ -42,6 +43,8 @@ class Gaps(KubeClient):
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         while method == "GET" and path in self.held:
             await self._changed.wait()
+        if method == "GET":
+            self.read.add(path)
         return await super().request(method, path, **more)
 
     async def lines(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:

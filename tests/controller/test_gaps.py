@@ -59,6 +59,7 @@ async def test_a_node_that_came_back_is_not_lost_though_its_watch_is_silent(
         await cluster.node_says(cluster.nodes[0], "True")
         cluster.passed = LATER
         await cold_after(cluster, "i-eeeeeeeeeeeeeeee")
+        await until(lambda: paths.nodes(cluster.nodes[0]) in gaps.read)
         with pytest.raises(AssertionError):
             await cluster.until(lambda: ended(cluster, ID, "node_lost"), "it is lost", timeout=3.0)
         # Another time it stays away: the API server says so.
@@ -156,7 +157,7 @@ async def test_an_ended_pod_has_its_grace_while_nodes_are_not_listed(cluster: Cl
     starting = asyncio.create_task(cluster.controller(node_grace=30.0).run())
     try:
         # Seen before the Sandbox is listed, a pod has to change once more.
-        await until(lambda: told_of_news(cluster), pause=0.5)
+        await until(lambda: told_of_news(cluster), pause=0.1)
         cluster.passed = LATER
         await cluster.pod_says(ID, message="news")
         with pytest.raises(AssertionError):

@@ -12,7 +12,7 @@ from sandlot_controller.act.lost_nodes import LostNodes
 from sandlot_controller.world.nodes import Node
 from sandlot_controller.world.world import World
 from sandlot_kube.client import KubeClient
-from sandlot_kube.errors import KubeUnreachable
+from sandlot_kube.errors import KubeError, KubeUnreachable
 
 from tests.controller.played import running, settings_in
 from tests.controller.test_world import node, pod
@@ -79,15 +79,44 @@ async def test_one_that_is_away_is_lost(asked: Asked, answer: Node | None) -> No
     assert asked.count == 1
 
 
-async def test_one_that_is_back_is_silent_no_more(asked: Asked) -> None:
+async def test_the_silence_of_one_that_is_back_begins_again(asked: Asked) -> None:
+    """Its watch has yet to show it, and may show the next loss as late: the API server is asked after each grace."""
     asked.answers = [node("n-1", "True"), node("n-1", "Unknown")]
     asked.later()
-    await until(lambda: not asked.world.silent_since)
+    await until(lambda: asked.world.node_lost_at("n-1", grace=GRACE) == 1000.0 + GRACE)
+    asked.now = 2000.0
+    await until(asked.is_lost)
+    assert asked.count == 2
+
+
+async def test_each_silence_is_confirmed(asked: Asked) -> None:
+    asked.answers = [node("n-1", "Unknown")]
+    asked.later()
+    await until(asked.is_lost)
+    asked.world.node_changed(node("n-1", "True"))
     asked.world.node_changed(node("n-1", "Unknown"))
     assert asked.world.node_lost_at("n-1", grace=GRACE) == 1000.0 + GRACE
     asked.now = 2000.0
     await until(asked.is_lost)
-    assert asked.count == 2, "each silence is confirmed"
+    assert asked.count == 2
+
+
+async def test_a_pod_that_comes_to_a_lost_node_has_it_confirmed_once_more(asked: Asked) -> None:
+    """The scheduler knew that it is back, and the watch of the pods showed it first."""
+    asked.answers = [node("n-1", "Unknown"), node("n-1", "True")]
+    asked.later()
+    await until(asked.is_lost)
+    asked.world.pod_changed(pod("i-2", node="n-1"))
+    assert not asked.is_lost()
+    await until(lambda: asked.count == 2)
+    await until(lambda: asked.world.node_lost_at("n-1", grace=GRACE) == 1000.0 + GRACE)
+
+
+async def test_one_of_which_the_api_server_may_not_tell_is_lost_by_its_watch(asked: Asked) -> None:
+    asked.answers = [KubeError(status=403, reason="Forbidden", message="nodes is forbidden")]
+    asked.later()
+    await until(asked.is_lost)
+    assert asked.count == 1
 
 
 async def test_one_of_which_the_api_server_says_nothing_is_not_lost(asked: Asked) -> None:
@@ -100,12 +129,21 @@ async def test_one_of_which_the_api_server_says_nothing_is_not_lost(asked: Asked
 
 
 async def test_an_answer_that_the_watch_overtook_does_not_count(asked: Asked) -> None:
-    asked.answers = [node("n-1", "True"), node("n-1", "Unknown")]
-    asked.while_asked = lambda: asked.world.node_changed(node("n-1", "Unknown"))
+    """The node was back, and is silent again."""
+
+    def overtake() -> None:
+        asked.world.node_changed(node("n-1", "True"))
+        asked.world.node_changed(node("n-1", "Unknown"))
+
+    asked.answers = [node("n-1", "Unknown")]
+    asked.while_asked = overtake
     asked.later()
-    await until(lambda: asked.count == 2)
-    assert asked.world.silent_since == {"n-1": 0.0}
+    await until(lambda: asked.count == 1)
+    await loop_turns(10)
+    assert not asked.is_lost()
+    assert asked.world.silent_since == {"n-1": 1000.0}
     asked.while_asked = lambda: None
+    asked.now = 2000.0
     await until(asked.is_lost)
 
 

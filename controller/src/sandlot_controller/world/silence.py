@@ -23,6 +23,15 @@ class Silence:
         self.since.pop(node, None)
         self._confirmed.discard(node)
 
+    def again(self, node: str) -> None:
+        """Let a silence begin now: the API server says that the node reported, which its watch has yet to show."""
+        if node in self.since:
+            self.since[node] = self._clock()
+
+    def doubt(self, node: str) -> None:
+        """Have the silence confirmed once more: there is news of the node."""
+        self._confirmed.discard(node)
+
     def confirm(self, node: str) -> None:
         """Record that the API server, too, says that a node is silent."""
         if node in self.since:

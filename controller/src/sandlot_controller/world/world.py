@@ -155,6 +155,9 @@ class World:
         self.pods[name] = pod
         if before is not None and before.spec.node_name != pod.spec.node_name:
             self._forget_removed(before.spec.node_name)
+        if before is None or before.spec.node_name != pod.spec.node_name:
+            # The scheduler may know that the node is back before this watch of the nodes does.
+            self.silence.doubt(pod.spec.node_name or "")
         self.pod_seen.setdefault(name, self.clock())
         ready = pod.condition("Ready")
         if ready is not None and ready.status == "True":
