@@ -144,7 +144,8 @@ async def test_what_a_gateway_gives_up_that_is_asked_again_to_end_another_one_br
             one.terminate()
             assert await one.ended() == 0
         kubelet.make_cold = True
-        again = (await retried).json()
+        assert (await retried).json()["id"] == made["id"]
+        again = await other.made(idempotency_key="k", secrets=SECRETS)
         assert (again["id"], again["status"]) == (made["id"], "RUNNING"), again
         assert await claimed(world) == [made["id"]]
 

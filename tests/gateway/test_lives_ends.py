@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +161,55 @@ def test_a_late_word_of_an_end_ends_no_later_life_of_the_sandbox(world: Kubernet
         assert (known.status, known.instance_id) == ("RUNNING", second.instance_id)
     goes_on(world)
     assert second.owner == sandbox.id
+
+
+def go_on_without(world: KubernetesWorld, behind: Gateway, *, until: Callable[[], bool]) -> None:
+    """Let everything happen, but one gateway's watches show it nothing and it hears no sidecar."""
+    for _ in range(400):
+        if until():
+            return
+        world.words = [word for word in world.words if word.gateway is not behind]
+        if starting := [one for one in world.sidecars.values() if one.phase == "starting"]:
+            world.get_ready(starting[0])
+        elif world.words:
+            world.hear(world.words.pop(0))
+        elif world.calls:
+            call = world.calls[0]
+            (world.give_answer if call.arrived else world.arrive)(call)
+        elif shown := [watch for watch in world.backlogs() if watch.reader is not behind]:
+            world.tell(shown[0])
+        else:
+            world.control()
+            world.pass_time(0.5)
+    raise AssertionError("it never came to that")
+
+
+def test_a_late_word_of_an_end_ends_no_later_life_that_a_gateway_has_yet_to_see(tmp_path: Path) -> None:
+    world = KubernetesWorld(tmp_path, gateways=3)
+    maker, _, behind = world.gateways
+    world.quiet()
+    sandbox = maker.create()
+    assert sandbox is not None
+    maker.answer_pending(sandbox)
+    world.quiet(until=lambda: any(call.kind == "claim" for call in world.calls))
+    [claim] = [call for call in world.calls if call.kind == "claim"]
+    world.arrive(claim)
+    first = world.sidecars[claim.instance_id]
+    world.lose_call(claim)
+    world.die(first, word="evicted")
+    world.words.clear()
+    go_on_without(world, behind, until=lambda: maker.directory.get(sandbox.id).status == "RUNNING")
+    assert behind.directory.get(sandbox.id).status == "PENDING"
+    world.words.clear()
+    world.speak(first, "ended", to=[maker])
+    world.hear(world.words.pop())
+    for word in news(world):
+        world.hear(word)
+    goes_on(world)
+    [second] = [one for one in world.sidecars.values() if one.owner is not None]
+    assert second.owner == sandbox.id
+    for gateway in world.gateways:
+        known = gateway.directory.get(sandbox.id)
+        assert (known.status, known.instance_id) == ("RUNNING", second.instance_id)
+    world.close()
+    assert not world.faults.records

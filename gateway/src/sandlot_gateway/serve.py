@@ -52,7 +52,7 @@ async def serve(
 ) -> int:
     """Serve until idle, or until SIGTERM, SIGINT (or `ending` in their place); return the exit status.
 
-    A second signal ends the waits for requests, for pending creates and for cleanups.
+    A second signal ends the waits for requests and pending creates, and shortens that for cleanups, which comes then.
 
     `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, OSError if it cannot start.
     """

@@ -164,7 +164,13 @@ class Adoption:
             # Also during a bring-up here: the ended instance belonged to a claim whose answer was lost.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
         elif sandbox.status is Status.PENDING and not self._bringup.under_way(end.sandbox_id):
-            self._ends.record(sandbox, verdict=end.verdict, message=end.message, exit_code=end.exit_code)
+            self._ends.record(
+                sandbox,
+                verdict=end.verdict,
+                message=end.message,
+                exit_code=end.exit_code,
+                of_instance=True,
+            )
 
     def _ended(self, end: RecordedEnd, request: dict[str, Any]) -> None:
         """Add a sandbox that ended before this gateway knew it, so that its caller can ask any gateway."""

@@ -105,8 +105,13 @@ class Ends:
         message: str | None,
         exit_code: int | None = None,
         heard: bool = False,
+        of_instance: bool = False,
     ) -> bool:
-        """Record the end without touching the instance; return False if it had ended before."""
+        """Record the end without touching the instance; return False if it had ended before.
+
+        `of_instance`: of an instance that this gateway does not have. Its sandbox may have another one by now, whose
+        record a write would end.
+        """
         if not self._directory.end(sandbox, verdict=verdict, message=message, exit_code=exit_code):
             return False
         self.orphans.ended(sandbox.id)
@@ -115,7 +120,7 @@ class Ends:
         if sandbox.instance_id is not None:
             end = Loss(verdict, message, exit_code)
             self._backend.ended(sandbox.instance_id, end, claim=sandbox.ownership(), heard=heard)
-        else:
+        elif not of_instance:
             self._backend.pending_create_ended(sandbox.id, verdict=verdict, message=message)
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
         return True

@@ -19,7 +19,7 @@ from sandlot.cli import output
 from sandlot.errors import ConfigError
 
 local = typer.Typer(help="The private stack on this machine.", no_args_is_help=True)
-STOP_SECONDS = 40.0
+STOP_SECONDS = 60.0
 
 StateDir = Annotated[Path | None, typer.Option(help="The stack's state directory; default: SANDLOT_HOME.")]
 
