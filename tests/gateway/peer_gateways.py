@@ -114,6 +114,10 @@ class Killed:
         """Ask it to end."""
         self._process.terminate()
 
+    async def drains(self) -> bool:
+        """Whether it sends clients to another gateway."""
+        return (await self.ask("GET", "/api/v1/sandbox")).status_code == 503
+
     async def ended(self) -> int:
         """Its exit status, once it has ended."""
         return await asyncio.wait_for(self._process.wait(), 60)

@@ -136,11 +136,7 @@ async def test_what_a_gateway_gives_up_that_is_asked_again_to_end_another_one_br
             await cold_names(world)
             retried = asyncio.create_task(other.create(**body))
             one.terminate()
-
-            async def drains() -> bool:
-                return (await one.ask("GET", "/api/v1/sandbox")).status_code == 503
-
-            await until(drains)
+            await until(one.drains)
             one.terminate()
             assert await one.ended() == 0
         kubelet.make_cold = True

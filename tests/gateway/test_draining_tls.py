@@ -40,11 +40,7 @@ async def test_tls_clients_are_served_until_the_last_create_of_any_is_brought_up
         plain = (await one.create(idempotency_key="plain", wait_seconds=0)).json()
         assert plain["status"] == "PENDING", plain
         one.terminate()
-
-        async def refuses() -> bool:
-            return (await one.ask("GET", "/api/v1/sandbox")).status_code == 503
-
-        await until(refuses)
+        await until(one.drains)
         late = (await client.post("/api/v1/sandbox", json={**body, "idempotency_key": "late"})).json()
         assert late["status"] == "PENDING", late
         assert (await other.create(idempotency_key="late", wait_seconds=0)).json()["id"] == late["id"]

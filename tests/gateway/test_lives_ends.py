@@ -63,6 +63,15 @@ def goes_on(world: KubernetesWorld) -> None:
         world.pass_time(5.0)
 
 
+def is_killed_once_it_has_told(world: KubernetesWorld, gateway: Gateway) -> None:
+    """The others hear its news, and none of its calls arrives."""
+    told = news(world)
+    world.kill(gateway)
+    for word in told:
+        world.hear(word)
+    goes_on(world)
+
+
 @pytest.mark.parametrize("how", ["deleted", "deadline"])
 def test_an_end_is_told_before_a_watch_shows_it(world: KubernetesWorld, how: str) -> None:
     maker, other = world.gateways
@@ -96,11 +105,7 @@ def test_an_end_that_was_told_outlives_the_gateway_that_told_it(world: Kubernete
     maker, other = world.gateways
     sandbox, sidecar = running(world)
     ends_at(world, sidecar, gateway=maker, verdict="deadline")
-    told = news(world)
-    world.kill(maker)
-    for word in told:
-        world.hear(word)
-    goes_on(world)
+    is_killed_once_it_has_told(world, maker)
     assert verdict(other, sandbox) == "deadline"
     assert world.sandbox(sidecar.instance_id).status.verdict == "deadline"
 
@@ -112,11 +117,7 @@ def test_a_delete_that_was_told_is_carried_out_by_the_gateway_that_heard_of_it(
     maker, other = world.gateways
     sandbox, sidecar = running(world)
     maker.delete(sandbox)
-    told = news(world)
-    world.kill(maker)
-    for word in told:
-        world.hear(word)
-    goes_on(world)
+    is_killed_once_it_has_told(world, maker)
     assert verdict(other, sandbox) == "deleted"
     assert sidecar.phase == "ended"
     assert world.sandbox(sidecar.instance_id).status.verdict == "deleted"
