@@ -12,6 +12,7 @@ from sandlot_gateway.sandboxes import Sandbox
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_kubernetes import KubernetesWorld
 from tests.gateway.lives_messages import Sidecar, Word
+from tests.gateway.test_lives_kubernetes import claimed_unheard
 
 
 @pytest.fixture
@@ -138,16 +139,8 @@ def test_an_end_that_every_watch_shows_is_told_by_no_gateway(world: KubernetesWo
 
 def test_a_late_word_of_an_end_ends_no_later_life_of_the_sandbox(world: KubernetesWorld) -> None:
     """Its first pod died before its gateway had the claim's answer, so that it has another one."""
-    maker, other = world.gateways
-    sandbox = maker.create()
-    assert sandbox is not None
-    world.quiet(until=lambda: any(call.kind == "claim" for call in world.calls))
-    [claim] = [call for call in world.calls if call.kind == "claim"]
-    world.arrive(claim)
-    for word in [word for word in world.words if word.gateway is other]:
-        world.words.remove(word)
-        world.hear(word)
-    first = world.sidecars[claim.instance_id]
+    _, other = world.gateways
+    sandbox, first, claim = claimed_unheard(world)
     ends_at(world, first, gateway=other, verdict="evicted")
     late = news(world)
     assert late
