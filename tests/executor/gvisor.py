@@ -106,6 +106,8 @@ class GvisorPod:
         self._name_server = name_server
         self.volume = volume
         (self.directory / "volume").mkdir()
+        # Written once: to write a program again that runs cuts its pages off, and it ends by SIGBUS.
+        self._holder = holder(self.directory / "holder")
 
     def start(self) -> GvisorPod:
         """Start the sandbox and the container that does nothing."""
@@ -262,7 +264,7 @@ class GvisorPod:
                   {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}]  # fmt: skip
         # One set for all its containers, which each can write to.
         mounts += given_files(self.directory / "given", name_server=self._name_server or "192.0.2.53")
-        mounts.append(holder(self.directory / "holder"))
+        mounts.append(self._holder)
         for path in paths:
             options = ["rbind", "rw" if borrowed and path == borrowed[-1] else "ro"]
             mounts.append({"destination": path, "source": path, "type": "bind", "options": options})
