@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -66,10 +67,20 @@ def _forgotten_cgroups(processes: Iterable[bytes]) -> frozenset[str]:
 
 
 def _mounts() -> frozenset[str]:
-    """Mount points, without those that gVisor holds while a container of another worker's test runs."""
+    """Mount points, without those of other processes with tests: their cables', and what gVisor holds meanwhile."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     points = (line.split(" - ")[0].split()[4] for line in lines)
-    return frozenset(point for point in points if not point.startswith(f"/tmp/{GVISOR_PREFIX}"))
+    return frozenset(
+        point
+        for point in points
+        if not point.startswith(f"/tmp/{GVISOR_PREFIX}") and not _is_others_cable(point)
+    )
+
+
+def _is_others_cable(point: str) -> bool:
+    """Whether it is the namespace of a cable (`tests.cable`) that another process has made."""
+    cable = re.fullmatch(r"/run/netns/sandlot-[a-z]-(\d+)", point)
+    return cable is not None and int(cable[1]) != os.getpid()
 
 
 def snapshot(*, marker: str = "") -> Snapshot:

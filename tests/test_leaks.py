@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,19 +19,19 @@ pytestmark = [
 
 
 @contextmanager
-def mounted(prefix: str) -> Iterator[None]:
-    with tempfile.TemporaryDirectory(prefix=prefix, dir="/tmp") as directory:
-        point = Path(directory)
-        subprocess.run(["mount", "--bind", point, point], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["umount", point], check=True)
+def mounted(point: Path) -> Iterator[None]:
+    point.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", point, point], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", point], check=True)
+        point.rmdir()
 
 
-def leave_mount(prefix: str, *, grace: float) -> None:
+def leave_mount(point: Path, *, grace: float) -> None:
     """Have a mount stay until after the check."""
-    mount = mounted(prefix)
+    mount = mounted(point)
     try:
         with no_leaks(grace=grace, marker="no such process"):
             mount.__enter__()
@@ -42,8 +41,14 @@ def leave_mount(prefix: str, *, grace: float) -> None:
 
 def test_a_mount_that_stays_is_a_leak() -> None:
     with pytest.raises(AssertionError, match="mounts: /tmp/sandlot-test-"):
-        leave_mount("sandlot-test-", grace=0.1)
+        leave_mount(Path(f"/tmp/sandlot-test-{os.getpid()}"), grace=0.1)
 
 
 def test_a_container_of_another_worker_is_none() -> None:
-    leave_mount(GVISOR_PREFIX, grace=5.0)
+    leave_mount(Path(f"/tmp/{GVISOR_PREFIX}{os.getpid()}"), grace=5.0)
+
+
+def test_a_cable_of_this_process_is_a_leak_and_of_another_none() -> None:
+    with pytest.raises(AssertionError, match="mounts: /run/netns/sandlot-t-"):
+        leave_mount(Path(f"/run/netns/sandlot-t-{os.getpid()}"), grace=0.1)
+    leave_mount(Path(f"/run/netns/sandlot-t-{os.getppid()}"), grace=5.0)
