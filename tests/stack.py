@@ -67,6 +67,8 @@ class Stack:
                     ),
                     *("--api-key", self.api_key, "--state-dir", str(self.state_dir)),
                     "--end-sandboxes-on-exit",
+                    # On a loaded machine a cold start outlasts the usual 10 s, and its create is answered PENDING.
+                    *("--wait-seconds", "25"),
                     *self.options,
                 ],
                 stdout=subprocess.PIPE,

@@ -11,6 +11,7 @@ import pytest
 from tests.prime.server import Server
 from tests.prime_rpc.support import Box
 from tests.stack import Stack, private_stack
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +38,18 @@ def new_box(server: Server) -> Callable[[], Box]:
 
 
 def make_box(server: Server | Stack, *, image: str = "host", **more: Any) -> Box:
-    answer = httpx.post(
-        f"{server.url}/api/v1/sandbox",
-        headers={"Authorization": f"Bearer {server.api_key}"},
-        json={"name": "rpc", "docker_image": image, "memory_gb": 1, "vm": True, **more},
-        timeout=60,
-    )
-    assert answer.status_code in (200, 201), answer.text
-    document = answer.json()
+    headers = {"Authorization": f"Bearer {server.api_key}"}
+    with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60) as client:
+        body = {"name": "rpc", "docker_image": image, "memory_gb": 1, "vm": True, **more}
+        answer = client.post("/sandbox", json=body)
+        assert answer.status_code in (200, 201), answer.text
+        sandbox_id, auth = answer.json()["id"], answer.json()["gatewayAuth"]
+
+        def begun() -> dict[str, Any] | None:
+            told = client.get(f"/sandbox/{sandbox_id}").json()
+            return None if told["status"] == "PENDING" else told
+
+        # On a loaded machine a start takes longer than the answer waits for it.
+        document = wait_until(begun)
     assert document["status"] == "RUNNING", document
-    return Box(
-        url=server.url, api_key=server.api_key, auth=document["gatewayAuth"], sandbox_id=document["id"]
-    )
+    return Box(url=server.url, api_key=server.api_key, auth=auth, sandbox_id=sandbox_id)

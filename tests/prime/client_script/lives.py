@@ -76,8 +76,8 @@ async def lifetime(client: Any) -> dict[str, Any]:
     body = {"name": "short", "docker_image": IMAGE, "memory_gb": 1, "timeout_seconds": 0.5}
     async with httpx.AsyncClient(base_url=os.environ["PRIME_API_BASE_URL"], headers=headers) as http:
         box = (await http.post("/api/v1/sandbox", json=body, timeout=60)).json()["id"]
-    status, deadline = "RUNNING", time.monotonic() + 60
-    while status == "RUNNING" and time.monotonic() < deadline:
+    status, deadline = "PENDING", time.monotonic() + 60
+    while status in ("PENDING", "RUNNING") and time.monotonic() < deadline:
         status = (await client.get(box)).status
     return {
         "status": status,
