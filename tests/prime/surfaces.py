@@ -56,7 +56,7 @@ def talking(server: Server, package: str, version: str, *also: str, argument: st
             yield process
         finally:
             process.stdin.close()
-            process.wait(30)
+            process.wait(SECONDS)
             process.stdout.close()
 
 
@@ -119,7 +119,7 @@ def boxes(server: Server, **fields: Any) -> Iterator[Callable[..., Box]]:
 
 
 async def until_they_run(box: Box, count: int) -> None:
-    async with httpx.AsyncClient(headers=box.headers) as client:
+    async with httpx.AsyncClient(headers=box.headers, timeout=SECONDS) as client:
 
         async def they_run() -> bool:
             ops = (await client.get(f"{box.base}/ops")).json()["ops"]
@@ -162,12 +162,13 @@ async def of_control(server: Server, box: Box, expected: str) -> str:
     """The sandbox's status; its end may be told to the commands a moment before the gateway hears of it."""
     headers = {"Authorization": f"Bearer {server.api_key}"}
     deadline = asyncio.get_running_loop().time() + SECONDS
-    async with httpx.AsyncClient(headers=headers) as client:
+    async with httpx.AsyncClient(headers=headers, timeout=SECONDS) as client:
         while True:
             document = (await client.get(f"{server.url}/api/v1/sandbox/{box.sandbox_id}")).json()
             said = " ".join(filter(None, (document["status"], document["errorType"])))
             if said == expected or asyncio.get_running_loop().time() > deadline:
                 return said
+            await asyncio.sleep(0.05)  # else its questions keep a core busy
 
 
 def surfaces(world: World, box: Box) -> dict[str, Callable[..., Any]]:

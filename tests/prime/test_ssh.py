@@ -17,11 +17,11 @@ import pytest
 from tests.prime.conftest import client_python
 from tests.prime.server import Server
 from tests.prime_rpc.support import Box
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(
         not (shutil.which("ssh") and shutil.which("ssh-keygen")), reason="needs the package openssh-client"
     ),
@@ -38,10 +38,10 @@ class Api:
         self._headers = {"Authorization": f"Bearer {server.api_key}"}
 
     def post(self, **body: object) -> httpx.Response:
-        return httpx.post(self._path, headers=self._headers, json=body, timeout=30)
+        return httpx.post(self._path, headers=self._headers, json=body, timeout=SECONDS)
 
     def delete(self, session_id: str) -> httpx.Response:
-        return httpx.delete(f"{self._path}/{session_id}", headers=self._headers, timeout=30)
+        return httpx.delete(f"{self._path}/{session_id}", headers=self._headers, timeout=SECONDS)
 
 
 class Ssh:
@@ -69,7 +69,7 @@ class Ssh:
             self.command(*arguments, key=key),
             input=stdin or b"",
             capture_output=True,
-            timeout=60,
+            timeout=SECONDS,
             check=False,
         )
 
@@ -99,7 +99,7 @@ def ssh(server: Server, box: Box, directory: Path) -> Iterator[Ssh]:
 
 def ended(process: subprocess.Popen[bytes]) -> int:
     with process:
-        process.communicate(timeout=30)
+        process.communicate(timeout=SECONDS)
     return process.returncode
 
 
@@ -138,7 +138,7 @@ def test_a_terminal_is_one(ssh: Ssh):
         assert shell.stdin is not None
         shell.stdin.write(b"test -t 0 && echo is$((1))a; stty size; exit 5\n")
         shell.stdin.flush()
-        output, _ = shell.communicate(timeout=30)
+        output, _ = shell.communicate(timeout=SECONDS)
     assert b"is1a" in output
     assert shell.returncode == 5
 
@@ -192,11 +192,11 @@ def test_only_the_sessions_key_gets_in(ssh: Ssh, directory: Path):
 
 def test_prime_s_line_names_the_session_and_no_other(ssh: Ssh):
     where = (ssh.session["host"], ssh.session["port"])
-    with socket.create_connection(where, timeout=20) as raw:
+    with socket.create_connection(where, timeout=SECONDS) as raw:
         raw.sendall(f"PRIME-SSH-SESSION {ssh.id}\n".encode())
         assert raw.recv(8) == b"SSH-2.0-"
     for nonsense in (b"GET / HTTP/1.1\r\n\r\n", b"PRIME-SSH-SESSION " + b"x" * 200):
-        with socket.create_connection(where, timeout=20) as raw, contextlib.suppress(ConnectionError):
+        with socket.create_connection(where, timeout=SECONDS) as raw, contextlib.suppress(ConnectionError):
             raw.sendall(nonsense)
             assert b"HTTP" not in raw.recv(100)
 
@@ -225,9 +225,7 @@ def test_the_end_of_the_sandbox_is_the_end_of_its_sessions(server: Server, new_b
     client = made.start("echo up; exec sleep 100")
     assert client.stdout is not None
     assert client.stdout.readline() == b"up\n"
-    httpx.delete(
-        f"{server.url}/api/v1/sandbox/{box.sandbox_id}", headers={"Authorization": f"Bearer {server.api_key}"}
-    )
+    box.delete()
     assert ended(client) != 0
     key = made.key.with_suffix(".pub").read_text()
     assert made.api.post(public_key=key).status_code == 409
@@ -258,7 +256,7 @@ def test_prime_s_own_command_gets_in(server: Server, box: Box, directory: Path):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
     assert (done.returncode, done.stdout) == (6, "in there\n"), done.stderr

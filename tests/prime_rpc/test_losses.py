@@ -78,7 +78,7 @@ async def test_sessions_are_counted(stack: Stack, new_box: Callable[[], Box]):
     box = new_box()
     await box.run("true")
     await box.run("kill -9 $$")
-    async with httpx.AsyncClient(base_url=stack.url) as client:
+    async with httpx.AsyncClient(base_url=stack.url, timeout=60) as client:
         answer = await client.get("/metrics", headers={"Authorization": f"Bearer {stack.api_key}"})
     for verdict in ("exited", "signaled"):
         assert f'sandlot_requests_total{{code="2xx",route="rpc",verdict="{verdict}"}}' in answer.text

@@ -244,7 +244,7 @@ async def test_json_is_spoken_too(box: Box):
     stream, seen = box.start(bash("echo ready; read x", session_uuid=session, stdin=True)), Seen()
     await seen.until(stream, b"ready")
     url = f"{box.base}/command_session.CommandSession/"
-    async with httpx.AsyncClient(headers=box.headers) as client:
+    async with httpx.AsyncClient(headers=box.headers, timeout=60) as client:
         listed = (await client.post(url + "List", json={})).json()["sessions"]
         (info,) = [each for each in listed if each["sessionUuid"] == session]
         assert info["pid"] == seen.pid

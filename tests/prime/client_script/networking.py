@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import Any
@@ -46,16 +47,17 @@ async def ports(client: Any, box: str) -> dict[str, Any] | None:
         return {"refused": str(error)}
     serve = f"cd /tmp; echo hello > index.html; python3 -m http.server {inside} > /dev/null 2>&1 &"
     await client.execute_command(box, serve)
-    async with httpx.AsyncClient() as browser:
-        deadline = time.monotonic() + 20
+    async with httpx.AsyncClient(timeout=60) as browser:
+        deadline = time.monotonic() + 60
         while (answer := await browser.get(exposed.url + "/index.html")).status_code != 200:
             assert time.monotonic() < deadline, answer.text
+            await asyncio.sleep(0.1)  # until the web server listens
     listed = await client.list_exposed_ports(box)
     seen: dict[str, Any] = {}
     if takes(client.expose, "protocol") and "SANDLOT_SCRIPT_TCP" in os.environ:
         plain_port = await client.expose(box, inside, name="plain", protocol="TCP")
         host, _, port = plain_port.external_endpoint.rpartition(":")
-        async with httpx.AsyncClient() as browser:
+        async with httpx.AsyncClient(timeout=60) as browser:
             answer_there = await browser.get(f"http://{host}:{port}/index.html")
         await client.unexpose(box, plain_port.exposure_id)
         seen["tcp"] = answer_there.text

@@ -114,8 +114,9 @@ def test_a_sandbox_without_a_network_gets_none(stack: Stack):
     box = httpx.post(f"{stack.url}/api/v1/sandbox", headers=headers, json=body, timeout=60).json()
     path = f"{stack.url}/api/v1/sandbox/{box['id']}"
     same, refused = (
-        httpx.put(f"{path}/egress-policy", headers=headers, json=policy) for policy in (NOTHING, EVERYTHING)
+        httpx.put(f"{path}/egress-policy", headers=headers, json=policy, timeout=60)
+        for policy in (NOTHING, EVERYTHING)
     )
     assert same.json()["generation"] == 1
     assert (refused.status_code, "created with network 'none'" in refused.text) == (422, True)
-    httpx.delete(path, headers=headers)
+    httpx.delete(path, headers=headers, timeout=60)
