@@ -66,7 +66,7 @@ async def test_every_surface_says_of_every_end_what_the_table_says(
     stack: Stack, world: World, make_box: Callable[..., Box], row: Row
 ) -> None:
     command = COMMANDS.get(row.cause)
-    box = make_box(**({"timeout_seconds": 10} if row.cause == "the sandbox's deadline" else {}))
+    box = make_box(**({"timeout_seconds": 20} if row.cause == "the sandbox's deadline" else {}))
     timeout = 1 if command == SLEEP else 60
     told = await told_of(
         world, box, row, command=command, timeout=timeout, strike=lambda: strike(row.cause, stack, box)

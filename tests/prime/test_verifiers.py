@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.mark.parametrize(
     ("kind", "said", "metrics"),
     [
-        ("bash", ["(no output)", "Error: Command timed out after 1s", "42"], set()),
+        ("bash", ["(no output)", "Error: Command timed out after 10s", "42"], set()),
         ("python", ["(no output)", "Out[2]: 42"], {"python_ready_wait_time"}),
     ],
 )

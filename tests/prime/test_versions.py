@@ -97,7 +97,7 @@ def test_commands(case: Case):
 def test_timeout_is_typed_and_kills(case: Case):
     seen = case.seen["timeouts"]
     assert seen["error"] == "CommandTimeoutError"
-    assert seen["took"] < 30
+    assert seen["took"] < 90  # of 333
     assert seen["left"] == ""
 
 

@@ -18,7 +18,7 @@ from scripted_model import serve  # type: ignore[import-not-found]
 IMAGE = os.environ["SANDLOT_SCRIPT_IMAGE"]
 # What the model does in its turns, before it answers with the last output.
 TURNS = {
-    "bash": [{"command": "echo $((6*7)) > /tmp/x"}, {"command": "sleep 30"}, {"command": "cat /tmp/x"}],
+    "bash": [{"command": "echo $((6*7)) > /tmp/x"}, {"command": "sleep 300"}, {"command": "cat /tmp/x"}],
     "python": [{"code": "x = 6"}, {"code": "import os; x * 7"}],
 }
 
@@ -43,7 +43,7 @@ def environment(kind: str) -> Any:
     }
     if kind == "python":
         return Python(pip_install_packages="", **given)
-    return vf.SandboxEnv(docker_image=IMAGE, timeout_per_command_seconds=1, **given)
+    return vf.SandboxEnv(docker_image=IMAGE, timeout_per_command_seconds=10, **given)
 
 
 async def main(kind: str) -> dict[str, Any]:

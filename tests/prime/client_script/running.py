@@ -46,11 +46,11 @@ async def commands(client: Any, box: str) -> dict[str, Any]:
 
 async def timeouts(client: Any, box: str) -> dict[str, Any]:
     began = time.monotonic()
-    error = await error_of(client.execute_command(box, "setsid sleep 33 & sleep 33", timeout=1))
+    error = await error_of(client.execute_command(box, "setsid sleep 333 & sleep 333", timeout=1))
     took = time.monotonic() - began
     left = "?"
-    while left and time.monotonic() - began < 30:  # the client does not wait for the server's end of it
-        left = (await client.execute_command(box, "pgrep -xf 'sleep 33'; true")).stdout
+    while left and time.monotonic() - began < 90:  # the client does not wait for the server's end of it
+        left = (await client.execute_command(box, "pgrep -xf 'sleep 333'; true")).stdout
     return {"error": error[0], "took": took, "left": left}
 
 
