@@ -88,7 +88,7 @@ def machine(cache_dir: Path) -> Iterator[Machine]:
     try:
         yield machine
         # What an instance that has ended by itself held is removed a moment after its end is told.
-        wait_until_empty(machine.left, seconds=30)
+        wait_until_empty(machine.left)
     finally:
         clean(machine.state_dir, force=True)
         shutil.rmtree(directory)

@@ -21,6 +21,8 @@ from sandlot_gateway.core.slot import Loss, Phase
 from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.tokens import Tokens
 
+from tests.waiting import SECONDS
+
 KEY = b"a key of the tests, 32 bytes long"
 
 
@@ -102,7 +104,7 @@ class Gateway:
 
     # What tests do.
 
-    async def until(self, condition: Any, *, timeout: float = 60.0) -> Any:
+    async def until(self, condition: Any, *, timeout: float = SECONDS) -> Any:
         """Waits until `condition()` is true, looking again at every event."""
         async with asyncio.timeout(timeout), self._news:
             await self._news.wait_for(condition)

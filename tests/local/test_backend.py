@@ -14,6 +14,7 @@ from sandlot_gateway.backends.local.lock import InUse
 from sandlot_gateway.core.backend import BackendError, Unavailable
 
 from tests.local.conftest import NEEDS_ROOT, SMALL, Machine, pid_of
+from tests.waiting import SECONDS
 
 pytestmark = NEEDS_ROOT
 
@@ -34,7 +35,8 @@ def environment_names(pid: int) -> set[str]:
 
 
 async def test_a_started_sandbox_runs_commands_and_its_end_leaves_nothing(machine: Machine) -> None:
-    async with machine.gateway() as gateway:
+    # A sidecar that is slow to end is killed, and tells of no end.
+    async with machine.gateway(end_grace=SECONDS) as gateway:
         instance = await gateway.backend.launch(SMALL)
         await gateway.until_ready(instance)
         assert gateway.backend.instance(instance.id) is instance
@@ -160,6 +162,7 @@ async def test_a_caller_that_goes_away_leaves_no_process(machine: Machine) -> No
 
 @pytest.mark.longest
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_fifty_sandboxes_at_once(machine: Machine) -> None:
     async with machine.gateway() as gateway:
         began = time.monotonic()

@@ -54,6 +54,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.timeout(300)
 def test_an_ordinary_user_has_sandboxes_too() -> None:
     directory = Path(tempfile.mkdtemp(prefix="sandlot-"))
     try:
@@ -66,7 +67,7 @@ def test_an_ordinary_user_has_sandboxes_too() -> None:
             [*python, "-c", SCRIPT, str(directory), str(image), *paths],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=240,
             check=False,
             env={"PATH": "/usr/bin:/bin", "HOME": str(directory)},
             cwd="/",
