@@ -82,7 +82,7 @@ def test_control_c_ends_what_a_synchronous_batch_has_started(service: Service, s
         [sys.executable, "-c", script], env=service.environment(), stderr=subprocess.PIPE, text=True
     )
     try:
-        wait_until(lambda: len([op for op in service.ops.values() if op.process]) == 3)
+        wait_until(lambda: len([op for op in list(service.ops.values()) if op.process]) == 3)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=SECONDS)
     finally:
@@ -90,7 +90,7 @@ def test_control_c_ends_what_a_synchronous_batch_has_started(service: Service, s
         process.wait()
     assert "KeyboardInterrupt" in error.splitlines()[-1]
     assert len(service.ops) == 3, "another command was begun"
-    wait_until(lambda: all(op.document is not None for op in service.ops.values()))
+    wait_until(lambda: all(op.document is not None for op in list(service.ops.values())))
     assert {op.document["verdict"] for op in service.ops.values() if op.document} == {"killed"}
     left = [box for box in service.sandboxes.values() if box["status"] != "TERMINATED"]
     assert len(left) == (1 if script is MAP_OF_CODE else 0)  # nothing can end the code of a thread

@@ -12,14 +12,14 @@ from sandlot._tasks_async import each
 
 from tests.sdk.service.faults import Fault
 from tests.sdk.service.server import Service
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 
 def test_the_first_error_ends_what_a_synchronous_batch_has_started(service: Service) -> None:
     def work(box: Sandbox, item: int) -> None:
         if item:
             box.exec("sleep 60", op_id=f"long-{item}")
-        wait_until(lambda: len([op for op in service.ops.values() if op.process]) == 2)
+        wait_until(lambda: len([op for op in list(service.ops.values()) if op.process]) == 2)
         raise ValueError("the first")
 
     with Client(url=service.url, api_key=service.api_key) as client:
@@ -47,7 +47,7 @@ def test_a_delete_that_has_begun_is_done_although_the_batch_is_given_up(service:
 
     def work(box: Sandbox, item: int) -> None:
         if item:
-            assert deleting.wait(30)
+            assert deleting.wait(SECONDS)
             raise ValueError("the first")
 
     client = Client(url=service.url, api_key=service.api_key)

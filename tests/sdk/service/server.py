@@ -111,7 +111,7 @@ class Service(State):
         body = await self._body(reader, headers)
         self.seen.append(Seen(method, path, headers, body))
         plain = unquote(path.partition("?")[0])
-        fault = next((item for item in self.faults if plain.endswith(item.route)), None)
+        fault = next((item for item in list(self.faults) if plain.endswith(item.route)), None)
         if fault is not None:
             self.faults.remove(fault)
             if fault.hold:
