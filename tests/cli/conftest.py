@@ -13,6 +13,7 @@ from sandlot import Client, Sandbox
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.sdk.conftest import Server, server, service, stack
+from tests.waiting import SECONDS
 
 __all__ = ["server", "service", "stack"]
 
@@ -36,7 +37,7 @@ def cli(server: Server, tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=SECONDS,
             env={
                 **environment(server.url, server.api_key, tmp_path / "home"),
                 **WARNINGS_SHOWN,

@@ -114,7 +114,7 @@ def test_a_warm_up_tells_of_images_that_failed_and_of_tasks_without_one(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
         env={**environment(service.url, service.api_key, tmp_path), **WARNINGS_SHOWN},
     )
     assert done.returncode == 1
@@ -173,7 +173,7 @@ def test_closed_descriptors_are_empty(server: Server, box: Sandbox, tmp_path: Pa
 
     def run(closed: str, *arguments: str) -> tuple[int, str, str]:
         line = [*("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "sandlot"), *arguments]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env=env)
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=SECONDS, env=env)
         return done.returncode, done.stdout, done.stderr
 
     assert run(">&-", "ps") == (0, "", "")

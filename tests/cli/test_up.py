@@ -18,6 +18,7 @@ from tests.waiting import SECONDS
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.timeout(300),  # a dozen processes, one after the other
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: starts real sandboxes"),
 ]
 

@@ -18,6 +18,9 @@ from sandlot._local import find_or_start, state_dir
 from sandlot.config import find_endpoint
 
 from tests.sdk.conftest import assert_gone
+from tests.waiting import SECONDS
+
+pytestmark = pytest.mark.timeout(300)  # some tests run a dozen processes, one after the other
 
 SCRIPT = """
 from sandlot import Sandbox
@@ -36,13 +39,13 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SANDLOT_HOME", str(short / "home"))
     yield short / "home"
     subprocess.run(
-        [sys.executable, "-m", "sandlot", "local", "stop"], check=False, capture_output=True, timeout=60
+        [sys.executable, "-m", "sandlot", "local", "stop"], check=False, capture_output=True, timeout=SECONDS
     )
     subprocess.run(
         [sys.executable, "-m", "sandlot", "local", "clean", "--force"],
         check=False,
         capture_output=True,
-        timeout=60,
+        timeout=SECONDS,
     )
     shutil.rmtree(short)
 
@@ -53,7 +56,7 @@ def test_racing_first_users_share_one_stack(home: Path) -> None:
     users = [
         subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    outputs = [user.communicate(timeout=60)[0].splitlines() for user in users]
+    outputs = [user.communicate(timeout=SECONDS)[0].splitlines() for user in users]
     assert [lines[0] for lines in outputs] == ["in-a-sandbox"] * 3
     assert len({lines[1] for lines in outputs}) == 1
     document = json.loads((home / "endpoint.json").read_text())
@@ -62,7 +65,7 @@ def test_racing_first_users_share_one_stack(home: Path) -> None:
     assert find_or_start().url == document["url"]
     os.kill(document["pid"], signal.SIGKILL)
     again = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=SECONDS
     )
     assert again.stdout.startswith("in-a-sandbox\n")
     stop = subprocess.run(
@@ -70,16 +73,22 @@ def test_racing_first_users_share_one_stack(home: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert stop.stdout == "stopped\n"
-    subprocess.run([sys.executable, "-m", "sandlot", "local", "clean", "--force"], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "sandlot", "local", "clean", "--force"], check=True, timeout=SECONDS
+    )
     assert_gone(home)
 
 
 def sandlot(*arguments: str) -> str:
     return subprocess.run(
-        [sys.executable, "-m", "sandlot", *arguments], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "sandlot", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=SECONDS,
     ).stdout
 
 
@@ -94,7 +103,7 @@ def test_stop_ends_the_sandboxes_and_clean_takes_images(home: Path, monkeypatch:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert refused.returncode == 4
     assert "sandlot local stop" in refused.stderr
