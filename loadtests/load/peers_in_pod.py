@@ -16,9 +16,9 @@ from sandlot import AsyncSandbox
 from loadtests.load.baselines import Taken
 from loadtests.load.peers import START_SECONDS, TOKEN, Peer, PeerFailed
 from loadtests.load.profile import Baseline
+from tests.ports import free_port
 
 HOME = "/tmp/peer"
-PORT = 8000
 # Runs a console script by its entry point, because an installed script's first line names its original Python.
 _PROGRAM = """
 import sys
@@ -70,10 +70,11 @@ async def measure(found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -
     packed = await asyncio.to_thread(_packed, peer.environment())
     await box.files.write(f"{HOME}.tar", packed)
     await _run(box, ["sh", "-c", f"mkdir {HOME} && tar -xf {HOME}.tar -C {HOME} && rm {HOME}.tar"])
-    program = ["python3", "-c", _PROGRAM, peer.program, *peer.arguments(port=PORT)]
+    port = free_port()  # local sandboxes share the machine's network
+    program = ["python3", "-c", _PROGRAM, peer.program, *peer.arguments(port=port)]
     async with await box.start(program, stdin=False, env={"PYTHONPATH": HOME}) as process:
         body = json.dumps(peer.request(plan.command))
-        words = [str(PORT), TOKEN, str(START_SECONDS), str(plan.seconds), body]
+        words = [str(port), TOKEN, str(START_SECONDS), str(plan.seconds), body]
         calling = asyncio.create_task(_run(box, ["python3", "-c", _CALLER, *words]))
         ended = asyncio.create_task(process.wait())
         try:

@@ -20,7 +20,7 @@ import asyncio, pathlib, sys
 from sandlot_grade.stack import PrivateStack
 
 async def run() -> None:
-    async with PrivateStack(parent=pathlib.Path(sys.argv[1]), idle=0.5) as stack:
+    async with PrivateStack(parent=pathlib.Path(sys.argv[1]), idle=5.0) as stack:
         print(stack.pid, flush=True)
         await asyncio.Event().wait()
 

@@ -24,7 +24,7 @@ from loadtests.load.events import Event
 from loadtests.processes import with_mark
 from tests.load.command import run
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
     reports = tmp_path_factory.mktemp("load")
     # A directory of its own for what the command makes, so that nothing else on the machine is taken for its leavings.
     with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
-        done = run("all", "--short", "--every", "0.5", reports=reports, timeout=280, env={"TMPDIR": home})
+        done = run("all", "--short", "--every", "0.5", reports=reports, timeout=570, env={"TMPDIR": home})
         assert with_mark(home) == []
         assert home not in Path("/proc/self/mountinfo").read_text()
         assert os.listdir(home) == []

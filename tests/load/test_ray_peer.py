@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -51,7 +52,9 @@ def raylets(tmp_path: Path) -> Iterator[Callable[[], list[bytes]]]:
 
 def directories() -> set[Path]:
     """The directories that Ray or its peer's runner make outside of the namespaces."""
-    return {*Path("/tmp").glob("sandlot-ray-*"), *Path("/sys/fs/cgroup").glob("**/ray-sandbox-*")}
+    # os.walk, unlike glob, passes over a group that goes while it looks.
+    groups = {Path(parent, name) for parent, names, _ in os.walk("/sys/fs/cgroup") for name in names}
+    return {*Path("/tmp").glob("sandlot-ray-*"), *(group for group in groups if group.match("ray-sandbox-*"))}
 
 
 def archive(directory: Path, *programs: str) -> Path:

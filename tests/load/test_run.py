@@ -96,7 +96,11 @@ def children(pid: int) -> list[int]:
 
 
 def cmdline(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+    """Nothing of one that is gone: the commands that are run beside the load are short."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 # A shell's background job ignores SIGINT.
