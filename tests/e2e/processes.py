@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from tests.stack import Stack
@@ -36,11 +37,11 @@ def init(sidecar: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    return [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended since
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def _command(pid: int) -> bytes:
