@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from sandlot_grade.program import Program
 
+from tests.waiting import SECONDS
+
 
 @dataclass(frozen=True)
 class PlainRun:
@@ -17,7 +19,7 @@ class PlainRun:
     stderr: str
 
 
-def run_plain(program: Program, *, timeout: float = 20.0) -> PlainRun:
+def run_plain(program: Program, *, timeout: float = SECONDS) -> PlainRun:
     try:
         done = subprocess.run(
             [

@@ -47,7 +47,9 @@ async def strike(cause: str, stack: Stack, box: Box) -> None:
     """What the row is about, now that the commands run."""
     if cause == "the sandbox's deadline":
         return
-    sidecar = await until(lambda: only(sidecars(stack)), what="the sidecar of the row before has ended")
+    (sidecar,) = await until(
+        lambda: only_one(sidecars(stack)), what="the sidecar of the row before has ended"
+    )
     match cause:
         case "the sandbox is deleted":
             await asyncio.to_thread(box.delete)
@@ -63,8 +65,8 @@ async def strike(cause: str, stack: Stack, box: Box) -> None:
             raise AssertionError(f"nothing strikes for {cause!r}")
 
 
-def only(found: list[int]) -> int | None:
-    return found[0] if len(found) == 1 else None
+def only_one(found: list[int]) -> list[int]:
+    return found if len(found) == 1 else []
 
 
 @pytest.mark.longest

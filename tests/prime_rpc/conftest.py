@@ -45,9 +45,9 @@ def make_box(server: Server | Stack, *, image: str = "host", **more: Any) -> Box
         assert answer.status_code in (200, 201), answer.text
         sandbox_id, auth = answer.json()["id"], answer.json()["gatewayAuth"]
 
-        def begun() -> dict[str, Any] | None:
+        def begun() -> dict[str, Any]:
             told = client.get(f"/sandbox/{sandbox_id}").json()
-            return None if told["status"] == "PENDING" else told
+            return {} if told["status"] == "PENDING" else told
 
         # On a loaded machine a start takes longer than the answer waits for it.
         document = wait_until(begun)
