@@ -18,7 +18,7 @@ from tests.prime_rpc.support import Box
 from tests.stack import Stack, private_stack
 from tests.waiting import until
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMMANDS = {**SAME_COMMANDS, "the disk's limit": "head -c 100000000 /dev/zero > /fill"}
 
