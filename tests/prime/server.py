@@ -20,7 +20,7 @@ class Server:
     log: Callable[[], str]  # what a failed test should print
     tcp: bool = True  # whether it has ports for TCP exposures
     client_host: str = "127.0.0.1"  # where a sandbox reaches the client's machine
-    script_seconds: float = 200.0  # in which a script of a client ends
+    script_seconds: float = 500.0  # in which a script of a client ends
     environment: dict[str, str] = field(default_factory=dict)  # more variables of the clients
 
     def variables(self, home: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pytest
 from tests.prime.conftest import client_python
 from tests.prime.server import Server
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 Prime = Callable[..., subprocess.CompletedProcess[str]]
 
