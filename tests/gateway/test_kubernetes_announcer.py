@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,11 +24,15 @@ class Others:
         self.bodies: list[bytes] = []
         self.asked = asyncio.Event()
         self.answer = asyncio.Event()
+        self.late_answer = asyncio.Event()  # of one that did not answer the last time
+        self.late_answer.set()
 
-    async def tell(self, body: bytes) -> None:
+    async def tell(self, body: bytes, *, told: Callable[[], None]) -> None:
         self.bodies.append(body)
         self.asked.set()
         await self.answer.wait()
+        told()
+        await self.late_answer.wait()
 
     def told(self, kind: str) -> list[Any]:
         return [one for body in self.bodies for one in json.loads(body)[kind]]
@@ -90,6 +95,16 @@ async def test_silent_gateways_are_not_waited_for_beyond_the_time(
     await announcer.told([SandboxId("sb-1")], timeout=0.01)
     assert len(others.told("ends")) == 1
     others.answer.set()
+
+
+async def test_one_that_does_not_answer_is_not_waited_for(announcer: Announcer, others: Others) -> None:
+    others.answer.set()
+    others.late_answer.clear()
+    announcer.ended(InstanceId("i-0"), 1, end(1))
+    async with asyncio.timeout(30):
+        await announcer.told([SandboxId("sb-1")], timeout=3600.0)
+    others.late_answer.set()
+    await announcer.close()
 
 
 async def test_no_request_is_larger_than_the_others_accept(announcer: Announcer, others: Others) -> None:

@@ -157,7 +157,7 @@ class OtherGateways(Protocol):
         ...
 
     async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        """Wait until others have been told the ends of these, `timeout` seconds at most."""
+        """Wait until the others that answer have been told the ends of these, `timeout` seconds at most."""
         ...
 
 
