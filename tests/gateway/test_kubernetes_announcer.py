@@ -70,7 +70,7 @@ async def test_a_burst_of_news_goes_in_one_request(announcer: Announcer, others:
     assert len(others.bodies) == 1
     assert [one["generation"] for one in others.told("ends")] == list(range(20))
     assert others.told("states")[0] == {"instance_id": "i-0", "generation": 1}
-    await announcer.close()
+    await announcer.close(timeout=60)
     assert len(others.bodies) == 1
 
 
@@ -104,7 +104,7 @@ async def test_one_that_does_not_answer_is_not_waited_for(announcer: Announcer, 
     async with asyncio.timeout(30):
         await announcer.told([SandboxId("sb-1")], timeout=3600.0)
     others.late_answer.set()
-    await announcer.close()
+    await announcer.close(timeout=60)
 
 
 async def test_no_request_is_larger_than_the_others_accept(announcer: Announcer, others: Others) -> None:
@@ -112,7 +112,7 @@ async def test_no_request_is_larger_than_the_others_accept(announcer: Announcer,
     for number in range(60):
         announcer.ended(InstanceId("i-0"), number, end(number, size=number * 50))
         announcer.reset({"instance_id": "i-0", "generation": number + 1})
-    await announcer.close()
+    await announcer.close(timeout=60)
     assert max(map(len, others.bodies)) <= ACCEPTED
     assert [one["generation"] for one in others.told("ends")] == list(range(60))
     assert all(one["end"]["request"] for one in others.told("ends"))
@@ -123,7 +123,7 @@ async def test_an_end_with_a_large_request_is_told_without_it(announcer: Announc
     others.answer.set()
     announcer.ended(InstanceId("i-0"), 1, end(1))
     announcer.ended(InstanceId("i-1"), 1, end(2, size=ACCEPTED))
-    await announcer.close()
+    await announcer.close(timeout=60)
     assert max(map(len, others.bodies)) <= ACCEPTED
     told = {one["end"]["sandbox_id"]: one["end"]["request"] for one in others.told("ends")}
     assert told == {"sb-1": {"labels": [""]}, "sb-2": None}

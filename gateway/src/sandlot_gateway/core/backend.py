@@ -182,8 +182,11 @@ class Backend(ClaimImages, Protocol):
         """Find existing instances (calls `instance_found`), clean up dead ones and begin to fill pools."""
         ...
 
-    async def stop(self) -> None:
-        """Stop; running instances stay alive."""
+    async def stop(self, *, timeout: float) -> None:
+        """Stop, in about `timeout` seconds at most, and log what is given up for that; running instances stay alive.
+
+        One that was cancelled may come again.
+        """
         ...
 
     async def launch(
@@ -294,6 +297,6 @@ class Backend(ClaimImages, Protocol):
         """Return CPU, memory and instance counts for `top` and the metrics."""
         ...
 
-    async def destroy_all(self) -> None:
-        """Destroy all instances of this backend, for a private stack that shuts down."""
+    async def destroy_all(self, *, timeout: float) -> None:
+        """Destroy all instances of this backend, in `timeout` seconds at most, for a private stack that shuts down."""
         ...

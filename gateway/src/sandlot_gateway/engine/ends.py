@@ -246,7 +246,7 @@ class Ends:
         self._directory.add(sandbox)
         return sandbox
 
-    async def close(self, *, timeout: float) -> None:
-        """Wait up to `timeout` seconds for cleanups, then cancel the rest."""
+    async def close(self, *, timeout: float) -> int:
+        """Wait up to `timeout` seconds for cleanups, then cancel the rest; return their number."""
         await self.orphans.close()
-        await self._retirer.close(timeout=timeout)
+        return await self._retirer.close(timeout=timeout)

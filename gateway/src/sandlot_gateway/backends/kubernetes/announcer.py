@@ -91,10 +91,11 @@ class Announcer:
         except TimeoutError:
             _log.info("the other gateways take long to get the news")
 
-    async def close(self) -> None:
-        """Send what is left."""
+    async def close(self, *, timeout: float) -> None:
+        """Send what is left, `timeout` seconds at most."""
         self._send()
-        await self._tasks.close(timeout=1.0)
+        if await self._tasks.close(timeout=timeout):
+            _log.warning("gave up telling other gateways that do not answer the last ends")
 
     def _room_for(self, text: bytes) -> _Batch:
         """Return the batch that takes this news, which counts there from now on."""

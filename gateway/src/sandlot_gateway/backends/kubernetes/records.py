@@ -253,6 +253,8 @@ class Records:
         tasks = [record.task for record in self._unwritten if record.task is not None]
         for task in tasks:
             task.cancel()
+        if tasks:
+            _log.warning("gave up %d records that the API server did not accept in time", len(tasks))
         await asyncio.gather(*tasks, return_exceptions=True)
         # Last: writing a record may begin to delete its pending create's resource.
         await self.pending_creates.close(timeout=max(deadline - loop.time(), 0.0))
