@@ -81,8 +81,8 @@ async def test_what_is_left_is_named_and_the_next_start_removes_it(
             await gateway.backend.stop(timeout=0.0)
         with pytest.raises(asyncio.CancelledError):
             await removal
-    named = f"instances {never_ending.id} (process {never_ending.process.pid})"
-    assert f"left behind, for the next start or `sandlot clean`: {named}" in caplog.text
+    left = f"instance {never_ending.id}: left behind, for the next start or `sandlot local clean`"
+    assert f"{left}, its sidecar is process {never_ending.process.pid}" in caplog.text
     assert never_ending.process.wait(timeout=30) == -signal.SIGKILL
     async with machine.gateway() as gateway:
         assert list(gateway.lost) == [never_ending.id]

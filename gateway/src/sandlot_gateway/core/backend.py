@@ -183,10 +183,7 @@ class Backend(ClaimImages, Protocol):
         ...
 
     async def stop(self, *, timeout: float) -> None:
-        """Stop, in about `timeout` seconds at most, and log what is given up for that; running instances stay alive.
-
-        One that was cancelled may come again.
-        """
+        """Stop in `timeout` seconds and log what is given up; instances stay alive. It may be cancelled and come again."""
         ...
 
     async def launch(

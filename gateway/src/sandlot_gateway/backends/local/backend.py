@@ -164,12 +164,10 @@ class LocalBackend:
         await self._keeper.close()
         await self._warmups.close()
         await self._background.cancel_tasks()
-        await asyncio.gather(
-            self._images.close(timeout=timeout * 0.8), self._remover.finish(timeout=timeout * 0.8)
-        )
-        if left := self._remover.left_behind():
-            log.warning("left behind, for the next start or `sandlot clean`: instances %s", ", ".join(left))
-        await self._background.close(timeout=timeout * 0.2)
+        most = timeout * 0.8  # the rest is for what threads have begun
+        await asyncio.gather(self._images.close(timeout=most), self._remover.finish(timeout=most))
+        self._remover.log_left()
+        await self._background.close(timeout=timeout - most)
         for entry in self._entries.values():
             entry.unwatch()
         self._entries.clear()
@@ -181,9 +179,7 @@ class LocalBackend:
         self._keeper.forget_all()
         await self._warmups.close()
         self._warmups.forget_all()
-        for instance_id in list(self._entries):
-            self._remover.destroy_soon(instance_id)
-        await self._remover.finish(timeout=timeout)
+        await self._remover.destroy_all(timeout=timeout)
 
     # From a start to the end.
 

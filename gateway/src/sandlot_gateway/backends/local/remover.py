@@ -109,14 +109,23 @@ class Remover:
                     entry.kill()
             await self._background.removed(timeout=to_kill)
 
-    def left_behind(self) -> list[str]:
-        """Return the instances whose removal has not ended, with the processes of those that could not be killed."""
-        return [
-            entry.instance.id
-            if entry.exited.is_set() or entry.record.process is None
-            else f"{entry.instance.id} (process {entry.record.process.pid})"
-            for entry in self._leaving()
-        ]
+    async def destroy_all(self, *, timeout: float) -> None:
+        for instance_id in list(self._entries):
+            self.destroy_soon(instance_id)
+        await self.finish(timeout=timeout)
+
+    def log_left(self) -> None:
+        """Log the instances whose removal has not ended, with the sidecars that have not."""
+        for entry in self._leaving():
+            process = entry.record.process
+            alive = (
+                "" if entry.exited.is_set() or process is None else f", its sidecar is process {process.pid}"
+            )
+            log.warning(
+                "instance %s: left behind, for the next start or `sandlot local clean`%s",
+                entry.instance.id,
+                alive,
+            )
 
     def _leaving(self) -> list[Entry]:
         return [entry for entry in self._entries.values() if entry.leaving is not None]
