@@ -74,15 +74,16 @@ async def test_a_sidecar_that_never_ends_is_killed(
 async def test_what_is_left_is_named_and_the_next_start_removes_it(
     machine: Machine, never_ending: NeverEnding, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with machine.gateway(end_grace=3600.0) as gateway:
+    never_ending.sidecar.hold_end = asyncio.Event()  # so that the removal waits for its answer
+    async with machine.gateway() as gateway:
         removal = asyncio.create_task(gateway.backend.destroy(never_ending.id))
         await until(lambda: never_ending.sidecar.ends_seen)
         async with asyncio.timeout(60):
             await gateway.backend.stop(timeout=0.0)
         with pytest.raises(asyncio.CancelledError):
             await removal
-    left = f"instance {never_ending.id}: left behind, for the next start or `sandlot local clean`"
-    assert f"{left}, its sidecar is process {never_ending.process.pid}" in caplog.text
+    named = f"instance {never_ending.id}, sidecar process {never_ending.process.pid}"
+    assert f"{named}: left behind, for the next start or `sandlot local clean`" in caplog.text
     assert never_ending.process.wait(timeout=30) == -signal.SIGKILL
     async with machine.gateway() as gateway:
         assert list(gateway.lost) == [never_ending.id]

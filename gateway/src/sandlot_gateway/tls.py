@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.edge import App, Message, Receive, Scope, Send
+from sandlot_gateway.stop_times import IN_ORDER
 
 _READY_WAIT = 10.0
 _STREAMS = 1000  # concurrent streams per HTTP/2 connection; Prime's clients open another one from 90 on
@@ -70,7 +71,7 @@ class TlsServer:
                         raise OSError(str(self._task.exception() or "the server stopped"))
                     await asyncio.sleep(0.01)
         except (OSError, TimeoutError) as error:
-            await self.stop(timeout=0.0)
+            await self.stop(timeout=IN_ORDER.tls)
             raise OSError(
                 f"cannot listen with TLS on {self._host} port {self._port}: {error}; choose another --tls-port"
             ) from error

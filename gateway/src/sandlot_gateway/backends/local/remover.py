@@ -115,16 +115,13 @@ class Remover:
         await self.finish(timeout=timeout)
 
     def log_left(self) -> None:
-        """Log the instances whose removal has not ended, with the sidecars that have not."""
+        """Log the instances whose removal has not ended."""
         for entry in self._leaving():
             process = entry.record.process
-            alive = (
-                "" if entry.exited.is_set() or process is None else f", its sidecar is process {process.pid}"
-            )
             log.warning(
-                "instance %s: left behind, for the next start or `sandlot local clean`%s",
+                "instance %s, sidecar process %s: left behind, for the next start or `sandlot local clean`",
                 entry.instance.id,
-                alive,
+                "unknown" if process is None else process.pid,
             )
 
     def _leaving(self) -> list[Entry]:
