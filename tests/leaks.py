@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -65,11 +66,21 @@ def _forgotten_cgroups(processes: Iterable[bytes]) -> frozenset[str]:
     return frozenset(path for path in found if Path(path).is_dir())
 
 
-def _mounts() -> frozenset[str]:
-    """Mount points, without those that gVisor holds while a container of another worker's test runs."""
+def mount_table() -> list[str]:
+    """Its lines, without those of other processes' tests: what gVisor holds, and networks' names (tests/cable.py)."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = (line.split(" - ")[0].split()[4] for line in lines)
-    return frozenset(point for point in points if not point.startswith(f"/tmp/{GVISOR_PREFIX}"))
+    return [line for line in lines if not _is_of_another(_point(line))]
+
+
+def _is_of_another(point: str) -> bool:
+    network = re.fullmatch(r"/run/netns/sandlot-[a-z]+-(\d+)", point)
+    return point.startswith(f"/tmp/{GVISOR_PREFIX}") or (
+        network is not None and int(network[1]) != os.getpid()
+    )
+
+
+def _point(line: str) -> str:
+    return line.split(" - ")[0].split()[4]
 
 
 def snapshot(*, marker: str = "") -> Snapshot:
@@ -77,7 +88,7 @@ def snapshot(*, marker: str = "") -> Snapshot:
     return Snapshot(
         children=_children(os.getpid()),
         sandlot_processes=frozenset(pid for pid, command in processes.items() if marker.encode() in command),
-        mounts=_mounts(),
+        mounts=frozenset(map(_point, mount_table())),
         cgroups=_forgotten_cgroups(processes.values()),
         descriptors=len(os.listdir("/proc/self/fd")),
     )

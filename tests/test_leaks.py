@@ -6,12 +6,13 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.leaks import GVISOR_PREFIX, no_leaks
+from tests.netlink import make_network, remove_network
 
 pytestmark = [
     pytest.mark.root,
@@ -47,3 +48,14 @@ def test_a_mount_that_stays_is_a_leak() -> None:
 
 def test_a_container_of_another_worker_is_none() -> None:
     leave_mount(GVISOR_PREFIX, grace=5.0)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_network_is_a_leak_of_the_process_that_made_it(own: bool) -> None:
+    path = Path(f"/run/netns/sandlot-leak-{os.getpid() if own else os.getppid()}")
+    leaks = pytest.raises(AssertionError, match="mounts: /run/netns/sandlot-leak-")
+    try:
+        with leaks if own else nullcontext(), no_leaks(grace=0.1 if own else 5.0, marker="no such process"):
+            make_network(path).__exit__(None, None, None)
+    finally:
+        remove_network(path)
