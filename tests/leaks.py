@@ -66,21 +66,21 @@ def _forgotten_cgroups(processes: Iterable[bytes]) -> frozenset[str]:
     return frozenset(path for path in found if Path(path).is_dir())
 
 
-def _mounts() -> frozenset[str]:
-    """Mount points, without those of other processes with tests: their cables', and what gVisor holds meanwhile."""
+def mount_table() -> list[str]:
+    """Its lines, without those of other processes' tests: what gVisor holds, and networks' names (tests/cable.py)."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = (line.split(" - ")[0].split()[4] for line in lines)
-    return frozenset(
-        point
-        for point in points
-        if not point.startswith(f"/tmp/{GVISOR_PREFIX}") and not _is_others_cable(point)
+    return [line for line in lines if not _is_of_another(_point(line))]
+
+
+def _is_of_another(point: str) -> bool:
+    network = re.fullmatch(r"/run/netns/sandlot-[a-z]+-(\d+)", point)
+    return point.startswith(f"/tmp/{GVISOR_PREFIX}") or (
+        network is not None and int(network[1]) != os.getpid()
     )
 
 
-def _is_others_cable(point: str) -> bool:
-    """Whether it is the namespace of a cable (`tests.cable`) that another process has made."""
-    cable = re.fullmatch(r"/run/netns/sandlot-[a-z]-(\d+)", point)
-    return cable is not None and int(cable[1]) != os.getpid()
+def _point(line: str) -> str:
+    return line.split(" - ")[0].split()[4]
 
 
 def snapshot(*, marker: str = "") -> Snapshot:
@@ -88,7 +88,7 @@ def snapshot(*, marker: str = "") -> Snapshot:
     return Snapshot(
         children=_children(os.getpid()),
         sandlot_processes=frozenset(pid for pid, command in processes.items() if marker.encode() in command),
-        mounts=_mounts(),
+        mounts=frozenset(map(_point, mount_table())),
         cgroups=_forgotten_cgroups(processes.values()),
         descriptors=len(os.listdir("/proc/self/fd")),
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.leaks import GVISOR_PREFIX, no_leaks
+from tests.netlink import make_network, remove_network
 
 pytestmark = [
     pytest.mark.root,
@@ -19,19 +21,19 @@ pytestmark = [
 
 
 @contextmanager
-def mounted(point: Path) -> Iterator[None]:
-    point.mkdir(parents=True)
-    subprocess.run(["mount", "--bind", point, point], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", point], check=True)
-        point.rmdir()
+def mounted(prefix: str) -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir="/tmp") as directory:
+        point = Path(directory)
+        subprocess.run(["mount", "--bind", point, point], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", point], check=True)
 
 
-def leave_mount(point: Path, *, grace: float) -> None:
+def leave_mount(prefix: str, *, grace: float) -> None:
     """Have a mount stay until after the check."""
-    mount = mounted(point)
+    mount = mounted(prefix)
     try:
         with no_leaks(grace=grace, marker="no such process"):
             mount.__enter__()
@@ -41,14 +43,19 @@ def leave_mount(point: Path, *, grace: float) -> None:
 
 def test_a_mount_that_stays_is_a_leak() -> None:
     with pytest.raises(AssertionError, match="mounts: /tmp/sandlot-test-"):
-        leave_mount(Path(f"/tmp/sandlot-test-{os.getpid()}"), grace=0.1)
+        leave_mount("sandlot-test-", grace=0.1)
 
 
 def test_a_container_of_another_worker_is_none() -> None:
-    leave_mount(Path(f"/tmp/{GVISOR_PREFIX}{os.getpid()}"), grace=5.0)
+    leave_mount(GVISOR_PREFIX, grace=5.0)
 
 
-def test_a_cable_of_this_process_is_a_leak_and_of_another_none() -> None:
-    with pytest.raises(AssertionError, match="mounts: /run/netns/sandlot-t-"):
-        leave_mount(Path(f"/run/netns/sandlot-t-{os.getpid()}"), grace=0.1)
-    leave_mount(Path(f"/run/netns/sandlot-t-{os.getppid()}"), grace=5.0)
+@pytest.mark.parametrize("own", [True, False])
+def test_a_network_is_a_leak_of_the_process_that_made_it(own: bool) -> None:
+    path = Path(f"/run/netns/sandlot-leak-{os.getpid() if own else os.getppid()}")
+    leaks = pytest.raises(AssertionError, match="mounts: /run/netns/sandlot-leak-")
+    try:
+        with leaks if own else nullcontext(), no_leaks(grace=0.1 if own else 5.0, marker="no such process"):
+            make_network(path).__exit__(None, None, None)
+    finally:
+        remove_network(path)

@@ -100,8 +100,8 @@ async def idle() -> dict[str, Reading]:
             await events.wait(COPIES)
             return await _measure(str(state_dir))
         finally:
-            await backend.destroy_all()
-            await backend.stop()
+            await backend.destroy_all(timeout=60)
+            await backend.stop(timeout=60)
             await pool.close()
             server.close()
 

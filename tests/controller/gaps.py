@@ -1,4 +1,4 @@
-"""A client whose watches a test breaks, and whose lists it holds up: what the controller sees is then a part of the world."""
+"""A client whose watches a test breaks, and whose lists it holds up or refuses: the controller sees a part of the world."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from sandlot_kube.client import KubeClient
-from sandlot_kube.errors import KubeUnreachable
+from sandlot_kube.errors import KubeError, KubeUnreachable
 
 
 class Gaps(KubeClient):
     """Collections by their paths: those in `held` are not listed before `go_on`, and `broken` ones are not watched.
 
-    The watches of `silent` ones stay open and tell nothing.
+    The watches of `silent` ones stay open and tell nothing. Lists of `refused` ones are answered with that status.
     """
 
     def __init__(self, of: KubeClient) -> None:
         super().__init__(of.access)
         self.held: set[str] = set()
+        self.refused: dict[str, int] = {}
+        self.refusals = 0
         self.broken: set[str] = set()
         self.silent: set[str] = set()
         self.failing = asyncio.Event()  # a watch has met its break
@@ -43,6 +45,9 @@ class Gaps(KubeClient):
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         while method == "GET" and path in self.held:
             await self._changed.wait()
+        if method == "GET" and (status := self.refused.get(path)) is not None:
+            self.refusals += 1
+            raise KubeError(status=status, message=f"the test refuses {path}")
         if method == "GET":
             self.read.add(path)
         return await super().request(method, path, **more)

@@ -1,4 +1,4 @@
-"""kopf's part: what it opened is closed when it ends."""
+"""kopf's part: what it opened is closed when it ends, and its failure is told."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sandlot_kube.objects import Sandbox
 
 from tests.goodbyes import open_sockets
 from tests.kube.apiserver import ApiServer
+from tests.kube.scripted import answered, scripted
 
 pytestmark = pytest.mark.programs
 
@@ -52,3 +53,21 @@ async def test_kopf_leaves_no_connection_to_a_server_that_says_nothing_more(reso
         await asyncio.wait([running])
         assert running.cancelled()
         assert open_sockets() == before
+
+
+async def test_a_failure_of_kopf_is_one_of_its_caller() -> None:
+    """kopf waits in a thread for the flag that would stop it, and the thread outlives its failure."""
+    async with scripted() as (server, client):
+        server.lists += [
+            answered(200, {"versions": []}) for _ in range(8)
+        ]  # without groups, which kopf reads
+        running = asyncio.create_task(
+            lifecycle.run(cast(Any, Seen()), cast(Any, Seen()), access=client.access, namespace="s")
+        )
+        try:
+            done, _ = await asyncio.wait([running], timeout=60)
+            assert done
+            assert isinstance(running.exception(), lifecycle.LifecycleFailed)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])

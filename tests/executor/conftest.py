@@ -18,6 +18,7 @@ from tests.executor.container import HOLDER_DIR, Container
 from tests.executor.driver import Driver
 from tests.executor.plants import without
 from tests.executor.processes import children_of, processes_below
+from tests.leaks import mount_table
 from tests.waiting import wait_until_empty
 
 # This process's own: other tests run beside it.
@@ -59,14 +60,14 @@ class Machine:
     """What must be the same before and after a test."""
 
     def __init__(self) -> None:
-        self.mounts = set(Path("/proc/self/mountinfo").read_text().splitlines())
+        self.mounts = set(mount_table())
         self.fds = len(os.listdir("/proc/self/fd"))
         self.cgroups = cgroups_left()
         self.children = set(children_of(os.getpid()))
 
     def differences(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if mounts := set(Path("/proc/self/mountinfo").read_text().splitlines()) - self.mounts:
+        if mounts := set(mount_table()) - self.mounts:
             found["mounts"] = mounts
         # Fewer is no leak: the garbage collector closes what an earlier test forgot.
         if (fds := len(os.listdir("/proc/self/fd"))) > self.fds:

@@ -18,7 +18,7 @@ import pytest
 from sandlot_controller.plan.containers import HOLDER_DIR  # commands do not see it
 
 from images.holder import write
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 NEEDS_RUNC = pytest.mark.skipif(shutil.which("runc") is None, reason="needs the program runc (package runc)")
 # What a container runtime leaves to root when nobody asks for more.
@@ -132,9 +132,11 @@ class Container:
         """Run it; it has stopped itself when this returns."""
         subprocess.run(
             [*self._runc, "run", "--detach", "--bundle", str(self.directory), self.id],
-            check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=60,
+            check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=SECONDS,
         )  # fmt: skip
-        state = subprocess.run([*self._runc, "state", self.id], check=True, capture_output=True, timeout=60)
+        state = subprocess.run(
+            [*self._runc, "state", self.id], check=True, capture_output=True, timeout=SECONDS
+        )
         self.pid = json.loads(state.stdout)["pid"]
         wait_until(lambda: self.status()["State"][0] == "T", pause=0.01)
         return self
@@ -150,7 +152,7 @@ class Container:
             [*self._runc, "exec", *extra, self.id, *argv],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=SECONDS,
             text=True,
         )
         return done.stdout
@@ -161,11 +163,11 @@ class Container:
 
     def kill(self) -> None:
         """End its first process."""
-        subprocess.run([*self._runc, "kill", self.id, "KILL"], check=True, timeout=60)
+        subprocess.run([*self._runc, "kill", self.id, "KILL"], check=True, timeout=SECONDS)
 
     def close(self) -> None:
         """Take it away with all that belongs to it."""
-        subprocess.run([*self._runc, "delete", "--force", self.id], capture_output=True, timeout=60)
+        subprocess.run([*self._runc, "delete", "--force", self.id], capture_output=True, timeout=SECONDS)
         top = Path("/sys/fs/cgroup")
         for group in [*top.glob(self.cgroup.lstrip("/")), *top.glob(f"*{self.cgroup}")]:  # of v2, of v1
             for below in [*sorted((p for p in group.rglob("*") if p.is_dir()), reverse=True), group]:

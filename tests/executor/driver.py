@@ -14,6 +14,8 @@ from typing import Any
 
 from sandlot_sidecar.executor import wire
 
+from tests.waiting import SECONDS
+
 ENTRY = (
     "import os, socket, sys\n"
     "from sandlot_sidecar.executor.main import run\n"
@@ -21,7 +23,6 @@ ENTRY = (
     "os._exit(0)\n"
 )
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-WAIT = 60.0
 
 
 class Refused(Exception):
@@ -33,7 +34,7 @@ class Refused(Exception):
         self.field = answer.get("field")
 
 
-def wait_readable(fd: Any, seconds: float = WAIT) -> None:
+def wait_readable(fd: Any, seconds: float = SECONDS) -> None:
     if not select.select([fd], [], [], seconds)[0]:
         raise TimeoutError("nothing came")
 
@@ -55,7 +56,7 @@ class Command:
         self._outputs = outputs
         self._data = dict.fromkeys(outputs, b"")
 
-    def read_until(self, marker: bytes, seconds: float = WAIT) -> bytes:
+    def read_until(self, marker: bytes, seconds: float = SECONDS) -> bytes:
         """Read standard output until it holds the marker."""
         fd = self._outputs[0]
         while marker not in self._data[fd]:
@@ -66,7 +67,7 @@ class Command:
             self._data[fd] += part
         return self._data[fd]
 
-    def wait(self, seconds: float = WAIT) -> Ended:
+    def wait(self, seconds: float = SECONDS) -> Ended:
         """Read output and wait for the end; what is in the pipes by then is kept."""
         deadline = time.monotonic() + seconds
         open_fds = set(self._outputs)
@@ -119,14 +120,14 @@ class RunnerChannel:
         self.sock = socket.socket(fileno=fd)
         self._commands: list[Command] = []
 
-    def receive(self, seconds: float = WAIT) -> tuple[dict[str, Any], list[int]]:
+    def receive(self, seconds: float = SECONDS) -> tuple[dict[str, Any], list[int]]:
         wait_readable(self.sock, seconds)
         received = wire.receive_packet(self.sock)
         if received is None:
             raise EOFError("the runner is gone")
         return received
 
-    def ask(self, message: dict[str, Any], seconds: float = WAIT) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any], seconds: float = SECONDS) -> dict[str, Any]:
         wire.send_packet(self.sock, message)
         return self.receive(seconds)[0]
 
@@ -165,7 +166,7 @@ class RunnerChannel:
         self._commands.append(made)
         return made
 
-    def run(self, command: str | list[str], *, seconds: float = WAIT, **run: Any) -> Ended:
+    def run(self, command: str | list[str], *, seconds: float = SECONDS, **run: Any) -> Ended:
         started = self.start(command, **run)
         assert isinstance(started, Command), started
         return started.wait(seconds)
@@ -202,7 +203,7 @@ class Driver:
         wire.send(self.sock, {"seq": self._seq, "do": do, **arguments})
         return self._seq
 
-    def answer(self, seq: int, seconds: float = WAIT) -> tuple[dict[str, Any], list[int]]:
+    def answer(self, seq: int, seconds: float = SECONDS) -> tuple[dict[str, Any], list[int]]:
         while seq not in self._answers:
             self.receive(seconds)
         answer, fds = self._answers.pop(seq)
@@ -210,7 +211,7 @@ class Driver:
             raise Refused(answer)
         return answer, fds
 
-    def receive(self, seconds: float = WAIT) -> None:
+    def receive(self, seconds: float = SECONDS) -> None:
         wait_readable(self.sock, seconds)
         messages = self._decoder.receive(self.sock)
         if messages is None:
@@ -221,7 +222,7 @@ class Driver:
             else:
                 self._answers[message["seq"]] = (message, fds)
 
-    def wait_event(self, seconds: float = WAIT) -> dict[str, Any]:
+    def wait_event(self, seconds: float = SECONDS) -> dict[str, Any]:
         while not self.events:
             self.receive(seconds)
         return self.events.pop(0)
@@ -277,7 +278,7 @@ class Driver:
             wire.close_all(fds)
         self._answers.clear()
         try:
-            self.process.wait(WAIT)
+            self.process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()

@@ -18,6 +18,7 @@ import sandlot_sidecar
 
 from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files, holder, remove_group
 from tests.leaks import GVISOR_PREFIX
+from tests.waiting import SECONDS
 
 # A bomb in gVisor is memory of one process here: without a limit of its own it would take the machine's.
 MOST_MEMORY = 3 << 30
@@ -114,7 +115,7 @@ class GvisorPod:
         self._write("pause", args=["/bin/sleep", "100000"], env=[f"PATH={PATH}"])
         self._run("pause")
         state = subprocess.run(
-            [*self._runsc, "state", self._name("pause")], check=True, capture_output=True, timeout=60
+            [*self._runsc, "state", self._name("pause")], check=True, capture_output=True, timeout=SECONDS
         )
         self._pids_of = f"/proc/{json.loads(state.stdout)['pid']}/ns/pid"
         env = [f"PATH={PATH}", "FROM_IMAGE=yes", f"SANDLOT_TARGET={self.id}"]
@@ -149,7 +150,7 @@ class GvisorPod:
         """Take everything away."""
         for name in ("sidecar", "target", "pause"):
             subprocess.run(
-                [*self._runsc, "delete", "--force", self._name(name)], capture_output=True, timeout=60
+                [*self._runsc, "delete", "--force", self._name(name)], capture_output=True, timeout=SECONDS
             )
         # Where runsc has no network it leaves a namespace behind.
         subprocess.run(["umount", str(self.directory / "state/null-netns")], capture_output=True)
@@ -182,7 +183,7 @@ class GvisorPod:
         log = (self.directory / "target.log").read_text()
         try:
             waited = subprocess.run(
-                [*self._runsc, "wait", self._name("target")], capture_output=True, text=True, timeout=5
+                [*self._runsc, "wait", self._name("target")], capture_output=True, text=True, timeout=20
             )
         except subprocess.TimeoutExpired:
             return f"the target runs; {log}"

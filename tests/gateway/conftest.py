@@ -15,6 +15,7 @@ import httpx
 import pytest
 import uvloop
 from sandlot_gateway.app import Gateway
+from sandlot_gateway.ending import EndRequests
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 
@@ -47,7 +48,7 @@ class Running:
     backend: StubBackend
     machine: Machine
     client: httpx.AsyncClient
-    ending: asyncio.Event
+    ending: EndRequests
     task: asyncio.Task[int]
 
     def as_tenant(self, key: str) -> dict[str, str]:
@@ -79,7 +80,7 @@ async def running(state_dir: Path, machine: Machine, **options: Any) -> AsyncIte
     )
     loop = asyncio.get_running_loop()
     announced: asyncio.Future[tuple[Gateway, str]] = loop.create_future()
-    ending = asyncio.Event()
+    ending = EndRequests()
     backends: list[StubBackend] = []
 
     def make_backend(settings: Settings, tokens: Any, pool: Any) -> StubBackend:
@@ -91,7 +92,7 @@ async def running(state_dir: Path, machine: Machine, **options: Any) -> AsyncIte
         serve(
             settings,
             make_backend=make_backend,
-            ending=ending,
+            requests=ending,
             announce=lambda gateway, url: announced.set_result((gateway, url)),
         )
     )
@@ -106,7 +107,7 @@ async def running(state_dir: Path, machine: Machine, **options: Any) -> AsyncIte
             yield Running(gateway, url, backends[0], machine, client, ending, task)
         finally:
             await client.aclose()
-            ending.set()
+            ending.begin()
             await task
 
 

@@ -76,7 +76,6 @@ def uses_of(
         cast("Any", agents),
         pool=cast("Any", sidecar),
         unlaid_for=unlaid_for,
-        timeout=5.0,
         after_claim=after_claim,
     )
 

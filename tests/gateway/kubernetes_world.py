@@ -18,6 +18,7 @@ from sandlot_gateway.app import Gateway
 from sandlot_gateway.backends.kubernetes import peers
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
+from sandlot_gateway.ending import EndRequests
 from sandlot_gateway.engine import lifecycle
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
@@ -48,7 +49,7 @@ REPLACED = {"reuse": {"policy": "never"}}  # of a pool whose pods end with their
 
 
 class Running:
-    """A gateway that serves, and a client of it. `ending` set: it has been asked to end, as by SIGTERM."""
+    """A gateway that serves, and a client of it. `ending` begun: it has been asked to end, as by SIGTERM."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Running:
         url: str,
         client: httpx.AsyncClient,
         *,
-        ending: asyncio.Event,
+        ending: EndRequests,
         task: asyncio.Task[int],
     ) -> None:
         self.gateway = gateway
@@ -144,7 +145,7 @@ class World:
         )
         loop = asyncio.get_running_loop()
         announced: asyncio.Future[tuple[Gateway, str]] = loop.create_future()
-        ending = asyncio.Event()
+        ending = EndRequests()
 
         def make_backend(settings: Settings, tokens: Any, pool: Any) -> KubernetesBackend:
             access = self.server.access(namespace=self.namespace, token=self.gateway_token)
@@ -158,7 +159,7 @@ class World:
                 settings,
                 # None: chosen and made from the settings, as the command does.
                 make_backend=None if backend is None else make_backend,
-                ending=ending,
+                requests=ending,
                 announce=lambda gateway, url: announced.set_result((gateway, url)),
             )
         )
@@ -175,7 +176,7 @@ class World:
                 yield running
             finally:
                 await client.aclose()
-                ending.set()
+                ending.begin()
                 await task
 
 

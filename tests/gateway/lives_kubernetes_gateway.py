@@ -88,11 +88,12 @@ class Peers:
     async def close(self) -> None:
         """Nothing runs."""
 
-    async def tell(self, body: bytes) -> None:
+    async def tell(self, body: bytes, *, told: Callable[[], None]) -> None:
         world = self._gateway.world
         if self._gateway.alive:
             others = [one for one in world.gateways if one is not self._gateway]
             world.words += [Word(one, "", {"news": body}) for one in others]
+        told()
 
     async def whereabouts(self, sandbox_id: str) -> InstanceId | RecordedEnd | Missing:
         return self.found(sandbox_id) or self.missing

@@ -36,6 +36,9 @@ class Machine:
     hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
     begun: float | None = 0.0  # of every start; None: it waits for its turn
     looked: int = 0  # how often somebody asked for that
+    hold_start: bool = False  # a start of the backend never ends
+    hold_stop: bool = False  # its stop takes all the time that it gets
+    stops: list[float] = field(default_factory=list)  # of its stops, how many seconds they got
     capacity: int = 50  # instances; no pool gets more, whatever it asks for
 
     async def close(self) -> None:
@@ -79,6 +82,8 @@ class StubBackend:
 
     async def start(self, events: Events) -> None:
         self.events = events
+        if self.machine.hold_start:
+            await asyncio.Event().wait()
         for instance_id, sidecar in list(self.machine.sidecars.items()):
             sidecar.webhook = self.webhook
             events.instance_found(self.machine.instances[instance_id], sidecar.state())
@@ -86,7 +91,10 @@ class StubBackend:
             self._fill(name)
         self.warmups.open()
 
-    async def stop(self) -> None:
+    async def stop(self, *, timeout: float) -> None:
+        self.machine.stops.append(timeout)
+        if self.machine.hold_stop:
+            await asyncio.sleep(timeout)
         await self.warmups.close()
         for task in list(self._tasks):
             task.cancel()
@@ -240,7 +248,7 @@ class StubBackend:
         usage = {instance_id: {"memory": 1, "cpu": 0.5} for instance_id in self.machine.instances}
         return {"cores": 2, "instances": len(self.machine.instances), "usage": usage}
 
-    async def destroy_all(self) -> None:
+    async def destroy_all(self, *, timeout: float) -> None:
         for instance_id in list(self.machine.instances):
             await self.destroy(instance_id)
 

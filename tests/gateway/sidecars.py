@@ -47,6 +47,7 @@ class StubSidecar:
         self.reset_equal = True
         self.reset_status = 200
         self.hold: asyncio.Event | None = None  # commands answer when it is set
+        self.hold_end: asyncio.Event | None = None  # it ends when it is set
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connections: set[asyncio.Task[Any]] = set()
@@ -179,6 +180,8 @@ class StubSidecar:
             case "/v1/end":
                 told = json.loads(body)
                 self.ends_seen += 1
+                if self.hold_end is not None:
+                    await self.hold_end.wait()
                 owner = (
                     self.claim["sandbox_id"] if self.claim is not None and self.phase == "claimed" else None
                 )

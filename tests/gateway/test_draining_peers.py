@@ -46,7 +46,7 @@ async def holder(gateway: Running, key: str) -> dict[str, Any] | None:
 
 async def drains(gateway: Running) -> None:
     """It has been asked to end, and serves clients no more."""
-    gateway.ending.set()
+    gateway.ending.begin()
 
     async def refuses() -> bool:
         told = await ask(gateway, "/api/v1/sandbox")
@@ -116,7 +116,7 @@ async def test_what_a_draining_gateway_does_not_bring_up_in_time_another_one_doe
         made = (await one.create(**body, wait_seconds=0)).json()
         await cold_names(world)
         retried = asyncio.create_task(other.create(**body))
-        one.ending.set()
+        one.ending.begin()
         assert await asyncio.wait_for(one.task, 60) == 0
         assert await ask(one, "/readyz") is None
         kubelet.make_cold = True

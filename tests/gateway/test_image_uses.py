@@ -19,7 +19,7 @@ async def test_an_image_that_no_claim_has_laid_is_taken_back() -> None:
     await uses.use("n1", ONE, instance)
     uses.unlaid(instance, ONE)
     await until(lambda: agents.calls == [("use", ONE, None), ("unuse", ONE, 1.0)])
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 async def test_an_image_that_another_gateway_has_laid_meanwhile_stays() -> None:
@@ -32,7 +32,7 @@ async def test_an_image_that_another_gateway_has_laid_meanwhile_stays() -> None:
     sidecar.image, instance.laid = TWO, Laid(ONE)
     uses.unlaid(instance, ONE)  # it had the image before this claim
     await asyncio.sleep(0.05)
-    await uses.close()
+    await uses.close(timeout=60)
     assert (agents.calls, sidecar.asked) == ([("use", ONE, None)], 1)
 
 
@@ -45,7 +45,7 @@ async def test_the_next_claim_of_the_same_image_keeps_it() -> None:
     instance.laid = Laid(ONE)
     uses.laid(instance, before=None)
     await asyncio.sleep(0.2)
-    await uses.close()
+    await uses.close(timeout=60)
     assert agents.calls == [("use", ONE, None)] * 2
 
 
@@ -71,7 +71,7 @@ async def test_a_use_whose_answer_is_lost_is_taken_back(how: str) -> None:
         task.cancel()
         await asyncio.wait([task])
     await until(lambda: agents.calls == [("use", ONE, None), ("unuse", ONE, None)])
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 async def ask(uses: ImageUses, instance: Instance) -> Prepared | None:
@@ -87,7 +87,7 @@ async def test_a_use_that_was_asked_for_by_name_is_one_like_any_other() -> None:
     instance.laid = Laid(ONE)
     uses.laid(instance, before=Laid(TWO))
     await until(lambda: agents.calls == [("use", ONE, None), ("unuse", TWO, 1.0)])
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 async def test_the_image_that_a_name_means_by_now_stays() -> None:
@@ -101,7 +101,7 @@ async def test_the_image_that_a_name_means_by_now_stays() -> None:
     assert used is not None
     assert used.id == TWO
     await asyncio.sleep(0.2)
-    await uses.close()
+    await uses.close(timeout=60)
     assert agents.calls == [("use", TWO, None)] * 2
 
 
@@ -115,7 +115,7 @@ async def test_the_image_that_a_name_meant_before_is_taken_back() -> None:
     assert await ask(uses, instance) is not None
     await until(lambda: agents.calls[-1] == ("unuse", ONE, None))
     assert agents.calls[:-1] == [("use", ONE, None), ("use", TWO, None)]
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 @pytest.mark.parametrize("why", ["preparing", "older", "refused"])
@@ -133,7 +133,7 @@ async def test_a_use_that_has_not_begun_leaves_an_earlier_one_to_its_end(why: st
     else:
         assert await ask(uses, instance) is None
     await until(lambda: agents.calls[-1] == ("unuse", ONE, None))
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 async def test_a_use_by_name_whose_answer_is_lost_is_taken_back() -> None:
@@ -143,7 +143,7 @@ async def test_a_use_by_name_whose_answer_is_lost_is_taken_back() -> None:
     with pytest.raises(AgentUnreachable):
         await ask(uses, instance)
     await until(lambda: agents.calls == [("use", ONE, None), ("unuse", ONE, None)])
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 async def test_the_end_of_the_earlier_use_waits_for_the_owner_s_first_command() -> None:
@@ -158,7 +158,7 @@ async def test_the_end_of_the_earlier_use_waits_for_the_owner_s_first_command() 
     uses.laid(instance, before=Laid(ONE))
     await until(lambda: len(agents.calls) == 4)
     assert agents.calls == [("use", ONE, None), ("use", TWO, None), ("unuse", TWO, 1.0), ("unuse", ONE, 2.0)]
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 async def test_without_the_time_of_a_use_the_earlier_one_ends_at_once() -> None:
@@ -169,7 +169,7 @@ async def test_without_the_time_of_a_use_the_earlier_one_ends_at_once() -> None:
     instance.laid = Laid(ONE)
     uses.laid(instance, before=Laid(TWO))
     await until(lambda: agents.calls == [("use", ONE, None), ("unuse", TWO, None)])
-    await uses.close()
+    await uses.close(timeout=60)
 
 
 async def test_a_gateway_that_stops_finishes_what_it_tells() -> None:
@@ -179,7 +179,7 @@ async def test_a_gateway_that_stops_finishes_what_it_tells() -> None:
     await uses.use("n1", TWO, instance)
     instance.laid = Laid(TWO)
     uses.laid(instance, before=Laid(ONE))
-    closing = asyncio.create_task(uses.close())
+    closing = asyncio.create_task(uses.close(timeout=60))
     await asyncio.sleep(0.05)
     assert not closing.done()
     agents.open.set()

@@ -93,7 +93,7 @@ async def test_what_fails_once_ends_no_looks_at_nodes() -> None:
     await until(lambda: node.lists >= 2)
     node.failure = None
     await until(lambda: images.nodes_with("one:1") == {"n1"})
-    await images.close()
+    await images.close(timeout=60)
 
 
 async def test_a_node_whose_agent_answers_no_claim_comes_last_at_once() -> None:
@@ -107,4 +107,4 @@ async def test_a_node_whose_agent_answers_no_claim_comes_last_at_once() -> None:
     with pytest.raises(NodeFailed) as caught:
         await images.claim("one:1", tenant="t", instance=slot())
     assert (caught.value.lasts, images.nodes_with("one:1")) == (7.0, ())
-    await images.close()
+    await images.close(timeout=60)

@@ -56,7 +56,7 @@ def server() -> Iterator[str]:
                 found.update(url=box.url, box=box, loop=asyncio.get_running_loop())
                 await box.client.delete(f"/api/v1/sandbox/{(await box.create(start_command='x'))['id']}")
                 ready.set()
-                await box.ending.wait()
+                await box.ending.begun.wait()
             await machine.close()
 
     thread = threading.Thread(target=uvloop.run, args=(main(),))
@@ -66,7 +66,7 @@ def server() -> Iterator[str]:
     box, loop = found["box"], found["loop"]
     assert isinstance(box, Running)
     assert isinstance(loop, asyncio.AbstractEventLoop)
-    loop.call_soon_threadsafe(box.ending.set)
+    loop.call_soon_threadsafe(box.ending.begin)
     thread.join(60)
     assert not thread.is_alive()
 

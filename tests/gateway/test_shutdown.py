@@ -34,7 +34,7 @@ async def test_a_drain_lets_requests_end_and_answers_held_creates(state_dir: Pat
             sidecar.before_claim = slow
         held = asyncio.create_task(box.create(name="held", idempotency_key="k"))
         await accepting.wait()
-        box.ending.set()
+        box.ending.begin()
         made = await held
         assert made["status"] == "PENDING"
         go_on.set()

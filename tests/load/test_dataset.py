@@ -37,7 +37,7 @@ async def test_each_image_has_a_shell_and_its_own_name(folder: Path, tmp_path: P
     try:
         images = [await store.prepare(f"oci:{layout}:{dataset.tag(number)}") for number in range(3)]
     finally:
-        await store.close()
+        await store.close(timeout=60)
     assert len({image.id for image in images}) == 3
     for number, image in enumerate(images):
         root = Path(image.lower[0])

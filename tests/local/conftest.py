@@ -106,7 +106,7 @@ async def store(tmp_path: Path) -> AsyncIterator[ImageStore]:
     images = ImageStore(directory)
     images.open()
     yield images
-    await images.close()
+    await images.close(timeout=60)
     assert [path.name for path in directory.iterdir() if path.name.startswith((".new-", "ref-"))] == []
 
 

@@ -65,8 +65,8 @@ class Gateway:
 
     async def __aexit__(self, kind: object, *_: object) -> None:
         if kind is not None:
-            await self.backend.destroy_all()
-        await self.backend.stop()
+            await self.backend.destroy_all(timeout=60)
+        await self.backend.stop(timeout=60)
         self.server.close()
         await self.server.wait_closed()
         await self.pool.close()

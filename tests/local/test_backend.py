@@ -80,7 +80,7 @@ async def test_the_sidecar_gets_nothing_of_the_gateway(
                 instance, token, f"ls -A {machine.state_dir}; cat {machine.state_dir}/lock"
             )
             assert shown["stdout"] == ""
-            await gateway.backend.destroy_all()
+            await gateway.backend.destroy_all(timeout=60)
     finally:
         os.close(inherited)
 
@@ -95,7 +95,7 @@ async def test_the_sidecar_is_loaded_from_byte_code(machine: Machine) -> None:
             times.append({path: path.stat().st_mtime_ns for path in compiled})
         assert any("sandlot_sidecar" in str(path) for path in times[0])
         assert times[0] == times[1]
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_a_start_that_fails_says_why(machine: Machine) -> None:
@@ -129,7 +129,7 @@ async def test_limits_are_enforced_and_the_sandbox_lives_on(machine: Machine) ->
             instance, token, "for i in 1 2 3 4; do (while :; do :; done) & done; sleep 1; kill 0"
         )
         assert busy["usage"]["cpu"] < 1.4 * (time.monotonic() - began) + 0.3
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_bad_templates_are_refused_with_their_field(machine: Machine) -> None:
@@ -145,7 +145,7 @@ async def test_bad_templates_are_refused_with_their_field(machine: Machine) -> N
         await gateway.backend.launch(SMALL)
         with pytest.raises(Unavailable, match="limit"):
             await gateway.backend.launch(SMALL)
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
         assert machine.left() == []
 
 
@@ -156,7 +156,7 @@ async def test_a_caller_that_goes_away_leaves_no_process(machine: Machine) -> No
             await asyncio.sleep(delay)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await gateway.backend.destroy_all()
+            await gateway.backend.destroy_all(timeout=60)
             assert machine.left() == []
 
 
@@ -179,6 +179,6 @@ async def test_fifty_sandboxes_at_once(machine: Machine) -> None:
         )
         assert {result["stdout"] for result in results} == {"42\n"}
         began = time.monotonic()
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
         print(f"50 gone in {time.monotonic() - began:.2f} s")
         assert machine.left() == []

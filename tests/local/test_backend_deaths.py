@@ -51,7 +51,7 @@ async def test_a_restarted_gateway_finds_everything(machine: Machine) -> None:
         # Not our child any more: its end is seen all the same.
         os.kill(pid_of(machine, claimed.id), signal.SIGKILL)
         await second.until(lambda: claimed.id in second.lost)
-        await second.backend.destroy_all()
+        await second.backend.destroy_all(timeout=60)
 
 
 async def test_a_gateway_s_sigkill_loses_nothing_and_a_dead_sidecar_is_cleared_at_the_next_start(
@@ -67,7 +67,7 @@ async def test_a_gateway_s_sigkill_loses_nothing_and_a_dead_sidecar_is_cleared_a
         assert instance is not None
         token = await gateway.claim(instance)
         assert (await gateway.run(instance, token, "echo alive"))["stdout"] == "alive\n"
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_a_directory_removed_under_a_sidecar_does_not_hide_it(machine: Machine) -> None:
@@ -79,7 +79,7 @@ async def test_a_directory_removed_under_a_sidecar_does_not_hide_it(machine: Mac
         directory.rmdir()
     async with machine.gateway() as gateway:
         assert {first, second} <= gateway.lost.keys()
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_a_hanging_sidecar_is_killed(machine: Machine) -> None:

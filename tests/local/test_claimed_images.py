@@ -42,7 +42,7 @@ async def test_an_instance_of_the_host_s_root_takes_an_image_and_goes_back(machi
             instance, token, f"ls {machine.state_dir} {image}; test -e /app/hello || id -un"
         )
         assert seen["stdout"] == "root\n", "the host's root, with what is hidden of it"
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_an_instance_of_an_image_takes_the_host_s_root(machine: Machine) -> None:
@@ -56,7 +56,7 @@ async def test_an_instance_of_an_image_takes_the_host_s_root(machine: Machine) -
             instance, token, f"ls -A {machine.state_dir}; ls -A /tmp; id -un; echo $PATH"
         )
         assert seen["stdout"] == f"root\n{document['env']['PATH']}\n", seen
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_an_image_shows_its_preparation_while_it_runs(machine: Machine) -> None:

@@ -62,7 +62,7 @@ async def test_refuses_while_a_gateway_works_there(machine: Machine) -> None:
             await asyncio.to_thread(clean, machine.state_dir)
         token = await gateway.claim(instance)
         assert (await gateway.run(instance, token, "echo alive"))["stdout"] == "alive\n"
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 def test_a_directory_that_is_not_there_is_clean(tmp_path: Path) -> None:

@@ -114,5 +114,5 @@ async def test_a_sandbox_of_the_host_sees_no_secret(machine: Machine, outside: P
         assert result["stdout"] == "seen\n"
         found = await gateway.run(instance, token, f"grep -rl secret-key {outside}; ls -A {outside}")
         assert found["stdout"] == "other.txt\n"
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
     await stranger.communicate(b"")

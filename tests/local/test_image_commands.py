@@ -44,7 +44,7 @@ async def test_one_that_an_earlier_version_unpacked_gets_its_command(
     again.open()
     image = await again.prepare(str(path))
     assert (image.command, image.stop_signal) == (("serve",), "INT")
-    await again.close()
+    await again.close(timeout=60)
 
 
 def forget_command(path: Path) -> None:

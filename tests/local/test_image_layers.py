@@ -224,6 +224,6 @@ def test_any_bytes_as_a_layer_end_in_an_image_or_an_image_error(
         except ImageError:
             pass
         finally:
-            await store.close()
+            await store.close(timeout=60)
 
     asyncio.run(run())

@@ -80,7 +80,7 @@ async def test_a_sandbox_of_an_oci_archive(machine: Machine) -> None:
         token = await gateway.claim(again)
         instance = again
         assert await out("cat /app/hello") == "from the image\n"
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_a_sandbox_of_an_image_without_a_shell(machine: Machine) -> None:
@@ -102,4 +102,4 @@ async def test_a_sandbox_of_an_image_without_a_shell(machine: Machine) -> None:
         refused = await gateway.run(instance, token, "cat /etc/passwd")
         assert refused["verdict"] == "start_failed"
         assert "no bash and no sh" in str(refused["message"])
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)

@@ -102,7 +102,7 @@ async def test_an_image_is_unpacked_once_with_its_settings(
     again = ImageStore(root.parent.parent)
     again.open()
     assert inode(await root_of(again, path)) == before
-    await again.close()
+    await again.close(timeout=60)
 
 
 async def test_a_changed_file_is_another_image(store: ImageStore, tmp_path: Path) -> None:
@@ -236,12 +236,12 @@ async def test_a_pulled_image_is_kept_and_a_failed_pull_tells_skopeo_s_words(
         store = ImageStore(directory)
         image = await store.prepare("team/good:1")
         assert os.listdir(image.lower[0]) == ["pulled"]
-        await store.close()
+        await store.close(timeout=60)
     assert (tmp_path / "calls").read_text().count("docker://team/good:1") == 1
     store = ImageStore(directory)
     with pytest.raises(ImageError, match="cannot pull team/bad: manifest unknown"):
         await store.prepare("team/bad")
-    await store.close()
+    await store.close(timeout=60)
     assert not list(directory.glob(".new-*"))
 
 
@@ -257,8 +257,8 @@ async def test_half_unpacked_images_of_a_killed_gateway_are_removed_unless_anoth
     second = ImageStore(tmp_path)
     second.open()
     assert left.exists()
-    await first.close()
-    await second.close()
+    await first.close(timeout=60)
+    await second.close(timeout=60)
 
 
 def _member(name: str, data: bytes) -> tuple[tarfile.TarInfo, object]:

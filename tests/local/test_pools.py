@@ -50,7 +50,7 @@ async def test_a_pool_is_filled_refilled_made_smaller_and_deleted(machine: Machi
         assert gateway.warm == {}
         assert gateway.backend.stats()["instances"] == 1
         assert gateway.backend.instance(instances[0].id) is instances[0]
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_another_template_replaces_the_warm_ones(machine: Machine) -> None:
@@ -62,7 +62,7 @@ async def test_another_template_replaces_the_warm_ones(machine: Machine) -> None
         assert {instance.template for instance in new} == {OTHER}
         assert not old & {instance.id for instance in new}
         assert gateway.backend.stats()["instances"] == 2
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_a_dead_warm_instance_is_replaced(machine: Machine) -> None:
@@ -74,7 +74,7 @@ async def test_a_dead_warm_instance_is_replaced(machine: Machine) -> None:
         await gateway.until(lambda: instance.id in gateway.lost)
         (new,) = await until_warm(gateway, 1)
         assert new.id != instance.id
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_a_restarted_gateway_keeps_the_pool_and_does_not_start_it_twice(machine: Machine) -> None:
@@ -88,7 +88,7 @@ async def test_a_restarted_gateway_keeps_the_pool_and_does_not_start_it_twice(ma
         assert status.spec == PoolSpec("a", SMALL, 2, owner="t", reuse=Reuse(ReusePolicy.TENANT, 7, 60.0))
         assert {instance.id for instance in await until_warm(second, 2)} == before
         assert second.ready_at == {}
-        await second.backend.destroy_all()
+        await second.backend.destroy_all(timeout=60)
         assert second.backend.pools() == []
     async with machine.gateway() as third:
         assert third.backend.pools() == []
@@ -105,7 +105,7 @@ async def test_a_pool_that_cannot_start_says_why_and_recovers(machine: Machine) 
         await until_warm(gateway, 1)
         (status,) = gateway.backend.pools()
         assert (status.failures, status.message) == (0, None)
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
@@ -128,7 +128,7 @@ async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
         assert "SECRET_OF" not in seen["stdout"]
         assert "sleep" not in seen["stdout"]
         assert seen["stderr"].count("No such file") == 3
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
@@ -145,7 +145,7 @@ async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
         # Of the machine's, in which others make devices meanwhile.
         network = await gateway.run(instance, token, "readlink /proc/self/ns/net")
         assert network["stdout"] == f"{os.readlink('/proc/self/ns/net')}\n"
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_nobody_in_need_or_too_often_used_means_no_recycling(machine: Machine) -> None:
@@ -163,7 +163,7 @@ async def test_nobody_in_need_or_too_often_used_means_no_recycling(machine: Mach
         assert not await gateway.recycle(instance)
         await gateway.backend.destroy(instance.id)
         assert not await gateway.recycle(instance)
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
 
 
 async def test_claims_in_a_row_reuse_instances_instead_of_starting_ever_more(machine: Machine) -> None:
@@ -179,4 +179,4 @@ async def test_claims_in_a_row_reuse_instances_instead_of_starting_ever_more(mac
             if not await gateway.recycle(instance):
                 await gateway.backend.destroy(instance.id)
         assert len(gateway.ready_at) <= 5
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)

@@ -47,7 +47,7 @@ async def main():
                 token = await gateway.claim(instance, image=await gateway.image_for(instance, "host"))
             result = await gateway.run(instance, token, "echo $((6*7)); id -u; ls /app/hello")
             shown[f"claimed {image}"] = result["stdout"]
-        await gateway.backend.destroy_all()
+        await gateway.backend.destroy_all(timeout=60)
         shown["left"] = [path.name for path in (Path(sys.argv[1]) / "state" / "instances").iterdir()]
         print(json.dumps(shown))
 asyncio.run(main())

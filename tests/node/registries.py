@@ -216,18 +216,23 @@ def _serves(port: int) -> bool:
         connection.close()
 
 
+def tell_nodes(certs: Path, host: str, address: str) -> None:
+    """Let nodes find a registry of this name at an address, which they look up at each pull."""
+    place = certs / host
+    place.mkdir(parents=True, exist_ok=True)
+    url = f"http://{address}"
+    (place / "hosts.toml").write_text(
+        f'server = "{url}"\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n'
+    )
+
+
 @contextmanager
 def registries(directory: Path) -> Iterator[Registries]:
     """Run both until the block ends."""
     port, private_port, dead_port = free_ports(3)
     certs = directory / "certs.d"
     for host, where in ((OPEN, port), (PRIVATE, private_port), (DEAD, dead_port)):
-        place = certs / host
-        place.mkdir(parents=True)
-        address = f"http://127.0.0.1:{where}"
-        (place / "hosts.toml").write_text(
-            f'server = "{address}"\n[host."{address}"]\n  capabilities = ["pull", "resolve"]\n'
-        )
+        tell_nodes(certs, host, f"127.0.0.1:{where}")
     (directory / "htpasswd").write_text(_HTPASSWD)
     found = Registries(port=port, private_port=private_port, certs=certs)
     auth = {"auth": {"htpasswd": {"realm": "tests", "path": str(directory / "htpasswd")}}}

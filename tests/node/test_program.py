@@ -13,12 +13,14 @@ import httpx
 import pytest
 from sandlot_node.containerd import mounts
 
+from tests.cluster.relay import relay
 from tests.node.private_containerd import NEEDS_CONTAINERD, Containerd, unmount_all
-from tests.node.registries import OPEN, Layer, Registries, TestImage
+from tests.node.registries import OPEN, Layer, Registries, TestImage, tell_nodes
 from tests.ports import free_port
 from tests.waiting import SECONDS, wait_until
 
 TOKEN = "a token of the tests"
+SLOW = "slow.example"  # the open registry behind a relay
 
 
 class Program:
@@ -36,7 +38,7 @@ class Program:
             "SANDLOT_CONTAINERD": str(daemon.socket),
             "SANDLOT_IMAGES": str(self.images),
             "SANDLOT_STATE": str(directory / "state"),
-            "SANDLOT_REGISTRIES": f'["{OPEN}"]',
+            "SANDLOT_REGISTRIES": f'["{OPEN}", "{SLOW}"]',
             "SANDLOT_MIN_FREE": "0",
             "SANDLOT_HOST": "127.0.0.1",
             "SANDLOT_PORT": self.url.rpartition(":")[2],
@@ -115,9 +117,13 @@ def test_a_killed_agent_loses_nothing_that_slots_use(program: Program, registry:
 def test_an_agent_killed_in_a_pull_leaves_nothing_half(program: Program, registry: Registries) -> None:
     layers = [Layer(files={f"data-{number}": os.urandom(4 << 20)}) for number in range(4)]
     registry.push("cut", TestImage(layers=layers))
-    begun = program.call("POST", "/v1/images", body={"image": f"{OPEN}/cut:1"})
-    assert begun.status_code == 202
-    program.end(signal.SIGKILL)
+    with relay(f"127.0.0.1:{registry.port}", rate=2 << 20) as (slow, address):
+        tell_nodes(registry.certs, SLOW, address)
+        begun = program.call("POST", "/v1/images", body={"image": f"{SLOW}/cut:1"})
+        assert begun.status_code == 202
+        wait_until(lambda: slow.sent > 1 << 20, what="a part of the image is pulled")
+        with slow.held():
+            program.end(signal.SIGKILL)
     assert [path.name for path in program.images.iterdir()] == [".staging"]
     program.start()
     assert program.call("GET", "/v1/images").json() == {"images": []}

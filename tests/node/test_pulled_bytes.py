@@ -13,6 +13,7 @@ from sandlot_node.preparer import Preparer
 from tests.node.agents import Node, failing, ready
 from tests.node.private_containerd import NEEDS_CONTAINERD
 from tests.node.registries import OPEN, Layer, Packed, Registries, TestImage
+from tests.waiting import until
 
 pytestmark = NEEDS_CONTAINERD
 
@@ -37,7 +38,12 @@ class Agent:
     def pulled(self) -> float:
         return self._metrics.registry.get_sample_value("sandlot_node_pulled_bytes_total") or 0.0
 
-    def sent(self, *names: str) -> int:
+    async def sent(self, *names: str, least: float) -> int:
+        """What the registry's log says once it says so much: a line is written after what it tells of was sent."""
+        await until(lambda: self._sent(names) >= least, what=f"{least:.0f} bytes in the registry's log")
+        return self._sent(names)
+
+    def _sent(self, names: tuple[str, ...]) -> int:
         return sum(self._registry.served(name) - self._before[name] for name in names)
 
 
@@ -50,7 +56,8 @@ async def test_every_byte_that_the_registry_sent_counts_once(node: Node, registr
     registry.push("counted", TestImage(layers=[large("counted"), large("more")]))
     agent = await agent_of(node, registry)
     await ready(agent.preparer, f"{OPEN}/counted:1")
-    assert agent.pulled() == agent.sent("counted") > 6 << 20
+    pulled = agent.pulled()
+    assert pulled == await agent.sent("counted", least=pulled) > 6 << 20
 
 
 async def test_what_the_node_has_does_not_count(node: Node, registry: Registries) -> None:
@@ -62,7 +69,8 @@ async def test_what_the_node_has_does_not_count(node: Node, registry: Registries
     await ready(agent.preparer, f"{OPEN}/had:1")
     before = agent.pulled()
     await ready(agent.preparer, f"{OPEN}/has-its-base:1")
-    assert agent.pulled() - before == agent.sent("has-its-base") < 4 << 20
+    pulled = agent.pulled() - before
+    assert pulled == await agent.sent("has-its-base", least=pulled) < 4 << 20
     before = agent.pulled()
     await ready(agent.preparer, f"{OPEN}/had-by-another-name:1")
     assert agent.pulled() == before
@@ -75,7 +83,7 @@ async def test_an_image_that_was_released_counts_again(node: Node, registry: Reg
     once = agent.pulled()
     await agent.preparer.delete(image.id)
     await ready(agent.preparer, f"{OPEN}/again:1")
-    assert agent.pulled() == agent.sent("again") == 2 * once
+    assert agent.pulled() == await agent.sent("again", least=2 * once) == 2 * once
 
 
 async def test_a_layer_that_pulls_share_while_they_run_counts_once(node: Node, registry: Registries) -> None:
@@ -85,7 +93,8 @@ async def test_a_layer_that_pulls_share_while_they_run_counts_once(node: Node, r
         registry.push(name, TestImage(layers=[Layer(files={name: name.encode()}), shared]))
     agent = await agent_of(node, registry)
     await asyncio.gather(*(ready(agent.preparer, f"{OPEN}/{name}:1") for name in SHARING))
-    assert agent.pulled() == agent.sent(*SHARING) > 3 << 20
+    pulled = agent.pulled()
+    assert pulled == await agent.sent(*SHARING, least=pulled) > 3 << 20
 
 
 async def test_a_pull_that_failed_counts_what_it_fetched(node: Node, registry: Registries) -> None:
@@ -93,11 +102,12 @@ async def test_a_pull_that_failed_counts_what_it_fetched(node: Node, registry: R
     registry.push("foreign", foreign)
     agent = await agent_of(node, registry)
     assert (await failing(agent.preparer, f"{OPEN}/foreign:1")).kind is Kind.WRONG_PLATFORM
-    assert agent.pulled() == agent.sent("foreign") > 3 << 20
     before = agent.pulled()
+    assert before == await agent.sent("foreign", least=before) > 3 << 20
     archive = large("broken").archive()
     registry.push_packed("broken", [Packed(blob=gzip.compress(archive), diff_id=f"sha256:{'0' * 64}")])
     assert (await failing(agent.preparer, f"{OPEN}/broken:1")).kind is Kind.FAILED
-    assert agent.pulled() - before == agent.sent("broken") > 3 << 20
+    pulled = agent.pulled() - before
+    assert pulled == await agent.sent("broken", least=pulled) > 3 << 20
     assert (await failing(agent.preparer, f"{OPEN}/absent:1")).kind is Kind.NOT_FOUND
-    assert agent.pulled() - before == agent.sent("broken")
+    assert agent.pulled() - before == pulled == await agent.sent("broken", least=pulled)

@@ -48,14 +48,14 @@ for number in range(1 << 20):
 
 async def check_evasions(box: Sidecar, *, files: int, kernel: bool = False) -> None:
     """As `check_full_disk`: what a walk of names or a sum of bytes does not see is counted, too."""
-    answer = await box.exec(["python3", "-c", UNLINKED], timeout=30)
+    answer = await box.exec(["python3", "-c", UNLINKED], timeout=60)
     # Where the kernel refuses what is too much, the command ends by itself, and its files with it.
     refused = answer["exit_code"] == 1 and "No space left" in answer["stderr"]
     assert refused if kernel else answer["verdict"] == "disk_full", answer
-    answer = await box.exec(["python3", "-c", EMPTY], timeout=100)
+    answer = await box.exec(["python3", "-c", EMPTY], timeout=200)
     assert answer["verdict"] == "disk_full", answer
     assert answer["stderr"].endswith(f"sandlot: {answer['message']}\n"), answer
-    answer = await box.exec("rm -rf /work/empty; sleep 2; echo room", timeout=100)
+    answer = await box.exec("rm -rf /work/empty; sleep 2; echo room", timeout=200)
     assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
-    made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=100)
+    made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=200)
     assert made["verdict"] == "exited", made

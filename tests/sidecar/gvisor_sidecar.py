@@ -63,7 +63,7 @@ class GvisorSidecar(Sidecar):
         return f"{self.pod.killed}; {self.pod.target_end()}"
 
     async def _nothing_left(self, tree: set[int]) -> None:
-        await gone(tree, timeout=30.0)
+        await gone(tree)
 
 
 class NetworkedGvisorSidecar(GvisorSidecar):

@@ -7,6 +7,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from tests.waiting import SECONDS
+
 
 def descendants(pid: int) -> set[int]:
     found, frontier = {pid}, [pid]
@@ -22,7 +24,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-async def gone(pids: set[int], *, timeout: float = 60.0) -> None:
+async def gone(pids: set[int], *, timeout: float = SECONDS) -> None:
     """Wait until none of the processes is there (their pidfds say so)."""
     loop = asyncio.get_running_loop()
     for pid in pids:

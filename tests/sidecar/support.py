@@ -19,6 +19,7 @@ from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.executor.container import remove_group
 from tests.sidecar.processes import descendants, gone
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver
+from tests.waiting import SECONDS
 
 SANDBOX_TOKEN = "sandbox-token-of-a-test"
 MEMORY = 512 << 20
@@ -181,7 +182,7 @@ class Sidecar:
         await self.process.wait()
         await gone(tree)
 
-    async def wait_exit(self, *, timeout: float = 60.0) -> int:
+    async def wait_exit(self, *, timeout: float = SECONDS) -> int:
         assert self.process is not None
         async with asyncio.timeout(timeout):
             return await self.process.wait()

@@ -53,9 +53,14 @@ async def test_client_gone_with_an_id_gets_a_grace(make) -> None:
 
 async def test_an_op_can_be_detached_after_its_start(make) -> None:
     box = await make(claim={}, ops={"reattach_grace": 0.2})
-    async with box.stream("POST", "/v1/ops", json={"command": "sleep 1; echo done"}) as answer:
+    await box.exec("mkfifo /tmp/go")
+    async with box.stream("POST", "/v1/ops", json={"command": "read line < /tmp/go; echo done"}) as answer:
         op_id = answer.headers["X-Sandlot-Op"]
         assert (await box.call("POST", f"/v1/ops/{op_id}/detach")).json() == {}
+    async with box.stream("POST", "/v1/ops", json={"command": "sleep 555", "id": "left-later"}):
+        pass
+    await until(lambda: ended_with(box, "client_gone"))  # the grace of the one before has passed
+    await box.exec("echo > /tmp/go")
     document = await box.ended(op_id)
     assert (document["verdict"], document["detached"]) == ("exited", True)
     assert (await box.call("POST", "/v1/ops/none/detach")).status_code == 404

@@ -186,7 +186,7 @@ async def test_a_timeout_and_what_is_left_behind(gvisor: MakeBox) -> None:
     box = await gvisor()
     left = await box.exec("(setsid sleep 300 &) ; echo started")
     assert left["stdout"] == "started\n"
-    late = await box.exec("echo partial; setsid sleep 301 & sleep 302", timeout=3.0)
+    late = await box.exec("echo partial; setsid sleep 301 & sleep 302", timeout=8.0)
     assert (late["verdict"], late["stdout"]) == ("timeout", "partial\n")
     sleeping = (await box.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"))["stdout"]
     assert "sleep 300" in sleeping

@@ -99,7 +99,7 @@ async def test_a_bomb_that_others_leave_no_room_to_grow_is_ended(gvisor: MakeBox
         assert (await box.exec("setsid python3 /bomb.py > /dev/null 2>&1 &"))["verdict"] == "exited"
         await until(lambda: defused(box), seconds=60)
     else:
-        answer = await box.exec("python3 /bomb.py", timeout=30)
+        answer = await box.exec("python3 /bomb.py", timeout=60)
         assert answer["verdict"] == "pids_limit", answer
     assert (await box.exec("ls -d /proc/[0-9]* | wc -l"))["stdout"].strip() in ("94", "95", "96")
     assert (await box.call("GET", "/v1/ops/crowd")).json()["state"] == "running"

@@ -56,7 +56,7 @@ async def test_the_limit_can_be_used(gvisor: MakeBox) -> None:
 async def test_what_commands_hold_together_is_bounded_and_the_largest_ends(gvisor: MakeBox) -> None:
     box = await small(gvisor)
     holds = "import time\nx = b'x' * ({} << 20)\nprint('has it', flush=True)\ntime.sleep({})"
-    await box.op(["python3", "-c", holds.format(100, 60)], id="smaller", detach=True)
+    await box.op(["python3", "-c", holds.format(100, 600)], id="smaller", detach=True)
     await until(lambda: has_output(box, "smaller"))
     larger = await box.exec(["python3", "-c", holds.format(170, 60)], timeout=60)
     assert larger["verdict"] == "oom", larger

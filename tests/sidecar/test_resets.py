@@ -101,7 +101,8 @@ async def test_a_reset_takes_the_owner_s_limits_and_network_away(make) -> None:
     box = await make(claim={"limits": {"memory": 64 << 20, "pids": 20, "disk": 1 << 20}, "network": "none"})
     look = (
         "df -B1 --output=size / | tail -1; readlink /proc/self/ns/net; "
-        "for i in $(seq 30); do sleep 1 & done; wait; echo forked"
+        # None of them ends before the last is there, however long a busy machine takes to start them.
+        'for i in $(seq 30); do sleep 600 & pids="$pids $!"; done; echo forked; kill $pids'
     )
     shared = os.readlink("/proc/self/ns/net")  # the machine's, in which others make devices meanwhile
     first = (await box.exec(look, shell="sh"))["stdout"].split()

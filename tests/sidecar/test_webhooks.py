@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -91,8 +92,8 @@ async def test_heartbeats_grow_apart_until_something_happens() -> None:
             repeated.append((await _beats(gateway, 1))[0] - begun)
         assert min(repeated) < 1.5, "a claim is repeated soon"
         gateway.status = 503
-        begun = asyncio.get_running_loop().time()
         # The pause under way, then 0.2 s each: nobody has heard what they say.
-        came = await _beats(gateway, 6)
-        assert came[-1] - begun < 6
-        assert len({round(later - earlier, 4) for earlier, later in itertools.pairwise(came)}) > 1, "jitter"
+        pauses = [later - earlier for earlier, later in itertools.pairwise(await _beats(gateway, 6))]
+        # Of five most, also on a busy machine; pauses that grow apart would be 1.28 s and more after the second.
+        assert statistics.median(pauses) < 1.2
+        assert len({round(pause, 4) for pause in pauses}) > 1, "jitter"

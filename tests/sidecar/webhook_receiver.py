@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import SECONDS
+
 INSTANCE_TOKEN = "instance-token-of-a-test"
 
 
@@ -66,7 +68,7 @@ class Receiver:
         finally:
             writer.close()
 
-    async def wait(self, event: str, *, count: int = 1, timeout: float = 60.0) -> dict[str, Any]:
+    async def wait(self, event: str, *, count: int = 1, timeout: float = SECONDS) -> dict[str, Any]:
         """The `count`th event of a kind."""
         async with asyncio.timeout(timeout):
             while True:

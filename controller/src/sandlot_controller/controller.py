@@ -6,8 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from sandlot_kube.client import KubeClient
+from sandlot_kube.reflector import Reflector
 
 from . import health, lifecycle
 from .act.api import Api
@@ -27,6 +29,7 @@ from .leader import Leader
 from .metrics import Metrics
 from .settings import Settings
 from .tokens import InstanceTokens
+from .world.listing import ListsFailed, listed, unreadable
 from .world.world import World
 
 _log = logging.getLogger(__name__)
@@ -56,6 +59,7 @@ class Controller:
         self._sidecars = sidecars or Sidecars()
         self._agents = agents or NodeAgents(settings.node_agent_token_file)
         self._pools: PoolLoop | None = None
+        self._reflectors: list[Reflector[Any]] = []  # while we hold the Lease
         self._leader = Leader(
             client,
             namespace=settings.lease_namespace or client.namespace,
@@ -76,19 +80,33 @@ class Controller:
             port=settings.health_port,
             metrics=self.metrics,
             alive=self._stuck,
+            ready=lambda: unreadable(self._reflectors),
         ) as self.port:
             try:
-                await self._leader.acquire()
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._leader.hold(), name="lease")
-                    group.create_task(self._work(), name="work")
+                while True:
+                    await self._lead()
+                    # The next try is another controller's, if there is one.
+                    await asyncio.sleep(settings.lease_seconds / 2)
             finally:
-                self.working.clear()
-                self.metrics.leader.set(0)
-                # Last, since the next leader begins at once and must not meet our writes.
-                await self._leader.release()
                 await self._sidecars.close()
                 await self._agents.close()
+
+    async def _lead(self) -> None:
+        """Acquire the Lease and work. Returns after giving it up because a resource cannot be listed."""
+        try:
+            await self._leader.acquire()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._leader.hold(), name="lease")
+                group.create_task(self._work(), name="work")
+        except* ListsFailed:
+            _log.info("%s gives up the Lease %s", self.identity, self.settings.lease_name)
+        finally:
+            self.working.clear()
+            self.metrics.leader.set(0)
+            self.metrics.watch_failing.clear()
+            self._reflectors = []
+            # Last, since the next leader begins at once and must not meet our writes.
+            await self._leader.release()
 
     async def _work(self) -> None:
         world = World(clock=self._clock)
@@ -150,13 +168,18 @@ class Controller:
         lost = LostNodes(world, api, settings=settings)
         kept = KeptSlots(world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars)
         warmups = WarmupLoop(api, agents=self._agents, settings=settings, now=world.clock)
-        reflectors = world.reflectors(self._client, namespace=settings.namespace)
+        reflectors = self._reflectors = world.reflectors(self._client, namespace=settings.namespace)
+        for one in reflectors:
+            metrics.show_watch(one.path.rpartition("/")[2], failing=lambda one=one: one.failure is not None)
         async with asyncio.TaskGroup() as group:
             for reflector in reflectors:
                 group.create_task(reflector.run(), name=reflector.path)
             # A plan over half of the pods would create the other half again.
-            for reflector in reflectors:
-                await reflector.synced.wait()
+            try:
+                await listed(reflectors, timeout=settings.list_timeout)
+            except ListsFailed as error:
+                _log.error("cannot lead: %s; check the controller's Role and ClusterRole", error)
+                raise
             group.create_task(lost.run(), name="lost nodes")
             group.create_task(sandboxes.run(), name="sandboxes")
             group.create_task(unrecorded.run(), name="unrecorded claims")

@@ -14,16 +14,17 @@ Check = Callable[[], str | None]  # returns what is wrong, or None
 
 
 @asynccontextmanager
-async def serving(*, host: str, port: int, metrics: Metrics, alive: Check) -> AsyncIterator[int]:
+async def serving(
+    *, host: str, port: int, metrics: Metrics, alive: Check, ready: Check
+) -> AsyncIterator[int]:
     """Serve until the block ends; yields the port."""
 
     async def healthz(_: web.Request) -> web.Response:
-        wrong = alive()
-        return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)
+        return _answer(alive())
 
     async def readyz(_: web.Request) -> web.Response:
         # A standby is ready, too: it can take the Lease over.
-        return web.Response(text="ok\n")
+        return _answer(ready())
 
     async def numbers(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -37,3 +38,7 @@ async def serving(*, host: str, port: int, metrics: Metrics, alive: Check) -> As
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+def _answer(wrong: str | None) -> web.Response:
+    return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)

@@ -95,6 +95,8 @@ async def run(ended: EndedSandboxes, warmups: WarmupLoop, *, access: Access, nam
         try:
             await _operate(handlers, namespace=namespace, stop=stop)
         finally:
+            # kopf waits for it in a thread, which its loop would wait for after a failure: for ever.
+            stop.set()
             await sessions.close()
 
     thread = asyncio.create_task(asyncio.to_thread(asyncio.run, operate()))

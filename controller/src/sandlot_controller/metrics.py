@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _STARTS = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
@@ -15,6 +17,12 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self.leader = Gauge(
             "sandlot_controller_leader", "1 while this controller leads.", registry=self.registry
+        )
+        self.watch_failing = Gauge(
+            "sandlot_controller_watch_failing",
+            "1 while the leader cannot list or watch a resource.",
+            ["resource"],
+            registry=self.registry,
         )
         self.pods_created = Counter(
             "sandlot_controller_pods_created", "Pods created.", ["kind"], registry=self.registry
@@ -57,6 +65,9 @@ class Metrics:
         self.plan_seconds = Histogram(
             "sandlot_controller_plan_seconds", "Seconds to plan all pools once.", registry=self.registry
         )
+
+    def show_watch(self, resource: str, *, failing: Callable[[], bool]) -> None:
+        self.watch_failing.labels(resource).set_function(lambda: float(failing()))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -155,6 +155,11 @@ class Settings(BaseSettings):
     )
     lease_name: str = Field("sandlot-controller", description="Name of the Lease for leader election.")
     lease_seconds: float = Field(15.0, ge=1, description="Duration of the Lease without a renewal.")
+    list_timeout: float = Field(
+        120.0,
+        gt=0,
+        description="Time for a new leader's first lists; if one fails so long, it gives up the Lease.",
+    )
     identity: str = Field(default_factory=platform.node, description="Holder identity in the Lease.")
     health_host: str = Field("0.0.0.0", description="Listen address of /healthz, /readyz and /metrics.")
     health_port: int = Field(

@@ -43,6 +43,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.ssh.shared import SharedSessions
+from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Webhooks
@@ -256,10 +257,10 @@ class Gateway:
                 await self.lifecycle.bringup.settled(timeout=max(until - loop.time(), 0.0))
         settled()
 
-    async def stop(self, *, patience: float) -> None:
+    async def stop(self, times: StopTimes) -> None:
         """Stop after the last request; with end_sandboxes_on_exit, end all sandboxes.
 
-        `patience`: seconds for cleanups and checkpoints.
+        One that was cancelled may come again, with shorter times.
         """
         self.leaving = True
         await self.supply.close()
@@ -270,16 +271,19 @@ class Gateway:
                     verdict=SandboxVerdict.DELETED,
                     message="the gateway stopped and ended its sandboxes (end_sandboxes_on_exit)",
                 )
-            await self.backend.destroy_all()
+            await self.backend.destroy_all(timeout=times.sandboxes)
         loop = asyncio.get_running_loop()
-        until = loop.time() + patience
-        await self.lifecycle.close(timeout=patience)
+        until = loop.time() + times.cleanups
+        if cut := await self.lifecycle.close(timeout=times.cleanups):
+            _log.warning("gave up %d creates or cleanups of ended sandboxes that took too long", cut)
         if self.checkpoints is not None:
-            await self.checkpoints.close(timeout=max(until - loop.time(), 0.0))
+            cut = await self.checkpoints.close(timeout=max(until - loop.time(), 0.0))
+            if cut:
+                _log.warning("gave up %d checkpoints that were being written; they are FAILED", cut)
         await self.exposures.close()
         if self.ssh is not None:
             await self.ssh.close()
-        await self.backend.stop()
+        await self.backend.stop(timeout=times.backend)
         await self.pool.close()
         self.archive.close()
 

@@ -24,11 +24,12 @@ from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import with_authentication
-from sandlot_gateway.ending import HURRIED_STOP, LAST_ANSWERS, STOP, drain, leave, until_end
+from sandlot_gateway.ending import LAST_ANSWERS, EndRequests, drain, leave, started, stop, until_end
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tls import TlsServer
 from sandlot_gateway.tokens import Tokens
@@ -47,12 +48,13 @@ async def serve(
     settings: Settings,
     *,
     make_backend: MakeBackend | None = None,
-    ending: asyncio.Event | None = None,
+    requests: EndRequests | None = None,
     announce: Callable[[Gateway, str], None] | None = None,
 ) -> int:
-    """Serve until idle, or until SIGTERM, SIGINT (or `ending` in their place); return the exit status.
+    """Serve until idle, or until SIGTERM, SIGINT (or `requests` in their place); return the exit status.
 
-    A second signal ends the waits for requests and pending creates, and shortens that for cleanups, which comes then.
+    A second signal ends the start, or the waits for requests and pending creates, and shortens those of the stop, also
+    of one that is under way.
 
     `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, OSError if it cannot start.
     """
@@ -94,21 +96,34 @@ async def serve(
             )
         )
         loop = asyncio.get_running_loop()
-        hurry = asyncio.Event()
-        if ending is None:
-            ending = asyncio.Event()
+        if requests is None:
+            requests = EndRequests()
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, _asked_to_end, ending, server, hurry)
+                loop.add_signal_handler(number, requests.ask)
         serving = loop.create_task(server.serve(sockets=[listening]))
         # If the server stops by itself, the process must end, too.
-        serving.add_done_callback(lambda _: ending.set())
-        tls = _tls_server(settings, gateway=gateway, ended=ending.set)
+        serving.add_done_callback(lambda _: requests.begin())
+        tls = _tls_server(settings, gateway=gateway, ended=requests.begin)
         watching = Tasks()
-        try:
+
+        async def start() -> None:
             await gateway.start()
             await gateway.webhook_listener.open([webhooks])
             if tls is not None:
                 await tls.start()
+
+        async def stopped(times: StopTimes) -> None:
+            # Shielded: a signal must hurry the server, not cancel it.
+            await asyncio.gather(asyncio.shield(serving), return_exceptions=True)
+            if tls is not None:
+                await tls.stop(timeout=times.tls)
+            await gateway.webhook_listener.close()
+            webhooks.close()
+            await gateway.stop(times)
+
+        try:
+            if not await started(start(), hurry=requests.hurry):
+                return 0
             _freeze()
             url = _url(settings.host, listening.getsockname()[1])
             _write_endpoint(endpoint, url, [*fixed, *filed])
@@ -116,18 +131,13 @@ async def serve(
                 following = file.follow(keys, fixed=fixed, changed=partial(_write_endpoint, endpoint, url))
                 watching.spawn(following)
             (announce or _announce)(gateway, url)
-            await until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
-            await leave(gateway, server, seconds=settings.leave, hurry=hurry)
-            await drain(gateway, server, seconds=settings.drain, hurry=hurry)
+            await until_end(requests, gateway=gateway, idle=settings.exit_when_idle)
+            await leave(gateway, server, seconds=settings.leave, hurry=requests.hurry)
+            await drain(gateway, server, seconds=settings.drain, hurry=requests.hurry)
         finally:
             server.should_exit = True
             await watching.close()
-            await asyncio.gather(serving, return_exceptions=True)
-            if tls is not None:
-                await tls.stop()
-            await gateway.webhook_listener.close()
-            webhooks.close()
-            await gateway.stop(patience=HURRIED_STOP if hurry.is_set() else STOP)
+            await stop(stopped, server=server, hurry=requests.hurry)
     finally:
         endpoint.unlink(missing_ok=True)
         (state_dir / "gateway.sock").unlink(missing_ok=True)
@@ -152,13 +162,6 @@ def _tls_server(settings: Settings, *, gateway: Gateway, ended: Callable[[], Non
 
 def _announce(gateway: Gateway, url: str) -> None:
     print(f"sandlot: ready at {url}", flush=True)
-
-
-def _asked_to_end(ending: asyncio.Event, server: Server, hurry: asyncio.Event) -> None:
-    if ending.is_set():
-        server.force_exit = True  # or it waits for its connections to close
-        hurry.set()
-    ending.set()
 
 
 def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:

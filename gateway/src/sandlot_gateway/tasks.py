@@ -21,11 +21,12 @@ class Tasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def close(self, *, timeout: float = 0.0) -> None:
-        """Wait up to `timeout` seconds, then cancel the remaining tasks and await them."""
+    async def close(self, *, timeout: float = 0.0) -> int:
+        """Wait up to `timeout` seconds, then cancel the remaining tasks and await them; return their number."""
         if self._tasks and timeout > 0:
             await asyncio.wait(set(self._tasks), timeout=timeout)
         left = list(self._tasks)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        return len(left)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.edge import App, Message, Receive, Scope, Send
+from sandlot_gateway.stop_times import IN_ORDER
 
 _READY_WAIT = 10.0
-_STOP_WAIT = 5.0  # seconds for connections to close after the last request
 _STREAMS = 1000  # concurrent streams per HTTP/2 connection; Prime's clients open another one from 90 on
 # Requests in flight in total. The data plane has its own limits, which answer; this one only makes requests wait.
 _IN_FLIGHT = 100_000
@@ -71,20 +71,21 @@ class TlsServer:
                         raise OSError(str(self._task.exception() or "the server stopped"))
                     await asyncio.sleep(0.01)
         except (OSError, TimeoutError) as error:
-            await self.stop()
+            await self.stop(timeout=IN_ORDER.tls)
             raise OSError(
                 f"cannot listen with TLS on {self._host} port {self._port}: {error}; choose another --tls-port"
             ) from error
         self._task.add_done_callback(lambda _: self._ended())
 
-    async def stop(self) -> None:
+    async def stop(self, *, timeout: float) -> None:
+        """Wait up to `timeout` seconds for connections to close, then cut them. One that was cancelled may come again."""
         if self._task is None:
             return
-        task, self._task = self._task, None
         self._server.signal_handler_interrupt()  # granian's name for "stop", with or without a signal
-        await asyncio.wait([task], timeout=_STOP_WAIT)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait([self._task], timeout=timeout)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
 
     async def _answers(self) -> bool:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)

@@ -16,7 +16,7 @@ from ..world.world import World
 from .api import Api, refused
 
 _log = logging.getLogger(__name__)
-_BEAT = 0.25  # seconds between two looks while a node is silent
+_BEAT = 0.25  # seconds between two looks without news: an answer may leave a node as due as it was
 _PAUSE = 1.0  # seconds after a request that failed
 _AT_ONCE = 16  # requests, when a whole zone is silent
 
@@ -37,7 +37,8 @@ class LostNodes:
             self._wake.clear()
             nodes = self._world.silence.unconfirmed(grace=self._grace)
             await asyncio.gather(*map(self._ask, nodes))
-            await wait_set(self._wake, seconds=_BEAT if self._world.silent_since else None)
+            due = self._world.silence.next_at(grace=self._grace)
+            await wait_set(self._wake, seconds=None if due is None else max(_BEAT, due - self._world.clock()))
 
     def _on_pod(self, pod: Pod, _: bool) -> None:
         """Handle the pod of a node that no watch has shown."""

@@ -42,6 +42,10 @@ class Silence:
         now = self._clock()
         return [node for node in self.since if self._in_doubt(node) and now >= self._due(node, grace)]
 
+    def next_at(self, *, grace: float) -> float | None:
+        """Return when to confirm a silence next, unless there is news; None: no silence has to be confirmed."""
+        return min((self._due(node, grace) for node in self.since if self._in_doubt(node)), default=None)
+
     def lost_at(self, node: str, *, grace: float) -> float | None:
         """Return when a node counts as lost, or when that may be known; None: it reports."""
         if node not in self.since:

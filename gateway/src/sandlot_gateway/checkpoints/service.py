@@ -119,9 +119,9 @@ class Checkpoints:
         except (NotRestorable, Refused, DialError, UpstreamError, OSError, TimeoutError) as error:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
 
-    async def close(self, *, timeout: float = 10.0) -> None:
-        """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED."""
-        await self._tasks.close(timeout=timeout)
+    async def close(self, *, timeout: float = 10.0) -> int:
+        """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
+        return await self._tasks.close(timeout=timeout)
 
     async def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:

@@ -157,7 +157,7 @@ class OtherGateways(Protocol):
         ...
 
     async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        """Wait until others have been told the ends of these, `timeout` seconds at most."""
+        """Wait until the others that answer have been told the ends of these, `timeout` seconds at most."""
         ...
 
 
@@ -182,8 +182,8 @@ class Backend(ClaimImages, Protocol):
         """Find existing instances (calls `instance_found`), clean up dead ones and begin to fill pools."""
         ...
 
-    async def stop(self) -> None:
-        """Stop; running instances stay alive."""
+    async def stop(self, *, timeout: float) -> None:
+        """Stop in `timeout` seconds and log what is given up; instances stay alive. It may be cancelled and come again."""
         ...
 
     async def launch(
@@ -294,6 +294,6 @@ class Backend(ClaimImages, Protocol):
         """Return CPU, memory and instance counts for `top` and the metrics."""
         ...
 
-    async def destroy_all(self) -> None:
-        """Destroy all instances of this backend, for a private stack that shuts down."""
+    async def destroy_all(self, *, timeout: float) -> None:
+        """Destroy all instances of this backend, in `timeout` seconds at most, for a private stack that shuts down."""
         ...

@@ -205,5 +205,6 @@ class Adoption:
             else:
                 self._bringup.go_on(sandbox, secrets=secrets)
 
-    async def close(self, *, timeout: float) -> None:
-        await self._tasks.close(timeout=timeout)
+    async def close(self, *, timeout: float) -> int:
+        """Wait up to `timeout` seconds, then cancel the rest; return their number."""
+        return await self._tasks.close(timeout=timeout)

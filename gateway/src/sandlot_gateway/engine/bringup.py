@@ -231,5 +231,6 @@ class BringUp:
                     self._one_less.clear()
                     await self._one_less.wait()
 
-    async def close(self, *, timeout: float) -> None:
-        await self._tasks.close(timeout=timeout)
+    async def close(self, *, timeout: float) -> int:
+        """Wait up to `timeout` seconds, then cancel the rest; return their number."""
+        return await self._tasks.close(timeout=timeout)

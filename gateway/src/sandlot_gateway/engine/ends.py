@@ -86,7 +86,7 @@ class Ends:
         """Wait, `timeout` seconds at most, until no other gateway can go on with these ended sandboxes.
 
         That is when their sidecars have ended, or else when other gateways can read their ends in the records. Those
-        that can be reached have then been told the ends, too: a caller that asks one of them next learns of them.
+        that answer have then been told the ends, too: a caller that asks one of them next learns of them.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
@@ -246,7 +246,7 @@ class Ends:
         self._directory.add(sandbox)
         return sandbox
 
-    async def close(self, *, timeout: float) -> None:
-        """Wait up to `timeout` seconds for cleanups, then cancel the rest."""
+    async def close(self, *, timeout: float) -> int:
+        """Wait up to `timeout` seconds for cleanups, then cancel the rest; return their number."""
         await self.orphans.close()
-        await self._retirer.close(timeout=timeout)
+        return await self._retirer.close(timeout=timeout)

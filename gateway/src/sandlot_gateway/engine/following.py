@@ -208,6 +208,7 @@ class Following:
     def _is_followed(self, sandbox: Sandbox) -> bool:
         return sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox
 
-    async def close(self, *, timeout: float) -> None:
+    async def close(self, *, timeout: float) -> int:
+        """Wait up to `timeout` seconds, then cancel the rest; return their number."""
         await self._followers.close()
-        await self._tasks.close(timeout=timeout)
+        return await self._tasks.close(timeout=timeout)

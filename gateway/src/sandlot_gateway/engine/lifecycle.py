@@ -203,14 +203,14 @@ class Lifecycle:
         await self.bringup.done_with(sandbox_ids, timeout=DELETE_WAIT)
         await self.ends.known_to_others(sandbox_ids, timeout=max(until - loop.time(), 0.0))
 
-    async def close(self, *, timeout: float) -> None:
-        """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
+    async def close(self, *, timeout: float) -> int:
+        """Wait up to `timeout` seconds for cleanups, then cancel what is left; return how many that were."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
         parts = (self.following, self.adoption, self.bringup)
         # Half of the time at most: a create that is cancelled may leave an instance to end.
-        await asyncio.gather(*(part.close(timeout=timeout / 2) for part in parts))
-        await self.ends.close(timeout=max(until - loop.time(), 0.0))
+        cut = await asyncio.gather(*(part.close(timeout=timeout / 2) for part in parts))
+        return sum(cut) + await self.ends.close(timeout=max(until - loop.time(), 0.0))
 
 
 def _differences(told: dict[str, Any]) -> str:

@@ -87,8 +87,9 @@ class Retirer:
         """Clean up after a sidecar that ended by itself."""
         self._tasks.spawn(self._destroy(instance_id))
 
-    async def close(self, *, timeout: float) -> None:
-        await self._tasks.close(timeout=timeout)
+    async def close(self, *, timeout: float) -> int:
+        """Wait up to `timeout` seconds, then cancel the rest; return their number."""
+        return await self._tasks.close(timeout=timeout)
 
     def _begin(self, sandbox_id: SandboxId, way: Coroutine[Any, Any, bool]) -> None:
         task = self._tasks.spawn(way)

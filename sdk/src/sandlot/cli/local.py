@@ -19,7 +19,7 @@ from sandlot.cli import output
 from sandlot.errors import ConfigError
 
 local = typer.Typer(help="The private stack on this machine.", no_args_is_help=True)
-STOP_SECONDS = 60.0
+STOP_SECONDS = 120.0  # a private stack's end is bounded: its drain, then its sandboxes, then its own cleanups
 
 StateDir = Annotated[Path | None, typer.Option(help="The stack's state directory; default: SANDLOT_HOME.")]
 

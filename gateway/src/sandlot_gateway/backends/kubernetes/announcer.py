@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ class _News(msgspec.Struct):
 
 @dataclass(eq=False)
 class _Batch:
-    """News of one request. `over`: set once all gateways have it or could not be reached."""
+    """News of one request. `over`: set once all gateways that answer have it."""
 
     ends: list[msgspec.Raw] = field(default_factory=list[msgspec.Raw])
     states: list[msgspec.Raw] = field(default_factory=list[msgspec.Raw])
@@ -79,7 +80,7 @@ class Announcer:
             self._room_for(text).states.append(msgspec.Raw(text))
 
     async def told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        """Wait until the others know the ends of these sandboxes, or cannot be reached, `timeout` seconds at most."""
+        """Wait until the others that answer know the ends of these sandboxes, `timeout` seconds at most."""
         batches = {batch for one in sandbox_ids if (batch := self._untold.get(one)) is not None}
         if self._batch in batches:
             self._send()
@@ -90,10 +91,11 @@ class Announcer:
         except TimeoutError:
             _log.info("the other gateways take long to get the news")
 
-    async def close(self) -> None:
-        """Send what is left."""
+    async def close(self, *, timeout: float) -> None:
+        """Send what is left, `timeout` seconds at most."""
         self._send()
-        await self._tasks.close(timeout=1.0)
+        if await self._tasks.close(timeout=timeout):
+            _log.warning("gave up telling other gateways that do not answer the last ends")
 
     def _room_for(self, text: bytes) -> _Batch:
         """Return the batch that takes this news, which counts there from now on."""
@@ -114,13 +116,17 @@ class Announcer:
         self._tasks.spawn(self._tell(self._peers, batch))
 
     async def _tell(self, peers: Peers, batch: _Batch) -> None:
+        news = msgspec.json.encode({"ends": batch.ends, "states": batch.states})
         try:
-            await peers.tell(msgspec.json.encode({"ends": batch.ends, "states": batch.states}))
+            await peers.tell(news, told=partial(self._over, batch))
         finally:
-            for sandbox_id in batch.sandboxes:
-                if self._untold.get(sandbox_id) is batch:
-                    del self._untold[sandbox_id]
-            batch.over.set()
+            self._over(batch)  # cancelled or failed: who waits for it must go on
+
+    def _over(self, batch: _Batch) -> None:
+        for sandbox_id in batch.sandboxes:
+            if self._untold.get(sandbox_id) is batch:
+                del self._untold[sandbox_id]
+        batch.over.set()
 
 
 def apply(body: bytes, *, view: View, generation_ends: GenerationEnds) -> bool:

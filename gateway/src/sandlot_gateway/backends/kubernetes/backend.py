@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable
 from functools import partial
@@ -185,26 +186,26 @@ class KubernetesBackend(ImageCalls):
             _log.warning("starting without the API server: %s", self._watches.failure)
         await self._states.settle(timeout=self._settings.settle_timeout)
 
-    async def stop(self) -> None:
+    async def stop(self, *, timeout: float) -> None:
         self._recorder.leave()
-        if self._images is not None:
-            await self._images.close()
-        await self._records.close(timeout=5.0)
+        # Together: a silent node agent must take no time from the records.
+        images = [] if self._images is None else [self._images.close(timeout=timeout * 0.5)]
+        await asyncio.gather(self._records.close(timeout=timeout * 0.5), *images)
         await self._watches.close()
         await self._states.close()
         await self._discovery.close()
         await self._sandbox_changes.close()
-        await self._announcer.close()
+        await self._announcer.close(timeout=timeout * 0.25)
         if self._peers is not None:
             await self._peers.close()
         for part in (self._pods, self._launcher, self._recorder, self._generation_ends):
             part.close()
         await self._client.close()
 
-    async def destroy_all(self) -> None:
+    async def destroy_all(self, *, timeout: float) -> None:
         """Destroy this gateway's instances; warm pods of pools stay, because the cluster owns them."""
-        await self._destroyer.destroy_all()
-        await self._records.flush(timeout=10.0)
+        await self._destroyer.destroy_all(timeout=timeout * 0.75)
+        await self._records.flush(timeout=timeout * 0.25)
 
     # Starts.
 

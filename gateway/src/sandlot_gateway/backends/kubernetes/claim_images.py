@@ -46,21 +46,20 @@ class KubernetesImages:
         self._credentials = RegistryCredentials(settings.registry_credentials)
         self._known = PreparedImages(remembered=settings.image_remembered)
         self._running: dict[tuple[str, str], dict[str, _Running]] = {}  # (image, tenant) -> node
-        self._uses = ImageUses(
-            agents, pool=pool, unlaid_for=settings.image_unlaid, timeout=settings.agent_timeout
-        )
+        self._uses = ImageUses(agents, pool=pool, unlaid_for=settings.image_unlaid)
         self._tasks = Tasks()
 
     def start(self) -> None:
         self._tasks.spawn(self._follow())
 
-    async def close(self) -> None:
+    async def close(self, *, timeout: float) -> None:
+        """Give up preparations, and finish what node agents are told, `timeout` seconds at most."""
         running = [one.task for of_image in self._running.values() for one in of_image.values()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await self._tasks.close()
-        await self._uses.close()
+        await self._uses.close(timeout=timeout)
 
     def nodes_with(self, image: str) -> Collection[str]:
         return self._known.nodes_with(image)

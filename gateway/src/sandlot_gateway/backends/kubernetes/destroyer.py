@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
@@ -13,6 +14,8 @@ from .giving_up import Outcome, Written, decide
 from .instances import Origin, SeenInstance
 from .recorder import Recorder
 from .view import View
+
+_log = logging.getLogger(__name__)
 
 
 class Destroyer:
@@ -64,14 +67,18 @@ class Destroyer:
                 instance_id, Loss(SandboxVerdict.START_FAILED, "it was given up")
             )
 
-    async def destroy_all(self) -> None:
-        """Destroy this gateway's instances; warm pods of pools stay, because the cluster owns them."""
+    async def destroy_all(self, *, timeout: float) -> None:
+        """Destroy this gateway's instances, see `Backend.destroy_all`."""
         own = [
             seen.instance.id
             for seen in self._view.instances
             if seen.origin.cold or (not seen.reused and self._recorder.has_end(seen.instance.id))
         ]
-        await asyncio.gather(*(self.destroy(instance_id) for instance_id in own))
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(self.destroy(instance_id) for instance_id in own))
+        except TimeoutError:
+            _log.warning("gave up sidecars that did not end; the controller ends them, as their records say")
 
     def _remove(self, seen: SeenInstance) -> None:
         self._recorder.settled(seen.instance.id)

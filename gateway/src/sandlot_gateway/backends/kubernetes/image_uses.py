@@ -35,27 +35,26 @@ class ImageUses:
         *,
         pool: HttpPool,
         unlaid_for: float,
-        timeout: float,
         after_claim: float = _AFTER_CLAIM,
     ) -> None:
         self._agents = agents
         self._pool = pool
         self._unlaid_for = unlaid_for
-        self._timeout = timeout
         self._after_claim = after_claim
         self._closing = asyncio.Event()
         self._since: dict[InstanceId, float | None] = {}  # of the use that was begun last
         self._later: dict[tuple[InstanceId, str], asyncio.Task[None]] = {}
         self._calls = Tasks()
 
-    async def close(self) -> None:
-        """Finish the calls in progress. A use of an image that was not laid stays until its pod ends."""
+    async def close(self, *, timeout: float) -> None:
+        """Finish the calls in progress, `timeout` seconds at most. A use of an image that was not laid stays until its pod ends."""
         self._closing.set()
         later = list(self._later.values())
         for task in later:
             task.cancel()
         await asyncio.gather(*later, return_exceptions=True)
-        await self._calls.close(timeout=self._timeout)
+        if cut := await self._calls.close(timeout=timeout):
+            _log.warning("gave up %d calls of node agents: images stay in use until their pods end", cut)
 
     async def use(self, node: str, image_id: str, instance: Instance) -> Prepared:
         """Begin a use. Raises AgentError, AgentUnreachable."""

@@ -90,14 +90,23 @@ class Peers:
         self._tasks = Tasks()
         self._one_left = False  # an address vanished: that gateway may have died
         self._left_out: dict[str, tuple[float, Missing]] = {}  # address -> (until when, why)
+        self._unanswering: set[str] = set()  # addresses whose last call got no answer
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def tell(self, body: bytes) -> None:
-        """Send news to all other gateways, without retries."""
+    async def tell(self, body: bytes, *, told: Callable[[], None]) -> None:
+        """Send news to all other gateways, without retries, and call `told` once those that answer have them.
+
+        A gateway whose last call got no answer gets them as well, but a caller that waits for `told` would pay for it.
+        """
         addresses, _ = await self._others()
-        await asyncio.gather(*(self._tell(address, body) for address in addresses))
+        late = [address for address in addresses if address in self._unanswering]
+        async with asyncio.TaskGroup() as telling:
+            for address in late:
+                telling.create_task(self._tell(address, body))
+            await asyncio.gather(*(self._tell(address, body) for address in addresses if address not in late))
+            told()
 
     async def _tell(self, address: str, body: bytes) -> None:
         headers = [*self._headers, ("content-type", "application/json")]
@@ -111,8 +120,10 @@ class Peers:
                 timeout=self._settings.timeout,
             )
         except PoolError as error:
+            self._unanswering.add(address)
             _log.info("the gateway at %s did not get the news: %s", address, error)
             return
+        self._unanswering.discard(address)
         if answer.status != 204:
             _log.error("the gateway at %s rejected the news with status %d", address, answer.status)
 
@@ -192,6 +203,14 @@ class Peers:
         return Missing.SILENT if answer is None else answer.holder
 
     async def _told_by(self, address: str, target: str) -> Answer | Missing:
+        told = await self._get(address, target)
+        if isinstance(told, Missing):
+            self._unanswering.add(address)
+        else:
+            self._unanswering.discard(address)
+        return told
+
+    async def _get(self, address: str, target: str) -> Answer | Missing:
         for _ in range(
             2
         ):  # a connection that was kept breaks when its other end dies: then a fresh one tells
@@ -240,6 +259,7 @@ class Peers:
     def _found(self, addresses: list[str]) -> None:
         self._one_left = self._one_left or not set(self._addresses) <= set(addresses)
         self._addresses, self._all_known = addresses, True
+        self._unanswering.intersection_update(addresses)
 
     def _is_own(self, address: str) -> bool:
         host, port = split_host_port(address)

@@ -247,15 +247,16 @@ class Records:
 
     async def close(self, *, timeout: float) -> None:
         """Write for `timeout` seconds at most; another gateway records the rest after the next heartbeat."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+        deadline = asyncio.get_running_loop().time() + timeout
         await self.flush(timeout=timeout)
         tasks = [record.task for record in self._unwritten if record.task is not None]
         for task in tasks:
             task.cancel()
+        if tasks:
+            _log.warning("gave up %d records that the API server did not take in time", len(tasks))
         await asyncio.gather(*tasks, return_exceptions=True)
         # Last: writing a record may begin to delete its pending create's resource.
-        await self.pending_creates.close(timeout=max(deadline - loop.time(), 0.0))
+        await self.pending_creates.close(timeout=max(deadline - asyncio.get_running_loop().time(), 0.0))
 
     # Inside.
 
@@ -277,8 +278,7 @@ class Records:
 
     async def _write(self, record: Record) -> None:
         try:
-            # A create is answered before its record is written: 20 records at once would take the cores that
-            # their first commands need.
+            # 20 records at once would take the cores that the first commands of answered creates need.
             await self._debouncer.wait()
             while not record.done:
                 try:

@@ -159,25 +159,27 @@ class LocalBackend:
         self._warmups.open()
         self._background.spawn(self._upkeep.run(), name="upkeep of instances")
 
-    async def stop(self) -> None:
+    async def stop(self, *, timeout: float) -> None:
         self._background.closing = True
         await self._keeper.close()
         await self._warmups.close()
-        await self._images.close()
-        await self._background.close_tasks()
+        await self._background.cancel_tasks()
+        most = timeout * 0.8  # the rest is for what threads have begun
+        await asyncio.gather(self._images.close(timeout=most), self._remover.finish(timeout=most))
+        self._remover.log_left()
+        await self._background.close(timeout=timeout - most)
         for entry in self._entries.values():
             entry.unwatch()
         self._entries.clear()
-        await self._background.close_threads()
         self._cgroups.close()
         self._lock.release()
 
-    async def destroy_all(self) -> None:
+    async def destroy_all(self, *, timeout: float) -> None:
         await self._keeper.close()
         self._keeper.forget_all()
         await self._warmups.close()
         self._warmups.forget_all()
-        await asyncio.gather(*(self.destroy(instance_id) for instance_id in list(self._entries)))
+        await self._remover.destroy_all(timeout=timeout)
 
     # From a start to the end.
 

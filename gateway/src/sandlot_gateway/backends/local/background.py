@@ -1,12 +1,13 @@
-"""The local backend's tasks and threads: which ones `close` waits for and which it cancels."""
+"""The local backend's tasks and threads: which ones its stop waits for and which it cancels."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from .threads import DaemonThreads
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -15,31 +16,54 @@ T = TypeVar("T")
 class Background:
     def __init__(self) -> None:
         self.closing = False  # the gateway is stopping and starts nothing
-        self._threads = ThreadPoolExecutor(8, thread_name_prefix="sandlot-local")
+        self._threads = DaemonThreads(8, name="sandlot-local")
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._removals: set[asyncio.Task[Any]] = set()
 
     def in_thread(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a task. At the end tasks named `destroy…` finish; all others are cancelled."""
+        """Start a task that the backend's stop cancels."""
+        return self._own(self._tasks, work, name)
+
+    def spawn_removal(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a task that the backend's stop waits for."""
+        return self._own(self._removals, work, name)
+
+    async def cancel_tasks(self) -> None:
+        """Cancel all tasks but removals."""
+        await _cancel(self._tasks)
+
+    async def removed(self, *, timeout: float) -> bool:
+        """Wait up to `timeout` seconds for all removals, also those that begin meanwhile; return whether none is left."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
+        while self._removals and loop.time() < until:
+            await asyncio.wait(set(self._removals), timeout=until - loop.time())
+        return not self._removals
+
+    async def close(self, *, timeout: float) -> None:
+        """Cancel the removals that are left, and let calls in threads end for up to `timeout` seconds."""
+        await _cancel(self._removals)
+        if stuck := await self._threads.close(timeout=timeout):
+            log.warning("gave up %d calls that remove or start instances and do not end", stuck)
+
+    def _own(self, tasks: set[asyncio.Task[Any]], work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        task.add_done_callback(_log_failure)
         return task
 
-    async def close_tasks(self) -> None:
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            # Removals in progress finish, which takes a moment; all other tasks end here.
-            if not task.get_name().startswith("destroy"):
-                task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def close_threads(self) -> None:
-        await asyncio.to_thread(self._threads.shutdown)
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    own = [task for task in tasks if task is not asyncio.current_task()]
+    for task in own:
+        task.cancel()
+    await asyncio.gather(*own, return_exceptions=True)
 
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("%s: %s", task.get_name(), error)
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("%s: %s", task.get_name(), error)

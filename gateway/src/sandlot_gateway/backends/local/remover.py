@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from .layout import InstanceDir
 from .records import Record
 from .remains import remove_remains
 from .sidecar_calls import post
+
+log = logging.getLogger(__name__)
+_TO_KILL = 2.0  # seconds for a killed sidecar's processes, groups and files to be removed
 
 
 class Remover:
@@ -83,15 +87,45 @@ class Remover:
             self._events.instance_lost(instance.id, Loss(verdict, message))
 
     def destroy_soon(self, instance_id: InstanceId) -> None:
-        self._background.spawn(self.destroy(instance_id), name=f"destroy {instance_id}")
+        self._background.spawn_removal(self.destroy(instance_id), name=f"destroy {instance_id}")
 
     async def destroy(self, instance_id: InstanceId) -> None:
         entry = self._entries.get(instance_id)
         if entry is None:
             return
         if entry.leaving is None:
-            entry.leaving = self._background.spawn(self._take_away(entry), name=f"destroy {instance_id}")
+            entry.leaving = self._background.spawn_removal(
+                self._take_away(entry), name=f"destroy {instance_id}"
+            )
         await asyncio.shield(entry.leaving)
+
+    async def finish(self, *, timeout: float) -> None:
+        """Wait up to `timeout` seconds for all removals, and kill the sidecars that have not ended before its end."""
+        to_kill = min(_TO_KILL, timeout / 2)
+        if not await self._background.removed(timeout=timeout - to_kill):
+            for entry in self._leaving():
+                if not entry.exited.is_set():
+                    log.warning("instance %s: its sidecar does not end, killing it", entry.instance.id)
+                    entry.kill()
+            await self._background.removed(timeout=to_kill)
+
+    async def destroy_all(self, *, timeout: float) -> None:
+        for instance_id in list(self._entries):
+            self.destroy_soon(instance_id)
+        await self.finish(timeout=timeout)
+
+    def log_left(self) -> None:
+        """Log the instances whose removal has not ended."""
+        for entry in self._leaving():
+            process = entry.record.process
+            log.warning(
+                "instance %s, sidecar process %s: left behind, for the next start or `sandlot local clean`",
+                entry.instance.id,
+                "unknown" if process is None else process.pid,
+            )
+
+    def _leaving(self) -> list[Entry]:
+        return [entry for entry in self._entries.values() if entry.leaving is not None]
 
     async def clear(self, directory: InstanceDir, record: Record | None, *, search: bool) -> None:
         """Remove what is left of one. `search`: also scan for processes, if its sidecar did not end cleanly."""

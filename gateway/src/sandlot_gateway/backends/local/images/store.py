@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import stat
@@ -13,17 +14,19 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..threads import DaemonThreads
 from ..trees import remove_tree
 from .blobs import layer_stream
 from .errors import ImageError
 from .layout import Manifest, open_source, read_manifest
 from .reference import Host, OciPath, Registry, parse
 from .unpack import Unpacker
+
+log = logging.getLogger(__name__)
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TEMPORARY = ".new-"
@@ -52,7 +55,7 @@ class ImageStore:
         self._pull_timeout = pull_timeout
         self._tasks: dict[str, asyncio.Task[Image]] = {}
         self._ready: dict[str, tuple[object, Image]] = {}
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="sandlot-image")
+        self._threads = DaemonThreads(2, name="sandlot-image")
         self._stop = threading.Event()
         self._lock: int | None = None
 
@@ -92,14 +95,15 @@ class ImageStore:
             "preparing the image: it is pulled and unpacked on this machine" if name in self._tasks else None
         )
 
-    async def close(self) -> None:
-        """Stop all work and remove what is half done."""
+    async def close(self, *, timeout: float) -> None:
+        """Stop all work and remove what is half done, `timeout` seconds at most; the next start removes the rest."""
         self._stop.set()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(self._threads.shutdown)
+        if stuck := await self._threads.close(timeout=timeout):
+            log.warning("gave up %d images that were being unpacked", stuck)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
