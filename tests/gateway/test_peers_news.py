@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.credentials import NEWS_PATH
 from sandlot_gateway.data.pool import HttpPool
@@ -15,6 +16,7 @@ from sandlot_gateway.data.pool import HttpPool
 from tests.ports import free_port
 from tests.waiting import loop_turns
 
+SANDBOX = new_sandbox_id(0.0)
 SILENCE = 1.0  # seconds after which a gateway counts as silent, where a test waits for that
 
 
@@ -28,7 +30,7 @@ class Other:
         self.address = f"127.0.0.1:{port}"
         self._port = port
         app = web.Application()
-        app.add_routes([web.post(NEWS_PATH, self._told)])
+        app.add_routes([web.post(NEWS_PATH, self._told), web.get("/{path:.*}", self._asked)])
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self) -> None:
@@ -39,6 +41,10 @@ class Other:
         self.news.append(await request.read())
         await self.answers.wait()
         return web.Response(status=204)
+
+    async def _asked(self, request: web.Request) -> web.Response:
+        await self.answers.wait()
+        return web.Response(status=404)
 
     async def close(self) -> None:
         self.answers.set()
@@ -125,3 +131,16 @@ async def test_one_that_a_question_found_silent_is_not_waited_for(others: list[O
         starting.answers.set()
         await telling
     assert answers.news == starting.news == [b"1"]
+
+
+async def test_one_that_was_silent_about_a_sandbox_is_not_waited_for(others: list[Other]) -> None:
+    answers, silent = others
+    await answers.start()
+    await silent.start()
+    silent.answers.clear()
+    async with peers_of(timeout=SILENCE) as peers:
+        await peers.end_of(SANDBOX)
+        telling = await begin(peers, b"1")
+        assert not telling.done(), "it waited for the silent one"
+        await telling
+    assert answers.news == silent.news == [b"1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -16,9 +17,9 @@ from sandlot_gateway.backends.local.records import Record
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.sidecars import StubSidecar
-from tests.local.conftest import NEEDS_ROOT, SMALL, Machine
+from tests.local.conftest import NEEDS_ROOT, SMALL, Machine, pid_of
 from tests.local.gateway import KEY
-from tests.waiting import until
+from tests.waiting import loop_turns, until
 
 pytestmark = NEEDS_ROOT
 
@@ -63,7 +64,7 @@ async def test_a_sidecar_that_never_ends_is_killed(
         removal = asyncio.create_task(gateway.backend.destroy(never_ending.id))
         await until(lambda: never_ending.sidecar.ends_seen)
         async with asyncio.timeout(60):
-            await gateway.backend.stop(timeout=4.0)
+            await gateway.backend.stop(timeout=20.0)
         await removal
         assert never_ending.process.wait(timeout=30) == -signal.SIGKILL
         assert f"instance {never_ending.id}: its sidecar does not end, killing it" in caplog.text
@@ -97,6 +98,24 @@ async def test_all_sandboxes_end_in_time_though_one_does_not_by_itself(
         instance = await gateway.backend.launch(SMALL)
         await gateway.until_ready(instance)
         async with asyncio.timeout(60):
-            await gateway.backend.destroy_all(timeout=4.0)
+            await gateway.backend.destroy_all(timeout=20.0)
         assert machine.left() == []
     assert never_ending.process.wait(timeout=30) == -signal.SIGKILL
+
+
+async def test_a_private_stack_whose_start_is_given_up_leaves_no_sandbox(machine: Machine) -> None:
+    async with machine.gateway() as gateway:
+        instance = await gateway.backend.launch(SMALL)
+        await gateway.until_ready(instance)
+    os.kill(pid_of(machine, instance.id), signal.SIGSTOP)  # so that the next start waits for its answer
+    following = machine.gateway()
+    following.backend.acquire()
+    start = asyncio.create_task(following.backend.start(following))
+    await loop_turns(10)
+    start.cancel()
+    await asyncio.wait([start])
+    assert start.cancelled()
+    await following.backend.destroy_all(timeout=60)
+    await following.backend.stop(timeout=60)
+    await following.pool.close()
+    assert machine.left() == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import logging
+import os
 import sys
+import threading
 from typing import Any
 
 import uvloop
@@ -17,7 +18,7 @@ from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.keys import BadKeys
 from sandlot_gateway.settings import Settings
 
-_log = logging.getLogger("sandlot_gateway")
+_FOR_THREADS = 2.0  # seconds after the stop
 
 
 def arguments(argv: list[str] | None = None) -> dict[str, Any]:
@@ -39,6 +40,18 @@ def arguments(argv: list[str] | None = None) -> dict[str, Any]:
     return vars(parser.parse_args(argv))
 
 
+async def _served(settings: Settings) -> int:
+    """Serve; then the process ends, whatever threads still do."""
+    from sandlot_gateway.serve import serve
+
+    status = await serve(settings)
+    # Python joins threads of executors at its end, and one may wait for DNS or a file system that never answers.
+    end = threading.Timer(_FOR_THREADS, os._exit, [status])
+    end.daemon = True
+    end.start()
+    return status
+
+
 def main() -> int:
     given = arguments()
     try:
@@ -51,10 +64,8 @@ def main() -> int:
     logs.configure(settings.log_level)
     # Imports leave no garbage: collections during them took an eighth of the start. `serve` enables them again.
     gc.disable()
-    from sandlot_gateway.serve import serve
-
     try:
-        return uvloop.run(serve(settings))
+        return uvloop.run(_served(settings))
     except (BackendError, BadKeys, OSError) as error:
         print(f"sandlot: {error}", file=sys.stderr)
         return 1

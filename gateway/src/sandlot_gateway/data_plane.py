@@ -33,6 +33,7 @@ from .rpc.plane import SERVICE, RpcPlane
 from .tokens import Tokens
 
 log = logging.getLogger("sandlot.data")
+_LAST_WORD = 0.2  # seconds for the answer to a request that is cut; a hurried end waits for it
 
 
 class DataPlane:
@@ -232,5 +233,5 @@ async def _say_cut(send: Send, *, request_id: bytes) -> None:
     document = {"error": "gateway_ended", "message": message, "may_have_run": True}
     # RuntimeError: the response has started; it ends with its connection. TimeoutError: the client does not read.
     with contextlib.suppress(RuntimeError, TimeoutError):
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(_LAST_WORD):
             await send_json(send, 502, document, headers=headers)

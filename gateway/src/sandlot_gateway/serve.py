@@ -135,6 +135,7 @@ async def serve(
             await leave(gateway, server, seconds=settings.leave, hurry=requests.hurry)
             await drain(gateway, server, seconds=settings.drain, hurry=requests.hurry)
         finally:
+            requests.begin()  # or the first signal after a failure would hurry nothing
             server.should_exit = True
             await watching.close()
             await stop(stopped, server=server, hurry=requests.hurry)

@@ -149,14 +149,16 @@ class Peers:
         return found if isinstance(found, RecordedEnd) else None
 
     async def _first(self, sandbox_id: SandboxId, suits: Callable[[Whereabouts], bool]) -> Whereabouts:
-        asked: list[asyncio.Task[Whereabouts]] = []
+        asked: dict[asyncio.Task[Whereabouts], str] = {}
         missing = [Missing.DENIED]
         try:
             async with asyncio.timeout(self._settings.timeout):
                 addresses, all_known = await self._others()
                 if not all_known:
                     missing.append(Missing.SILENT)
-                asked = [asyncio.create_task(self._ask(address, sandbox_id)) for address in addresses]
+                asked = {
+                    asyncio.create_task(self._ask(address, sandbox_id)): address for address in addresses
+                }
                 for answer in asyncio.as_completed(asked):
                     if suits(found := await answer):
                         return found
@@ -164,6 +166,7 @@ class Peers:
                         missing.append(found)
         except TimeoutError:
             missing.append(Missing.SILENT)
+            self._unanswering.update(address for task, address in asked.items() if not task.done())
         finally:
             for task in asked:
                 task.cancel()

@@ -167,19 +167,22 @@ class LocalBackend:
         most = timeout * 0.8  # the rest is for what threads have begun
         await asyncio.gather(self._images.close(timeout=most), self._remover.finish(timeout=most))
         self._remover.log_left()
-        await self._background.close(timeout=timeout - most)
+        ended = await self._background.close(timeout=timeout - most)
         for entry in self._entries.values():
             entry.unwatch()
         self._entries.clear()
         self._cgroups.close()
-        self._lock.release()
+        if (
+            ended
+        ):  # or the next gateway would meet a call of ours in its directories; the kernel releases the lock
+            self._lock.release()
 
     async def destroy_all(self, *, timeout: float) -> None:
         await self._keeper.close()
         self._keeper.forget_all()
         await self._warmups.close()
         self._warmups.forget_all()
-        await self._remover.destroy_all(timeout=timeout)
+        await self._remover.destroy_all(self._layout.instance_dirs(), timeout=timeout)
 
     # From a start to the end.
 

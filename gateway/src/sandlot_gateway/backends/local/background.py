@@ -43,11 +43,15 @@ class Background:
             await asyncio.wait(set(self._removals), timeout=until - loop.time())
         return not self._removals
 
-    async def close(self, *, timeout: float) -> None:
-        """Cancel the removals that are left, and let calls in threads end for up to `timeout` seconds."""
+    async def close(self, *, timeout: float) -> bool:
+        """Cancel the removals that are left, and let calls in threads end for up to `timeout` seconds.
+
+        Return whether all have ended.
+        """
         await _cancel(self._removals)
         if stuck := await self._threads.close(timeout=timeout):
             log.warning("gave up %d calls that remove or start instances and do not end", stuck)
+        return not stuck
 
     def _own(self, tasks: set[asyncio.Task[Any]], work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sandlot_contract.ids import InstanceId
@@ -21,7 +21,7 @@ from .entries import Entry
 from .keeper import PoolKeeper
 from .launcher import log_tail
 from .layout import InstanceDir
-from .records import Record
+from .records import Record, load_record
 from .remains import remove_remains
 from .sidecar_calls import post
 
@@ -109,9 +109,14 @@ class Remover:
                     entry.kill()
             await self._background.removed(timeout=to_kill)
 
-    async def destroy_all(self, *, timeout: float) -> None:
+    async def destroy_all(self, directories: Iterable[InstanceDir], *, timeout: float) -> None:
+        """Remove all instances, also those of these directories that a start that was given up has not taken over."""
         for instance_id in list(self._entries):
             self.destroy_soon(instance_id)
+        for directory in directories:
+            if directory.id not in self._entries:
+                work = self.clear(directory, load_record(directory.record), search=True)
+                self._background.spawn_removal(work, name=f"remove {directory.id}")
         await self.finish(timeout=timeout)
 
     def log_left(self) -> None:

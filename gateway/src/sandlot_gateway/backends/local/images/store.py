@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,9 +101,11 @@ class ImageStore:
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if stuck := await self._threads.close(timeout=timeout):
+        until = asyncio.get_running_loop().time() + timeout
+        await _ended(tasks, timeout=timeout)
+        if stuck := await self._threads.close(timeout=max(until - asyncio.get_running_loop().time(), 0.0)):
             log.warning("gave up %d images that were being unpacked", stuck)
+            return  # with the lock: another gateway would remove what a thread still unpacks
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -122,7 +124,7 @@ class ImageStore:
             _write_json(pulled, {"name": reference.name, "directory": Path(image.lower[0]).parent.name})
             return image
         finally:
-            await loop.run_in_executor(None, remove_tree, layout)
+            await loop.run_in_executor(self._threads, remove_tree, layout)
 
     async def _pull(self, name: str, layout: Path) -> None:
         skopeo = shutil.which("skopeo")
@@ -251,6 +253,18 @@ def _host_path() -> str:
 
 def _home() -> str:
     return "/root" if os.geteuid() == 0 else str(Path.home())
+
+
+async def _ended(tasks: Collection[asyncio.Task[Image]], *, timeout: float) -> None:
+    """Wait up to `timeout` seconds for cancelled tasks, each of which removes what it has pulled."""
+    if not tasks:
+        return
+    done, left = await asyncio.wait(tasks, timeout=timeout)
+    for task in done:
+        if not task.cancelled():
+            task.exception()  # or asyncio logs that nobody has read it
+    if left:
+        log.warning("gave up %d pulls of images that do not end", len(left))
 
 
 @contextmanager
