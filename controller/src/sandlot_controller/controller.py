@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 from sandlot_kube.client import KubeClient
@@ -93,6 +94,16 @@ class Controller:
 
     async def _lead(self) -> None:
         """Acquire the Lease and work. Returns after giving it up because a resource cannot be listed."""
+        # In a task of its own: a task group that has failed drops a cancellation of its task that comes meanwhile.
+        term = asyncio.create_task(self._term(), name="term")
+        try:
+            await asyncio.wait([term])
+        finally:
+            term.cancel()
+            await asyncio.wait([term])
+        term.result()
+
+    async def _term(self) -> None:
         try:
             await self._leader.acquire()
             async with asyncio.TaskGroup() as group:
@@ -171,7 +182,8 @@ class Controller:
         reflectors = self._reflectors = world.reflectors(self._client, namespace=settings.namespace)
         for one in reflectors:
             metrics.show_watch(one.path.rpartition("/")[2], failing=lambda one=one: one.failure is not None)
-        async with asyncio.TaskGroup() as group:
+        async with AsyncExitStack() as after, asyncio.TaskGroup() as group:
+            after.push_async_callback(ended.close)
             for reflector in reflectors:
                 group.create_task(reflector.run(), name=reflector.path)
             # A plan over half of the pods would create the other half again.

@@ -21,6 +21,9 @@ from .act.ended_sandboxes import EndedSandboxes
 from .act.warmups import WarmupLoop
 
 _log = logging.getLogger(__name__)
+_WATCHES = (
+    "multidimensional multitasker"  # kopf's name of the task of all its watches, which ends only by a failure
+)
 
 
 class LifecycleFailed(Exception):
@@ -92,9 +95,11 @@ async def run(ended: EndedSandboxes, warmups: WarmupLoop, *, access: Access, nam
     stop = threading.Event()
 
     async def operate() -> None:
+        cutting = asyncio.create_task(_cut_what_hangs())
         try:
             await _operate(handlers, namespace=namespace, stop=stop)
         finally:
+            cutting.cancel()
             # kopf waits for it in a thread, which its loop would wait for after a failure: for ever.
             stop.set()
             await sessions.close()
@@ -109,6 +114,22 @@ async def run(ended: EndedSandboxes, warmups: WarmupLoop, *, access: Access, nam
     except Exception as error:
         raise LifecycleFailed(f"kopf failed: {error}") from error
     raise LifecycleFailed("kopf ended without being stopped")
+
+
+async def _cut_what_hangs() -> None:
+    """Cancel kopf's tasks until they end, once its watches have failed.
+
+    kopf cancels each once, which a watch of another resource may lose: kopf would wait for it for ever.
+    """
+    ours = asyncio.all_tasks()
+    watching = True
+    while watching:
+        await asyncio.sleep(1.0)  # kopf begins its tasks at once
+        watching = _WATCHES in {task.get_name() for task in asyncio.all_tasks()}
+    while True:
+        for task in asyncio.all_tasks() - ours:
+            task.cancel()
+        await asyncio.sleep(1.0)
 
 
 async def _operate(handlers: kopf.OperatorRegistry, *, namespace: str, stop: threading.Event) -> None:

@@ -122,6 +122,8 @@ class Reflector(Generic[T]):
             except _Gone as error:
                 self._version = None
                 self.watching_since = None  # until the list is there, changes are missing
+                if not self.synced.is_set():
+                    self.failure = str(error)
                 _log.info("%s: listing again: %s", self.path, error)
             except (KubeError, msgspec.DecodeError, _NotApplied) as error:
                 if self.failure is None:
@@ -155,6 +157,7 @@ class Reflector(Generic[T]):
                 raise
             page = msgspec.json.decode(body, type=_List)
             items += [item for raw in page.items or [] if (item := self._decode(raw)) is not None]
+            self.failure = None  # it goes on, however slowly; `_well` follows the last page
             go_on = page.metadata.go_on
             if not go_on:
                 break

@@ -61,7 +61,11 @@ class EndedSandboxes:
                 group.create_task(self._retention.run())
                 group.create_task(self._delete_of_lost_nodes())
         finally:
-            await self._tasks.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """Give up calls to sidecars, which begin before `run` does."""
+        await self._tasks.close()
 
     def seen(self, sandbox: Sandbox) -> None:
         """Handle a new or changed Sandbox."""
