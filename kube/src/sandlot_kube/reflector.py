@@ -157,10 +157,10 @@ class Reflector(Generic[T]):
                 raise
             page = msgspec.json.decode(body, type=_List)
             items += [item for raw in page.items or [] if (item := self._decode(raw)) is not None]
-            self.failure = None  # it goes on, however slowly; `_well` follows the last page
             go_on = page.metadata.go_on
             if not go_on:
                 break
+            self.failure = None  # it goes on, however slowly
         self._apply(self._replaced, items)
         self._version = page.metadata.resource_version
         self._failures = 0
