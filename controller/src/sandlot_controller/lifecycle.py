@@ -21,9 +21,8 @@ from .act.ended_sandboxes import EndedSandboxes
 from .act.warmups import WarmupLoop
 
 _log = logging.getLogger(__name__)
-_WATCHES = (
-    "multidimensional multitasker"  # kopf's name of the task of all its watches, which ends only by a failure
-)
+# kopf's name of the task of all its watches, which ends only by a failure.
+_WATCHES = "multidimensional multitasker"
 
 
 class LifecycleFailed(Exception):

@@ -172,9 +172,8 @@ class LocalBackend:
             entry.unwatch()
         self._entries.clear()
         self._cgroups.close()
-        if (
-            ended
-        ):  # or the next gateway would meet a call of ours in its directories; the kernel releases the lock
+        # Else the next gateway would meet a call of ours in its directories; the kernel releases the lock.
+        if ended:
             self._lock.release()
 
     async def destroy_all(self, *, timeout: float) -> None:
