@@ -90,6 +90,13 @@ async def tell_all(peers: Peers, news: bytes) -> None:
     await telling
 
 
+async def tell_without_a_wait(peers: Peers, news: bytes) -> None:
+    """Tell the news, which count as told before the silent one has had its time."""
+    telling = await begin(peers, news)
+    assert not telling.done(), "it waited for the silent one"
+    await telling
+
+
 async def test_one_that_lately_was_silent_gets_its_news_without_a_wait(others: list[Other]) -> None:
     answers, silent = others
     await answers.start()
@@ -97,9 +104,7 @@ async def test_one_that_lately_was_silent_gets_its_news_without_a_wait(others: l
     silent.answers.clear()
     async with peers_of(timeout=SILENCE) as peers:
         await tell_all(peers, b"1")
-        telling = await begin(peers, b"2")
-        assert not telling.done(), "it waited for the silent one"
-        await telling
+        await tell_without_a_wait(peers, b"2")
     assert answers.news == silent.news == [b"1", b"2"]
 
 
@@ -140,7 +145,5 @@ async def test_one_that_was_silent_about_a_sandbox_is_not_waited_for(others: lis
     silent.answers.clear()
     async with peers_of(timeout=SILENCE) as peers:
         await peers.end_of(SANDBOX)
-        telling = await begin(peers, b"1")
-        assert not telling.done(), "it waited for the silent one"
-        await telling
+        await tell_without_a_wait(peers, b"1")
     assert answers.news == silent.news == [b"1"]

@@ -41,7 +41,7 @@ def arguments(argv: list[str] | None = None) -> dict[str, Any]:
 
 
 async def _served(settings: Settings) -> int:
-    """Serve; then the process ends, whatever threads still do."""
+    """Serve, then end the process, whatever its threads still do."""
     from sandlot_gateway.serve import serve
 
     status = await serve(settings)

@@ -168,9 +168,7 @@ class LocalBackend:
         await asyncio.gather(self._images.close(timeout=most), self._remover.finish(timeout=most))
         self._remover.log_left()
         ended = await self._background.close(timeout=timeout - most)
-        for entry in self._entries.values():
-            entry.unwatch()
-        self._entries.clear()
+        self._remover.let_go()
         self._cgroups.close()
         # Else the next gateway would meet a call of ours in its directories; the kernel releases the lock.
         if ended:

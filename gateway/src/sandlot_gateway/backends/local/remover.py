@@ -129,6 +129,12 @@ class Remover:
                 "unknown" if process is None else process.pid,
             )
 
+    def let_go(self) -> None:
+        """Forget all instances, whose processes may live on."""
+        for entry in self._entries.values():
+            entry.unwatch()
+        self._entries.clear()
+
     def _leaving(self) -> list[Entry]:
         return [entry for entry in self._entries.values() if entry.leaving is not None]
 
