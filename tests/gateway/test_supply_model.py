@@ -39,14 +39,14 @@ class SupplyModel(CheckedSupply):
     # What happens.
 
     @rule(
-        tenant=tenants, template=templates, pool=st.sampled_from([None, "shared"]), flags=st.integers(0, 15)
+        tenant=tenants, template=templates, pool=st.sampled_from([None, "shared"]), flags=st.integers(0, 31)
     )
     def ask(self, tenant: str, template: Template, pool: str | None, flags: int) -> None:
         self.names += 1
         ask = Asked(
             AskId(self.names), template, tenant, pool, bool(flags & 1), bool(flags & 2), not flags & 4
         )
-        ask = replace(ask, lays_image=bool(flags & 8))
+        ask = replace(ask, lays_image=bool(flags & 8), run="r" if flags & 16 else "")
         self.asks[ask.ask] = ask
         self.step(ask)
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import combinations
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_contract.template import Template
 from sandlot_gateway.core.waiting import Waiter, WaitList
 
 TEMPLATES = [Template(image="a"), Template(image="b"), Template(image="a", cpu=2.0)]
+KEY = TEMPLATES[0].key
+
+Asks = list[tuple[str, str, bool]]  # tenant, run; whether one is served first
 
 
-def waiter(tenant: str, value: int, template: Template = TEMPLATES[0]) -> Waiter[int]:
-    return Waiter(template, template.key, tenant, value)
+def waiter(tenant: str, value: int, template: Template = TEMPLATES[0], *, run: str = "") -> Waiter[int]:
+    return Waiter(template, template.key, tenant, value, run)
+
+
+def served(line: WaitList[int], count: int, key: str = KEY) -> list[Waiter[int]]:
+    return [one for _ in range(count) if (one := line.pop(key)) is not None]
 
 
 def test_a_tenant_with_many_does_not_delay_another() -> None:
@@ -19,8 +29,36 @@ def test_a_tenant_with_many_does_not_delay_another() -> None:
     for number in range(100):
         line.add(waiter("greedy", number))
     line.add(waiter("modest", 1000))
-    order = [line.pop(TEMPLATES[0].key) for _ in range(3)]
-    assert [w.tenant for w in order if w is not None] == ["greedy", "modest", "greedy"]
+    assert [one.tenant for one in served(line, 3)] == ["greedy", "modest", "greedy"]
+
+
+def test_a_run_with_many_does_not_delay_another_of_its_tenant() -> None:
+    line: WaitList[int] = WaitList()
+    for number in range(100):
+        line.add(waiter("a", number, run="greedy"))
+    line.add(waiter("a", 1000, run="modest"))
+    line.add(waiter("a", 1001))
+    assert [one.run for one in served(line, 4)] == ["greedy", "modest", "", "greedy"]
+
+
+def test_a_tenant_gets_no_more_turns_by_many_runs() -> None:
+    line: WaitList[int] = WaitList()
+    for number in range(100):
+        line.add(waiter("many", number, run=f"run-{number}"))
+    for number in range(3):
+        line.add(waiter("one", number))
+    assert [one.tenant for one in served(line, 6)] == ["many", "one"] * 3
+
+
+def test_what_only_a_late_create_could_use_delays_no_newcomer() -> None:
+    """An instance that fits the last of a thousand creates uses its tenant's next turn, not the thousandth."""
+    line: WaitList[int] = WaitList()
+    for number in range(1000):
+        line.add(waiter("greedy", number))
+    line.add(waiter("greedy", 1000, TEMPLATES[1]))
+    assert [one.value for one in served(line, 1, TEMPLATES[1].key)] == [1000]
+    line.add(waiter("modest", 2000))
+    assert [one.tenant for one in served(line, 2)] == ["greedy", "modest"]
 
 
 def test_front_is_served_next_and_positions_tell_the_order() -> None:
@@ -30,18 +68,28 @@ def test_front_is_served_next_and_positions_tell_the_order() -> None:
     line.add(second)
     line.add(again, front=True)
     assert [line.position(w) for w in (again, first, second)] == [1, 2, 3]
-    assert line.pop(TEMPLATES[0].key) is again
+    assert line.pop(KEY) is again
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(TEMPLATES), st.integers(0, 3)), max_size=60)
-)
+def test_front_is_served_before_its_own_run_s_others() -> None:
+    line: WaitList[int] = WaitList()
+    for number in range(3):
+        line.add(waiter("a", number, run="r"))
+    line.add(again := waiter("a", 4, run="r"), front=True)
+    assert line.position(again) == 1
+    assert [one.value for one in served(line, 4)] == [4, 0, 1, 2]
+
+
+PATHS = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "r", "s"]))
+
+
+@given(st.lists(st.tuples(PATHS, st.sampled_from(TEMPLATES), st.integers(0, 4)), max_size=60))
 @settings(deadline=None)
-def test_everybody_is_served_once_and_in_turns(asks: list[tuple[str, Template, int]]) -> None:
+def test_everybody_is_served_once_and_in_turns(asks: list[tuple[tuple[str, str], Template, int]]) -> None:
     line: WaitList[int] = WaitList()
     waiting: list[Waiter[int]] = []
-    served: list[Waiter[int]] = []
-    for number, (tenant, template, action) in enumerate(asks):
+    gone: list[Waiter[int]] = []
+    for number, ((tenant, run), template, action) in enumerate(asks):
         if action == 0 and waiting:
             left = waiting.pop(number % len(waiting))
             assert line.remove(left)
@@ -51,14 +99,98 @@ def test_everybody_is_served_once_and_in_turns(asks: list[tuple[str, Template, i
             mine = [w for w in waiting if w.key == template.key]
             assert (popped is None) is (not mine)
             if popped is not None:
-                same = [w for w in mine if w.tenant == popped.tenant]
-                assert popped is same[0], "within a tenant it is first in, first out"
+                same = [w for w in mine if w.path == popped.path]
+                assert popped is same[0], "within a run it is first in, first out"
                 waiting.remove(popped)
-                served.append(popped)
+                gone.append(popped)
+        elif action == 2 and waiting:
+            out_of_turn = waiting.pop(number % len(waiting))
+            line.serve(out_of_turn)
+            gone.append(out_of_turn)
         else:
-            entered = waiter(tenant, number, template)
+            entered = waiter(tenant, number, template, run=run)
             line.add(entered)
             waiting.append(entered)
         assert len(line) == len(waiting)
         assert sorted(line.position(w) for w in waiting) == list(range(1, len(waiting) + 1))
-    assert len({w.value for w in served}) == len(served)
+        for each in TEMPLATES:
+            mine = sorted((w for w in waiting if w.key == each.key), key=line.position)
+            assert line.in_line(each.key) == mine
+            assert list(line.first(each.key, limit=3)) == mine[:3]
+            assert line.head(each.key) is (mine[0] if mine else None)
+            assert line.waiting(each.key, tenant="a") == sum(w.tenant == "a" for w in mine)
+    for template in TEMPLATES:
+        gone += served(line, len(asks), template.key)
+    assert not len(line)
+    assert len({w.value for w in gone}) == len(gone)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("rst"), st.booleans()), max_size=80))
+@settings(deadline=None)
+def test_tenants_and_the_runs_of_each_alternate_while_both_wait(asks: Asks) -> None:
+    """Of two tenants, or two runs of one, that wait, neither is ever two turns ahead of the other."""
+    line: WaitList[int] = WaitList()
+    waiting: Counter[tuple[str, ...]] = Counter()
+    # two groups of one parent that both wait -> how much more often the first was served meanwhile
+    ahead: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+
+    def serve() -> None:
+        one = line.pop(KEY)
+        if one is None:
+            return
+        for group in ((one.tenant,), one.path):
+            waiting[group] -= 1
+            for pair in list(ahead):
+                if group in pair:
+                    ahead[pair] += 1 if group == pair[0] else -1
+                    assert abs(ahead[pair]) <= 2
+                    if not waiting[group]:
+                        del ahead[pair]
+
+    for number, (tenant, run, serve_first) in enumerate(asks):
+        if serve_first:
+            serve()
+        others = Counter(path[0] for path in waiting if len(path) == 2 and waiting[path])
+        one = waiter(tenant, number, run=run)
+        line.add(one)
+        if not waiting[one.path]:
+            tenants = len(set(others) | {tenant})
+            assert line.position(one) <= 2 * (others[tenant] + 1) * tenants, "a run's first is soon served"
+        for group in ((tenant,), one.path):
+            waiting[group] += 1
+        for pair in combinations([group for group in waiting if waiting[group]], 2):
+            if len(pair[0]) == len(pair[1]) and pair[0][:-1] == pair[1][:-1] and pair[::-1] not in ahead:
+                ahead.setdefault(pair, 0)
+    while len(line):
+        serve()
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.integers(0, 9)), min_size=40, max_size=200
+    )
+)
+@settings(deadline=None)
+def test_bounds_hold_and_who_has_less_than_its_share_is_never_refused(
+    asks: list[tuple[str, int, int]],
+) -> None:
+    limit, tenth = 40, 4
+    line: WaitList[int] = WaitList()
+    waiting: Counter[tuple[str, ...]] = Counter()
+    for number, (tenant, run, action) in enumerate(asks):
+        if action == 0 and (one := line.pop(KEY)) is not None:
+            waiting.subtract([(one.tenant,), one.path])
+        one = waiter(tenant, number, run=f"run-{run}")
+        full = line.full(one.tenant, one.run, limit=limit)
+        runs = sum(path[0] == tenant and waiting[path] > 0 for path in waiting if len(path) == 2)
+        share = tenth // (runs + (not waiting[one.path]))
+        assert (full is None) is (len(line) < limit or waiting[tenant,] < tenth or waiting[one.path] < share)
+        if full is None:
+            line.add(one)
+            waiting.update([(tenant,), one.path])
+        else:
+            assert (full.waiting, full.limit, full.tenant, full.run) == (len(line), limit, tenant, one.run)
+            assert (full.of_tenant, full.of_run) == (waiting[tenant,], waiting[one.path])
+            assert full.share == share
+        # Of k runs that came in beyond a full queue, the last may have a k-th of the tenth when it did.
+        assert len(line) <= limit + 2 * sum(tenth // k for k in range(1, tenth + 1))

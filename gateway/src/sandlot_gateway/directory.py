@@ -126,6 +126,7 @@ class Directory:
         page: int = 1,
         per_page: int = 50,
         labels: Iterable[str] = (),
+        run: str | None = None,
         status: str | None = None,
         active: bool | None = None,
     ) -> Page:
@@ -137,6 +138,8 @@ class Directory:
         found: list[Sandbox] = []
         total = 0
         for sandbox in tenant_index.newest_first(labels):
+            if run is not None and sandbox.spec.run != run:
+                continue
             if status is not None and sandbox.status != status:
                 continue
             if active is not None and sandbox.live is not active:

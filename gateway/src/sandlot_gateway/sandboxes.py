@@ -63,6 +63,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     pids: int | None = None
     pool: str | None = None
     labels: list[str] = []
+    run: str | None = None
     env: dict[str, str] = {}
     secret_names: list[str] = []
     start_command: str | list[str] | None = None

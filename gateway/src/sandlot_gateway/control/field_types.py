@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+)
 from sandlot_contract.ids import SandboxId
 
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
+_RUN_NAME = re.compile("[A-Za-z0-9._-]{1,63}")
 MINUTES_MAX = 5_256_000  # ten years
 
 
@@ -35,6 +44,12 @@ def _has_half_a_pair(value: object) -> bool:
             return False
 
 
+def _run_name(value: str) -> str:
+    if not _RUN_NAME.fullmatch(value):
+        raise ValueError("must be 1 to 63 of the characters A-Z a-z 0-9 . _ -")
+    return value
+
+
 def unique(value: object) -> object:
     """Validate that a list has no id twice."""
     if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
@@ -55,6 +70,9 @@ WholeNumber = Annotated[int, _Whole]
 PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
+RunName = Annotated[
+    str, AfterValidator(_run_name), WithJsonSchema({"type": "string", "pattern": f"^{_RUN_NAME.pattern}$"})
+]
 SandboxIdText = Annotated[SandboxId, Field(min_length=1, max_length=128)]
 WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
 

@@ -15,6 +15,7 @@ from sandlot_gateway.control.field_types import (
     Lifetime,
     Minutes,
     Pids,
+    RunName,
     SandboxIdText,
     Strict,
     Text,
@@ -113,6 +114,7 @@ class CreateRequest(Strict):
     pool: str | None = Field(
         None, min_length=1, max_length=63, description="(Sandlot) The warm pool to claim from."
     )
+    run: RunName | None = Field(None, description="(Sandlot) The training run that the create is of.")
     workdir: Text | None = Field(
         None, min_length=1, max_length=4096, description="(Sandlot) Working directory of commands."
     )
@@ -212,6 +214,7 @@ class SandboxResponse(BaseModel):
     idleTimeoutSeconds: float | None
     workdir: str | None
     pool: str | None
+    run: str | None
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
     pendingMessage: str | None = Field(description="Progress of its image, or what its pool lacks.")
 

@@ -94,6 +94,7 @@ def sandbox_document(
         "idleTimeoutSeconds": spec.idle_timeout,
         "workdir": spec.workdir,
         "pool": spec.pool,
+        "run": spec.run,
         "queuePosition": position,
         "pendingMessage": progress if sandbox.status is Status.PENDING else None,
     }

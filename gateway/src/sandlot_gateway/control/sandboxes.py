@@ -12,6 +12,7 @@ from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.counters import CreateRefusal
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
+from sandlot_gateway.control.field_types import RunName
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.models import (
     BulkDeleteRequest,
@@ -136,6 +137,7 @@ async def list_sandboxes(
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     per_page: Annotated[int, Query(ge=1, le=1000)] = 50,
     labels: Annotated[list[str] | None, Query(description="May be repeated; all must match.")] = None,
+    run: Annotated[RunName | None, Query(description="(Sandlot) Only sandboxes of this run.")] = None,
     status: Annotated[str | None, Query(max_length=32)] = None,
     is_active: Annotated[bool | None, Query(description="true: omit ended sandboxes.")] = None,
     team_id: Annotated[str | None, Query(description="Ignored.")] = None,
@@ -144,7 +146,13 @@ async def list_sandboxes(
 ) -> Response:
     await have.learn_claims(who)
     found = have.directory.list(
-        tenant=who.name, page=page, per_page=per_page, labels=labels or (), status=status, active=is_active
+        tenant=who.name,
+        page=page,
+        per_page=per_page,
+        labels=labels or (),
+        run=run,
+        status=status,
+        active=is_active,
     )
     documents = [sandbox_document(sandbox, user_agent=user_agent) for sandbox in found.sandboxes]
     return json_response(

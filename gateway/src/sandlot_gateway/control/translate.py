@@ -97,6 +97,7 @@ def spec_of(
         runtime_class=template.runtime_class if template else None,
         pool=request.pool,
         labels=request.labels or [],
+        run=request.run,
         env=request.environment_vars or {},
         secret_names=sorted(request.secrets or {}),
         start_command=command,

@@ -103,16 +103,13 @@ class Demand:
             kind = self._kind(template)
             starting = status.starting - status.keeping_image
             if slot_pools and _has_slots(status):
-                starting = max(starting, self._waiting(kind, owner))
+                starting = max(starting, self._line.waiting(kind, tenant=owner))
             starts[kind, owner, None] += starting
             if status.keeping_image:
                 starts[kind, owner, template.image] += status.keeping_image
             for tenant, resetting in status.resetting.items():
                 starts[kind, tenant, None] += resetting
         return starts
-
-    def _waiting(self, kind: str, owner: str | None) -> int:
-        return self._line.waiting(kind) if owner is None else self._line.waiting_of(kind, owner)
 
     def _on_the_way(self, own: Counter[_Owned]) -> Counter[str]:
         on_the_way = self._starts.count_by_key()
@@ -122,7 +119,9 @@ class Demand:
                 waiting = sum(owner in (None, waiter.tenant) for waiter in waiters)
                 on_the_way[key] += min(starting, waiting)
             else:
-                on_the_way[key] += starting if owner is None else min(starting, self._waiting(key, owner))
+                on_the_way[key] += (
+                    starting if owner is None else min(starting, self._line.waiting(key, tenant=owner))
+                )
         return on_the_way
 
 

@@ -115,11 +115,11 @@ class Matching:
         if instance.keeps_image:
             waiters = self._line.of_images(key, {instance.template.image})
             fitting = (one for one in waiters if tenants <= {one.tenant} and not one.value.lays_image)
-            return min(fitting, default=None)
+            return min(fitting, key=self._line.turn, default=None)
         if len(tenants) > 1:
             return None
         tenant = next(iter(tenants), None)
-        head = self._line.head(key) if tenant is None else self._line.first_of(key, tenant)
+        head = self._line.head(key, tenant=tenant)
         return self._by_image(head, instance, tenant, now=now) if head is not None else None
 
     def come_back(self, instance_id: InstanceId, image: str) -> Instance | None:
@@ -195,7 +195,8 @@ class Matching:
         waiters = [w for w in self._line.of_images(key, there | admitted) if tenant in (None, w.tenant)]
         at_once = (w for w in waiters if w.template.image in there and node not in w.value.avoid)
         others = (w for w in waiters if w.template.image in admitted)
-        return min(at_once, default=None) or min(others, default=None)
+        turn = self._line.turn
+        return min(at_once, key=turn, default=None) or min(others, key=turn, default=None)
 
     def _may_pass(self, head: Waiter[Ask], *, elsewhere: bool, now: float) -> bool:
         """Return whether a later create may go first; `elsewhere`: this instance would not do for the first one."""

@@ -137,13 +137,13 @@ class SupplyCore:
         if hold := self._matching.take(event):
             self._effects.append(Grant(event.ask, hold, pool_hit=True, queued=0.0, start=0.0))
             return
-        if not event.again and self._line.is_full(event.tenant, limit=self._settings.max_waiting):
-            position = len(self._line) + 1
-            wait = self._matching.estimated_wait(position, max_starts=self._settings.max_starts)
-            self._effects.append(Refuse(event.ask, QueueFull(position=position, retry_after=wait)))
+        full = self._line.full(event.tenant, event.run, limit=self._settings.max_waiting)
+        if full is not None and not event.again:
+            wait = self._matching.estimated_wait(full.waiting + 1, max_starts=self._settings.max_starts)
+            self._effects.append(Refuse(event.ask, QueueFull(full, retry_after=wait)))
             return
         ask = Ask(event.ask, self._now, avoid=event.avoid, lays_image=event.lays_image)
-        waiter = Waiter(event.template, key, event.tenant, ask, waiting=False)
+        waiter = Waiter(event.template, key, event.tenant, ask, event.run, waiting=False)
         refusal = self._refusal
         if refusal is not None and not event.patient and not self._evictions.cover_one_more(waiter):
             if (evicted := self._evictions.one_for(waiter, self._now)) is None:
@@ -229,7 +229,7 @@ class SupplyCore:
             for key in self._line.in_turn():
                 # Creates that wait for a start in progress, or for the room of an evicted instance, keep waiting.
                 covered = on_the_way[key] + self._evictions.in_progress(key)
-                while self._line.waiting(key) > covered and (waiter := self._line.head(key)):
+                for waiter in self._line.in_line(key)[: max(0, self._line.waiting(key) - covered)]:
                     self._end(waiter, event.error)
 
     def _failed(self, start: Start, error: StartFailed, *, final: bool) -> None:

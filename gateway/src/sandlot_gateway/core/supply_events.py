@@ -15,6 +15,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slot import Hold
+from sandlot_gateway.core.waiting import Full
 
 # Verdicts of owned sandboxes only: an instance that ended with one of them did start.
 _OF_OWNED: frozenset[str] = frozenset(
@@ -36,9 +37,14 @@ StartId = NewType("StartId", int)
 class QueueFull(Exception):
     """The queue is full; `retry_after` in seconds is an estimate from recent starts."""
 
-    def __init__(self, *, position: int, retry_after: float) -> None:
-        super().__init__(f"the queue for new sandboxes is full ({position - 1} waiting)")
-        self.position = position
+    def __init__(self, full: Full, *, retry_after: float) -> None:
+        whose = f"run {full.run!r}" if full.run else "creates without a run"
+        super().__init__(
+            f"the queue for new sandboxes is full ({full.waiting} waiting, max_waiting is {full.limit}): tenant "
+            f"{full.tenant!r} has {full.of_tenant} of them, its {whose} {full.of_run}, and may have {full.share} until "
+            "there is room; try again after Retry-After, or create fewer at a time"
+        )
+        self.position = full.waiting + 1
         self.retry_after = retry_after
 
 
@@ -77,7 +83,7 @@ class Asked:
     `again`: it lost its instance to another claim and goes to the front, even of a full queue.
     `patient`: it waits while the backend cannot start anything. `at_once`: if False, no start begins for it before the
     next event. `avoid`: nodes that could not prepare its image, which come last.
-    `lays_image`: only an instance that takes any image will do.
+    `lays_image`: only an instance that takes any image will do. `run`: the tenant's run that it is of, if any.
     """
 
     ask: AskId
@@ -89,6 +95,7 @@ class Asked:
     at_once: bool = True
     avoid: frozenset[str] = frozenset()
     lays_image: bool = False
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,150 +1,137 @@
-"""Queues of creates that wait for an instance: one per template, fair between tenants. Plain data, no I/O."""
+"""The queue of creates that wait for an instance: fair between tenants, and between the runs of each. No I/O."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from sandlot_contract.template import Template
 
+from .fair_queue import FairQueue, Place, Turn
+
 T = TypeVar("T")
+
+_NOWHERE = Place(behind=True, serial=0)
+_by_place = attrgetter("place")
 
 
 @dataclass(slots=True, eq=False)
 class Waiter(Generic[T]):
-    """One create request in the queue; `value` belongs to the caller."""
+    """One create request in the queue; `value` belongs to the caller. `run` is "" for a create without one."""
 
     template: Template
     key: str
     tenant: str
     value: T
-    rank: float = 0.0
-    serial: int = 0
+    run: str = ""
+    place: Place = _NOWHERE
     waiting: bool = True
 
-    def __lt__(self, other: Waiter[T]) -> bool:
-        return (self.rank, self.serial) < (other.rank, other.serial)
+    @property
+    def path(self) -> tuple[str, str]:
+        return self.tenant, self.run
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """Why a create may not wait: `limit` creates do, and its run has its share of its tenant's places."""
+
+    waiting: int
+    limit: int
+    tenant: str
+    of_tenant: int
+    run: str
+    of_run: int
+    share: int  # of the run
 
 
 @dataclass(slots=True)
-class _Heap(Generic[T]):
-    """Waiters of which some have left; `size` counts the others."""
+class _Line(Generic[T]):
+    """All waiters for one template by tenant and run, the first of each run first."""
 
-    waiters: list[Waiter[T]] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, waiter: Waiter[T]) -> None:
-        heapq.heappush(self.waiters, waiter)
-        self.size += 1
-
-    def head(self) -> Waiter[T] | None:
-        while self.waiters and not self.waiters[0].waiting:
-            heapq.heappop(self.waiters)
-        return self.waiters[0] if self.waiters else None
+    of: dict[tuple[str, str], list[Waiter[T]]] = field(default_factory=dict)
+    images: Counter[str] = field(default_factory=Counter)
+    tenants: Counter[str] = field(default_factory=Counter)
 
     def __iter__(self) -> Iterator[Waiter[T]]:
-        return (waiter for waiter in self.waiters if waiter.waiting)
+        return (waiter for waiters in self.of.values() for waiter in waiters)
 
-    def first(self, limit: int) -> Iterator[Waiter[T]]:
-        """Yield the next waiters in order, looking at `limit` places at most."""
-        places = [(self.waiters[0], 0)] if self.waiters else []
-        for _ in range(limit):
-            if not places:
-                return
-            waiter, index = heapq.heappop(places)
-            if waiter.waiting:
-                yield waiter
-            for below in range(2 * index + 1, min(2 * index + 3, len(self.waiters))):
-                heapq.heappush(places, (self.waiters[below], below))
+    def runs(self, tenant: str | None) -> list[list[Waiter[T]]]:
+        """Return the waiters of each run of this tenant, or of all tenants."""
+        return [waiters for path, waiters in self.of.items() if tenant in (None, path[0])]
 
+    def add(self, waiter: Waiter[T]) -> None:
+        insort(self.of.setdefault(waiter.path, []), waiter, key=_by_place)
+        self.images[waiter.template.image] += 1
+        self.tenants[waiter.tenant] += 1
 
-@dataclass(slots=True)
-class _Line(_Heap[T]):
-    """All waiters for one template, and the same ones by tenant; `images` counts those of each image."""
-
-    of: dict[str, _Heap[T]] = field(default_factory=dict)
-    images: Counter[str] = field(default_factory=Counter)
+    def remove(self, waiter: Waiter[T]) -> None:
+        waiters = self.of[waiter.path]
+        del waiters[bisect_left(waiters, waiter.place, key=_by_place)]
+        if not waiters:
+            del self.of[waiter.path]
+        for counter, name in ((self.images, waiter.template.image), (self.tenants, waiter.tenant)):
+            counter[name] -= 1
+            if not counter[name]:
+                del counter[name]
 
 
 class WaitList(Generic[T]):
-    """Start-time fair queueing: each tenant's waiters are numbered in turns, and the lowest turn is served first.
-
-    A tenant with a thousand requests delays another tenant's first one by one turn, not by a thousand.
-    """
+    """One fair queue of all waiters, who take turns whatever they wait for, and a line of those for each template."""
 
     def __init__(self) -> None:
+        self._queue = FairQueue((_tenth, _evenly))
         self._lines: dict[str, _Line[T]] = {}
-        self._last_rank: dict[str, float] = {}
-        self._of_tenant: Counter[str] = Counter()
-        self._turn = 0.0
         self._serial = 0
-        self._size = 0
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._queue)
 
     def add(self, waiter: Waiter[T], *, front: bool = False) -> None:
         """Join the queue; `front` is for a create that had its turn and lost its instance to another claim."""
         self._serial += 1
-        waiter.serial = self._serial
-        if front:
-            waiter.rank = self._turn
-        else:
-            waiter.rank = max(self._turn, self._last_rank.get(waiter.tenant, 0.0)) + 1
-            self._last_rank[waiter.tenant] = waiter.rank
+        waiter.place = Place(behind=not front, serial=self._serial)
         waiter.waiting = True
-        line = self._lines.setdefault(waiter.key, _Line())
-        line.add(waiter)
-        line.of.setdefault(waiter.tenant, _Heap()).add(waiter)
-        line.images[waiter.template.image] += 1
-        self._of_tenant[waiter.tenant] += 1
-        self._size += 1
+        self._queue.add(waiter.path, waiter.place)
+        self._lines.setdefault(waiter.key, _Line()).add(waiter)
 
-    def first_of(self, key: str, tenant: str) -> Waiter[T] | None:
-        """Return this tenant's next waiter for an instance of this template."""
-        own = self._of(key, tenant)
-        return own.head() if own is not None else None
+    def turn(self, waiter: Waiter[T]) -> Turn:
+        """Return what orders the waiters, until one joins or leaves: the lowest is next."""
+        return self._queue.turn(waiter.path, waiter.place)
 
-    def is_full(self, tenant: str, *, limit: int) -> bool:
-        """Return whether to refuse this tenant; each has a tenth of the places, even beyond `limit`."""
-        return self._size >= limit and self._of_tenant[tenant] >= min(limit, max(1, limit // 10))
+    def full(self, tenant: str, run: str, *, limit: int) -> Full | None:
+        """Return why to refuse a create of this run, if it is to be.
 
-    def waiting_of(self, key: str, tenant: str) -> int:
-        own = self._of(key, tenant)
-        return own.size if own is not None else 0
+        Even beyond `limit` each tenant has a tenth of it, and each of its runs an even share of that tenth.
+        """
+        share = self._queue.full((tenant, run), limit)
+        if share is None:
+            return None
+        of_tenant, of_run = self._queue.size((tenant,)), self._queue.size((tenant, run))
+        return Full(len(self), limit, tenant, of_tenant, run, of_run, share)
 
-    def _of(self, key: str, tenant: str) -> _Heap[T] | None:
+    def head(self, key: str, *, tenant: str | None = None) -> Waiter[T] | None:
+        """Return the next waiter for an instance of this template, or this tenant's next one."""
         line = self._lines.get(key)
-        return line.of.get(tenant) if line is not None else None
-
-    def head(self, key: str) -> Waiter[T] | None:
-        """Return the next waiter for an instance of this template."""
-        line = self._lines.get(key)
-        return line.head() if line is not None else None
+        heads = [waiters[0] for waiters in line.runs(tenant)] if line is not None else []
+        # Without a choice its turn does not matter, and finding it takes longer.
+        return heads[0] if len(heads) == 1 else min(heads, key=self.turn, default=None)
 
     def first(self, key: str, *, tenant: str | None = None, limit: int) -> Iterator[Waiter[T]]:
         """Yield the next waiters for this template, or this tenant's of them; `limit` bounds the work."""
-        line = self._lines.get(key) if tenant is None else self._of(key, tenant)
-        return line.first(limit) if line is not None else iter(())
-
-    def pop(self, key: str) -> Waiter[T] | None:
-        waiter = self.head(key)
-        if waiter is not None:
-            self.serve(waiter)
-        return waiter
-
-    def serve(self, waiter: Waiter[T]) -> None:
-        """Remove a waiter that got its instance, in turn or not."""
-        self._turn = max(self._turn, waiter.rank)
-        self.remove(waiter)
+        line = self._lines.get(key)
+        runs = line.runs(tenant) if line is not None else []
+        return islice(heapq.merge(*runs, key=self.turn), limit)
 
     def in_line(self, key: str) -> list[Waiter[T]]:
         """Return the waiters for this template, the next one first."""
-        line = self._lines.get(key)
-        return sorted(line) if line is not None else []
+        return sorted(self._lines.get(key, ()), key=self.turn)
 
     def of_images(self, key: str, images: Collection[str]) -> Iterator[Waiter[T]]:
         """Yield the waiters for this template and one of these images, in no order."""
@@ -155,38 +142,52 @@ class WaitList(Generic[T]):
         line = self._lines.get(key)
         return line.images.keys() if line is not None else ()
 
+    def pop(self, key: str) -> Waiter[T] | None:
+        waiter = self.head(key)
+        if waiter is not None:
+            self.serve(waiter)
+        return waiter
+
+    def serve(self, waiter: Waiter[T]) -> None:
+        """Remove a waiter that got its instance, in turn or not."""
+        self._queue.serve(waiter.path, waiter.place)
+        self._left(waiter)
+
     def remove(self, waiter: Waiter[T]) -> bool:
         """Leave the queue; return False if it had left before."""
         if not waiter.waiting:
             return False
-        waiter.waiting = False
-        line = self._lines[waiter.key]
-        line.size -= 1
-        line.of[waiter.tenant].size -= 1
-        if not line.of[waiter.tenant].size:
-            del line.of[waiter.tenant]
-        line.images[waiter.template.image] -= 1
-        if not line.images[waiter.template.image]:
-            del line.images[waiter.template.image]
-        self._size -= 1
-        self._of_tenant[waiter.tenant] -= 1
-        if not self._of_tenant[waiter.tenant]:
-            del self._of_tenant[waiter.tenant]
-            self._last_rank.pop(waiter.tenant, None)
-        if not line.size:
-            del self._lines[waiter.key]
+        self._queue.leave(waiter.path, waiter.place)
+        self._left(waiter)
         return True
 
-    def waiting(self, key: str) -> int:
+    def _left(self, waiter: Waiter[T]) -> None:
+        waiter.waiting = False
+        line = self._lines[waiter.key]
+        line.remove(waiter)
+        if not line.of:
+            del self._lines[waiter.key]
+
+    def waiting(self, key: str, *, tenant: str | None = None) -> int:
+        """Count the waiters for this template, or this tenant's of them."""
         line = self._lines.get(key)
-        return line.size if line is not None else 0
+        if line is None:
+            return 0
+        return line.tenants.total() if tenant is None else line.tenants[tenant]
 
     def in_turn(self) -> list[str]:
         """Return the templates with waiters, the next one to be served first."""
-        heads = [(head, key) for key in list(self._lines) if (head := self.head(key)) is not None]
-        return [key for _, key in sorted(heads, key=lambda pair: pair[0])]
+        heads = [head for key in self._lines if (head := self.head(key)) is not None]
+        return [head.key for head in sorted(heads, key=self.turn)]
 
     def position(self, waiter: Waiter[T]) -> int:
         """Return the waiter's place, 1 for the next, counting all earlier waiters of any template."""
-        ahead = sum(1 for line in self._lines.values() for other in line if other < waiter)
-        return ahead + 1
+        return self._queue.index(waiter.path, waiter.place) + 1
+
+
+def _tenth(limit: int, tenants: int) -> int:
+    return min(limit, max(1, limit // 10))
+
+
+def _evenly(limit: int, runs: int) -> int:
+    return limit // runs

@@ -86,6 +86,7 @@ class Claimer:
             at_once=at_once,
             avoid=avoid,
             lays_image=sandbox.spec.run_image_command,
+            run=sandbox.spec.run or "",
         )
 
     def position(self, sandbox_id: SandboxId) -> int | None:

@@ -86,7 +86,8 @@ class Following:
             and sandbox.id not in self._secrets
         ):
             # Another gateway's record of the pending create lacks the fields that may hold a secret.
-            sandbox.spec = msgspec.structs.replace(spec, name=sandbox.spec.name, labels=sandbox.spec.labels)
+            known = sandbox.spec
+            sandbox.spec = msgspec.structs.replace(spec, name=known.name, labels=known.labels, run=known.run)
             self._secrets[sandbox.id] = secrets
             self._bringup.unheld(sandbox.id)
             self._followers.spawn(self._follow(sandbox))

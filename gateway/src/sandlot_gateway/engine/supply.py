@@ -119,6 +119,7 @@ class Supply:
         at_once: bool = True,
         avoid: frozenset[str] = frozenset(),
         lays_image: bool = False,
+        run: str = "",
     ) -> Ticket:
         """Take a warm instance or a place in the queue. Raises QueueFull or CannotStart at once.
 
@@ -129,7 +130,7 @@ class Supply:
         future = self._futures[ask] = asyncio.get_running_loop().create_future()
         if wanted is not None:
             self._wanted[ask] = wanted
-        asked = Asked(ask, template, tenant, pool, again, patient, at_once, avoid, lays_image)
+        asked = Asked(ask, template, tenant, pool, again, patient, at_once, avoid, lays_image, run)
         self._step(asked)
         if future.done():
             future.result()  # raises the refusal
