@@ -39,6 +39,20 @@ def test_run_keeps_the_streams_apart_and_deletes_the_sandbox(cli: Run, server: S
     assert all(info.ended for info in ours)
 
 
+def test_run_and_ps_know_the_training_run(cli: Run) -> None:
+    done = cli("run", "--run", "by-option", "--keep", "host", "--", "true", SANDLOT_RUN="by-env")
+    assert done.returncode == 0, done.stderr
+    assert cli("run", "--keep", "host", "--", "true", SANDLOT_RUN="by-env").returncode == 0
+    for run in ("by-option", "by-env"):
+        [info] = json.loads(cli("ps", "--run", run, "--json").stdout)
+        assert info["run"] == run
+        assert run in cli("ps").stdout
+        cli("rm", info["id"])
+    refused = cli("run", "--run", "a/b", "host", "--", "true")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("sandlot: run: must be 1 to 63 of the characters A-Z a-z 0-9 . _ -")
+
+
 def test_run_passes_environment_and_input(cli: Run) -> None:
     done = cli(
         "run",

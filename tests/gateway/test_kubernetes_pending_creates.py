@@ -56,13 +56,15 @@ async def test_it_is_pending_everywhere_and_a_cold_start_makes_it_run_everywhere
         made = await pending(
             one,
             labels=["promised"],
+            run="r",
             idempotency_key="one",
             secrets={"KEY": SECRET},
             environment_vars={"A": SECRET},
             start_command=f"echo {SECRET}; sleep 600",
         )
         told = await other.get(made["id"])
-        assert (told["status"], told["labels"], told["secrets"]) == ("PENDING", ["promised"], {"KEY": "***"})
+        assert (told["status"], told["labels"], told["run"]) == ("PENDING", ["promised"], "r")
+        assert told["secrets"] == {"KEY": "***"}
         listed = (await other.client.get("/api/v1/sandbox?labels=promised&is_active=true")).json()
         assert [sandbox["id"] for sandbox in listed["sandboxes"]] == [made["id"]]
         batch = await other.client.post("/api/v1/sandbox/status:batchGet", json={"sandbox_ids": [made["id"]]})

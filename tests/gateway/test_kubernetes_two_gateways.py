@@ -122,11 +122,12 @@ async def test_a_new_gateway_finds_what_an_earlier_one_left(world: World) -> Non
         for _ in range(2):
             await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm(2)
-        made = await gateway.made(labels=["kept"])
+        made = await gateway.made(labels=["kept"], run="r")
         await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
     async with world.gateway("another") as gateway:
         assert await gateway.run(made["id"], "echo found") == "found\n"
-        assert (await gateway.get(made["id"]))["labels"] == ["kept"]
+        told = await gateway.get(made["id"])
+        assert (told["labels"], told["run"]) == (["kept"], "r")
         await gateway.warm()
         assert (await gateway.made())["poolHit"] is True
 
@@ -139,7 +140,7 @@ async def test_a_new_gateway_knows_what_ended_before_it_came(world: World, cold:
         if not cold:
             await kubelet.pod(TEMPLATE, pool="default")
             await one.warm()
-        made = await one.made(name="short", labels=["brief"], secrets={"KEY": "hidden"})
+        made = await one.made(name="short", labels=["brief"], run="r", secrets={"KEY": "hidden"})
         deleted = await one.client.delete(f"/api/v1/sandbox/{made['id']}")
         assert deleted.status_code == 200, deleted.text
         before = await one.is_ended(made["id"])
@@ -147,7 +148,7 @@ async def test_a_new_gateway_knows_what_ended_before_it_came(world: World, cold:
     async with world.gateway("b") as other:
         told = await other.get(made["id"])
         assert (told["status"], told["verdict"]) == ("TERMINATED", "deleted")
-        for name in ("name", "labels", "dockerImage", "createdAt", "secrets"):
+        for name in ("name", "labels", "run", "dockerImage", "createdAt", "secrets"):
             assert told[name] == before[name]
         listed = (await other.client.get("/api/v1/sandbox?labels=brief")).json()
         assert [sandbox["id"] for sandbox in listed["sandboxes"]] == [made["id"]]

@@ -96,10 +96,6 @@ class Exit:
 Event = Stdout | Stderr | Exit
 
 
-def _no_strings() -> tuple[str, ...]:
-    return ()
-
-
 def _no_numbers() -> dict[str, float]:
     return {}
 
@@ -120,7 +116,8 @@ class SandboxInfo:
     network: str = "full"
     timeout: float | None = None
     idle_timeout: float | None = None
-    labels: tuple[str, ...] = field(default_factory=_no_strings)
+    labels: tuple[str, ...] = ()
+    run: str | None = None
     created_at: str = ""
     started_at: str | None = None
     ended_at: str | None = None
@@ -128,7 +125,7 @@ class SandboxInfo:
     pool_hit: bool = False
     cold_reason: str | None = None  # why it was a cold start although the server has a pool of its image
     timings: dict[str, float] = field(default_factory=_no_numbers)
-    notes: tuple[str, ...] = field(default_factory=_no_strings)
+    notes: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:

@@ -41,6 +41,30 @@ async def test_create_connect_list_delete(client: AsyncClient) -> None:
     await box.delete()
 
 
+async def test_a_run_is_the_arguments_or_the_environments(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = f"run-{uuid.uuid4().hex}"
+    monkeypatch.setenv("SANDLOT_RUN", run)
+    async with (
+        await AsyncSandbox.create(client=client) as one,
+        await AsyncSandbox.create(client=client, run=f"{run}.2") as other,
+    ):
+        assert (one.info.run, other.info.run) == (run, f"{run}.2")
+        for box in (one, other):
+            found = await AsyncSandbox.list(run=box.info.run, client=client)
+            assert [info.id for info in found] == [box.id]
+        assert {one.id, other.id} <= {info.id for info in await AsyncSandbox.list(client=client)}
+        with pytest.raises(ValueError, match=r"^run: must be 1 to 63 of the characters"):
+            await AsyncSandbox.list(run="a/b", client=client)
+    monkeypatch.setenv("SANDLOT_RUN", "with blank")
+    with pytest.raises(ValueError, match=r"^SANDLOT_RUN: must be 1 to 63 of the characters"):
+        await AsyncSandbox.create(client=client)
+    monkeypatch.setenv("SANDLOT_RUN", "")
+    async with await AsyncSandbox.create(client=client) as box:
+        assert box.info.run is None
+
+
 async def test_an_error_in_the_block_is_not_hidden_by_the_deletion(client: AsyncClient) -> None:
     with pytest.raises(ZeroDivisionError):
         async with await AsyncSandbox.create(client=client) as box:
@@ -145,6 +169,7 @@ async def test_refusals_name_the_argument(client: AsyncClient, box: AsyncSandbox
         ({"memory": 1}, "memory"),
         ({"env": {"A=B": "c"}}, "env"),
         ({"labels": [""]}, "labels"),
+        ({"run": "with blank"}, "run"),
     ):
         with pytest.raises((BadRequest, ValueError), match=f"^{name}"):
             await AsyncSandbox.create(client=client, **arguments)

@@ -40,6 +40,28 @@ def test_create_connect_list_delete(client: Client) -> None:
     box.delete()
 
 
+def test_a_run_is_the_arguments_or_the_environments(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = f"run-{uuid.uuid4().hex}"
+    monkeypatch.setenv("SANDLOT_RUN", run)
+    with (
+        Sandbox.create(client=client) as one,
+        Sandbox.create(client=client, run=f"{run}.2") as other,
+    ):
+        assert (one.info.run, other.info.run) == (run, f"{run}.2")
+        for box in (one, other):
+            found = Sandbox.list(run=box.info.run, client=client)
+            assert [info.id for info in found] == [box.id]
+        assert {one.id, other.id} <= {info.id for info in Sandbox.list(client=client)}
+        with pytest.raises(ValueError, match=r"^run: must be 1 to 63 of the characters"):
+            Sandbox.list(run="a/b", client=client)
+    monkeypatch.setenv("SANDLOT_RUN", "with blank")
+    with pytest.raises(ValueError, match=r"^SANDLOT_RUN: must be 1 to 63 of the characters"):
+        Sandbox.create(client=client)
+    monkeypatch.setenv("SANDLOT_RUN", "")
+    with Sandbox.create(client=client) as box:
+        assert box.info.run is None
+
+
 def test_an_error_in_the_block_is_not_hidden_by_the_deletion(client: Client) -> None:
     with pytest.raises(ZeroDivisionError):
         with Sandbox.create(client=client) as box:
@@ -142,6 +164,7 @@ def test_refusals_name_the_argument(client: Client, box: Sandbox) -> None:
         ({"memory": 1}, "memory"),
         ({"env": {"A=B": "c"}}, "env"),
         ({"labels": [""]}, "labels"),
+        ({"run": "with blank"}, "run"),
     ):
         with pytest.raises((BadRequest, ValueError), match=f"^{name}"):
             Sandbox.create(client=client, **arguments)

@@ -49,6 +49,7 @@ class ControlApi:
             box
             for box in reversed(self._state.sandboxes.values())
             if set(wanted) <= set(box["labels"])  # type: ignore[call-overload]
+            and call.query.get("run") in (None, box["run"])
             and (call.query.get("is_active") != "true" or box["status"] != "TERMINATED")
         ]
         page, size = int(call.query["page"]), int(call.query["per_page"])
@@ -72,6 +73,7 @@ class ControlApi:
                 "memoryGB": document.get("memory_gb", 1.0),
                 "diskSizeGB": document.get("disk_size_gb", 5.0),
                 "labels": document["labels"],
+                "run": document.get("run"),
                 "environmentVars": document.get("environment_vars") or {},
                 "createdAt": "2026-01-01T00:00:00Z",
                 "gatewayAuth": self._auth(name),

@@ -34,13 +34,13 @@ from .supply_events import (
     Lost,
     Offered,
     Prime,
-    QueueFull,
     Refuse,
     RoomMade,
     StartFailed,
     StartId,
     Taken,
     Withdrawn,
+    queue_full,
 )
 from .supply_settings import SupplySettings
 from .waiting import Waiter, WaitList
@@ -140,7 +140,7 @@ class SupplyCore:
         full = self._line.full(event.tenant, event.run, limit=self._settings.max_waiting)
         if full is not None and not event.again:
             wait = self._matching.estimated_wait(full.waiting + 1, max_starts=self._settings.max_starts)
-            self._effects.append(Refuse(event.ask, QueueFull(full, retry_after=wait)))
+            self._effects.append(Refuse(event.ask, queue_full(full, retry_after=wait)))
             return
         ask = Ask(event.ask, self._now, avoid=event.avoid, lays_image=event.lays_image)
         waiter = Waiter(event.template, key, event.tenant, ask, event.run, waiting=False)

@@ -37,15 +37,22 @@ StartId = NewType("StartId", int)
 class QueueFull(Exception):
     """The queue is full; `retry_after` in seconds is an estimate from recent starts."""
 
-    def __init__(self, full: Full, *, retry_after: float) -> None:
-        whose = f"run {full.run!r}" if full.run else "creates without a run"
-        super().__init__(
-            f"the queue for new sandboxes is full ({full.waiting} waiting, max_waiting is {full.limit}): tenant "
-            f"{full.tenant!r} has {full.of_tenant} of them, its {whose} {full.of_run}, and may have {full.share} until "
-            "there is room; try again after Retry-After, or create fewer at a time"
-        )
-        self.position = full.waiting + 1
+    def __init__(self, message: str, *, position: int, retry_after: float) -> None:
+        super().__init__(message)
+        self.position = position
         self.retry_after = retry_after
+
+
+def queue_full(full: Full, *, retry_after: float) -> QueueFull:
+    """Return the refusal of a create of a run that has its share of the full queue."""
+    whose = f"its run {full.run!r}" if full.run else "its creates without a run"
+    return QueueFull(
+        f"the queue for new sandboxes is full ({full.waiting} waiting, max_waiting is {full.limit}): tenant "
+        f"{full.tenant!r} has {full.of_tenant} of them, {whose} {full.of_run}, and may have {full.share} until there "
+        "is room; try again after Retry-After, or create fewer at a time",
+        position=full.waiting + 1,
+        retry_after=retry_after,
+    )
 
 
 class CannotStart(Exception):

@@ -129,6 +129,7 @@ def create_document(
     disk: int | str | None,
     pids: int | None,
     labels: Sequence[str],
+    run: str | None,
     pool: str | None,
     start_command: Command | None,
     run_image_command: bool,
@@ -165,6 +166,7 @@ def create_document(
         "pids": pids,
         "environment_vars": checks.strings(env, name="env") if env else None,
         "secrets": checks.strings(secrets, name="secrets") if secrets else None,
+        "run": _run(run),
         "pool": pool,
         "start_command": None if start_command is None else checks.argv(start_command),
         "run_image_command": True if run_image_command else None,
@@ -174,3 +176,11 @@ def create_document(
     }
     document.update((key, value) for key, value in optional.items() if value is not None)
     return document
+
+
+def _run(run: str | None) -> str | None:
+    """Return the run that the argument or else the environment names."""
+    if run is not None:
+        return checks.run(run)
+    named = os.environ.get("SANDLOT_RUN")
+    return checks.run(named, name="SANDLOT_RUN") if named else None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 from urllib.parse import quote
 
 Command = str | Sequence[str]
+RUN = re.compile("[A-Za-z0-9._-]{1,63}")
 
 
 def seconds(value: object, *, name: str) -> float | None:
@@ -87,6 +89,13 @@ def labels(value: object) -> list[str]:
         if not isinstance(label, str):
             raise ValueError(f"labels: must be strings, not {label!r}")
     return cast(list[str], found)
+
+
+def run(value: object, *, name: str = "run") -> str:
+    """Validate the name of a run."""
+    if not isinstance(value, str) or not RUN.fullmatch(value):
+        raise ValueError(f"{name}: must be 1 to 63 of the characters A-Z a-z 0-9 . _ -, not {value!r}")
+    return value
 
 
 def octal(value: object) -> str | None:

@@ -153,6 +153,7 @@ def sandbox_info(document: Document) -> SandboxInfo:
         timeout=_seconds(document, seconds="timeoutSeconds", minutes="timeoutMinutes"),
         idle_timeout=_seconds(document, seconds="idleTimeoutSeconds", minutes="idleTimeoutMinutes"),
         labels=tuple(document.get("labels") or ()),
+        run=document.get("run"),
         created_at=document.get("createdAt") or "",
         started_at=document.get("startedAt"),
         ended_at=document.get("terminatedAt"),

@@ -53,6 +53,7 @@ class Sandbox(Commands, Network, Checkpoints):
         disk: int | str | None = None,
         pids: int | None = None,
         labels: Sequence[str] = (),
+        run: str | None = None,
         name: str | None = None,
         pool: str | None = None,
         start_command: Command | None = None,
@@ -70,7 +71,8 @@ class Sandbox(Commands, Network, Checkpoints):
         `"1GiB"`, `cpu` cores, `network` "full" or "none". `wait` is how many seconds to wait until it is ready;
         0 returns at once. `allow` or `deny` is its egress policy, see `set_network`. `run_image_command` starts the
         image's ENTRYPOINT and CMD in place of a `start_command`; at its end, that process gets `stop_signal` (default
-        the image's, else SIGTERM) and `stop_grace` seconds. Raises BadRequest, Busy, SandboxLost (the sandbox could
+        the image's, else SIGTERM) and `stop_grace` seconds. `run` names the training run that it is of (default SANDLOT_RUN):
+        creates that wait take turns between the runs of an API key's tenant. Raises BadRequest, Busy, SandboxLost (the sandbox could
         not start) or WaitTimeout.
         """
         client = client or default_client()
@@ -90,6 +92,7 @@ class Sandbox(Commands, Network, Checkpoints):
             disk=disk,
             pids=pids,
             labels=labels,
+            run=run,
             pool=pool,
             start_command=start_command,
             run_image_command=run_image_command,
@@ -129,15 +132,18 @@ class Sandbox(Commands, Network, Checkpoints):
         cls,
         *,
         labels: Sequence[str] = (),
+        run: str | None = None,
         active: bool | None = True,
         limit: int | None = None,
         client: Client | None = None,
     ) -> list[SandboxInfo]:
-        """Return this API key's sandboxes that have all `labels`, newest first; `active=None` includes ended ones."""
+        """Return this API key's sandboxes with all `labels` and of this `run`, newest first; `active=None`: also ended."""
         client = client or default_client()
         found: list[SandboxInfo] = []
         page = 1
         query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in checks.labels(labels))
+        if run is not None:
+            query += f"&run={checks.run(run)}"
         if active is not None:
             query += f"&is_active={str(active).lower()}"
         while True:

@@ -70,6 +70,9 @@ def run(
         typer.Option(metavar="TARGET", help="Block this host, *.host or network."),
     ] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label to find and delete it by.")] = None,
+    run_name: Annotated[
+        str | None, typer.Option("--run", help="The training run that it is of; default: SANDLOT_RUN.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="A display name.")] = None,
     lifetime: Annotated[float, typer.Option(help="Seconds until the sandbox ends by itself.")] = 3600.0,
     keep: Annotated[
@@ -93,6 +96,7 @@ def run(
             allow=allow or None,
             deny=deny or None,
             labels=label or [],
+            run=run_name,
             name=name,
             client=client,
         )
@@ -202,6 +206,7 @@ def _ended(event: Exit) -> int:
 
 def ps(
     label: Annotated[list[str] | None, typer.Option(help="Only sandboxes with all these labels.")] = None,
+    run_name: Annotated[str | None, typer.Option("--run", help="Only sandboxes of this run.")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also ended sandboxes.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the ids.")] = False,
     json: output.Json = False,
@@ -210,7 +215,9 @@ def ps(
     from sandlot import Sandbox
 
     with output.connection.client() as client:
-        found = Sandbox.list(labels=label or [], active=None if everything else True, client=client)
+        found = Sandbox.list(
+            labels=label or [], run=run_name, active=None if everything else True, client=client
+        )
     if quiet and not json:
         for info in found:
             print(info.id)
@@ -233,6 +240,7 @@ _COLUMNS: dict[str, Callable[[SandboxInfo], object]] = {
         "warm" if info.pool_hit else f"cold ({info.cold_reason})" if info.cold_reason else "cold"
     ),
     "CREATED": lambda info: info.created_at[:19].replace("T", " "),
+    "RUN": lambda info: info.run or "",
     "LABELS": lambda info: ",".join(info.labels),
 }
 
