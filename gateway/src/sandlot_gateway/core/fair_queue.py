@@ -41,6 +41,9 @@ class _Fifo:
 
     serve = leave
 
+    def in_turn(self) -> list[Place]:
+        return self.places
+
     def size(self, path: Path) -> int:
         return len(self.places)
 
@@ -91,6 +94,15 @@ class FairQueue:
     def index(self, path: Path, place: Place) -> int:
         """Return how many waiters are before this one."""
         return bisect_left(self._turns, self.turn(path, place))
+
+    def in_turn(self) -> list[Place]:
+        """Return the places of all waiters, the next one first."""
+        groups = self._groups.values()
+        all_turns = [
+            pair for group in groups for pair in zip(group.turns, group.queue.in_turn(), strict=True)
+        ]
+        all_turns.sort()
+        return [place for _, place in all_turns]
 
     def leave(self, path: Path, place: Place) -> None:
         """Remove a waiter that was not served, with its turn: all others keep theirs."""
