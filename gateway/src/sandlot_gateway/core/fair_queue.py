@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 Path = Sequence[str]  # the names of the groups that a waiter is in, the outermost first
 Turn = tuple[int, int]  # number, and the waiter's serial to order equal ones by
-Share = Callable[
-    [int, int], int
-]  # a limit, the number of groups -> what each group is sure of beyond the limit
+# limit, number of groups -> what each group is sure of, even beyond the limit
+Share = Callable[[int, int], int]
 
 
 class Place(NamedTuple):
@@ -26,9 +25,6 @@ class _Fifo:
     """The innermost level."""
 
     places: list[Place] = field(default_factory=list[Place])
-
-    def __len__(self) -> int:
-        return len(self.places)
 
     def add(self, path: Path, place: Place) -> None:
         insort(self.places, place)
