@@ -41,7 +41,7 @@ async def out(gateway: Gateway, box: tuple[Instance, str], command: str, **extra
 async def test_a_sandbox_sees_its_own_gpu_and_the_driver_and_another_sees_neither(
     machine: Machine, root: Path
 ) -> None:
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         first, second = [await started(gateway, ONE) for _ in range(2)]
         plain = await started(gateway, SMALL)
         assert (await out(gateway, first, DEVICES)).splitlines() == [
@@ -57,7 +57,7 @@ async def test_a_sandbox_sees_its_own_gpu_and_the_driver_and_another_sees_neithe
 
 
 async def test_programs_find_the_driver_which_no_one_can_change(machine: Machine, root: Path) -> None:
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         box = await started(gateway, ONE)
         assert await out(gateway, box, "nvidia-smi") == "smi: 0\n"
         listed = await out(gateway, box, "cd /usr/local/nvidia; ls lib64/; readlink lib/libcuda.so.1; ls bin")
@@ -81,7 +81,7 @@ async def test_programs_find_the_driver_which_no_one_can_change(machine: Machine
 
 
 async def test_the_owner_s_variables_are_kept(machine: Machine, root: Path) -> None:
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         instance = await gateway.backend.launch(replace(ONE, gpu_count=2))
         await gateway.until_ready(instance)
         box = (
@@ -94,7 +94,7 @@ async def test_the_owner_s_variables_are_kept(machine: Machine, root: Path) -> N
 
 
 async def test_a_gpu_is_free_again_once_all_of_its_sandbox_is_removed(machine: Machine, root: Path) -> None:
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         first, _ = [await started(gateway, ONE) for _ in range(2)]
         with pytest.raises(Unavailable, match="0 of this machine's 2 such GPUs are free") as refused:
             await gateway.backend.launch(ONE)
@@ -107,9 +107,9 @@ async def test_a_gpu_is_free_again_once_all_of_its_sandbox_is_removed(machine: M
 
 
 async def test_the_next_gateway_knows_which_gpus_are_in_use(machine: Machine, root: Path) -> None:
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         instance, _ = await started(gateway, replace(ONE, gpu_count=2))
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         with pytest.raises(Unavailable, match="GPUs are free"):
             await gateway.backend.launch(ONE)
         await gateway.backend.destroy(instance.id)
@@ -118,7 +118,7 @@ async def test_the_next_gateway_knows_which_gpus_are_in_use(machine: Machine, ro
 
 
 async def test_an_instance_with_gpus_is_never_used_again(machine: Machine, root: Path) -> None:
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         await gateway.backend.set_pool(PoolSpec("gpus", ONE, 1))
         await gateway.until(lambda: gateway.backend.pools() and gateway.warm_count("gpus") == 1)
         instance = next(iter(gateway.warm.values()))
@@ -140,14 +140,14 @@ async def test_an_instance_with_gpus_is_never_used_again(machine: Machine, root:
             "gpu_count",
             "1 of 2 GPUs of type 'L4'",
         ),
-        (("",), replace(ONE, gpu_type="H100"), "gpu_type", "does not say"),
+        (("",), replace(ONE, gpu_type="H100"), "gpu_type", "tells no model"),
     ],
 )
 async def test_what_the_machine_lacks_is_refused_with_its_field(
     machine: Machine, tmp_path: Path, models: tuple[str, ...], template: Template, field: str, text: str
 ) -> None:
     root = gpu_machine(tmp_path / "gpus", *models)
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         with pytest.raises(BackendError, match=text) as caught:
             await gateway.backend.launch(template)
         assert caught.value.field == field
@@ -162,7 +162,7 @@ async def test_a_machine_without_the_whole_driver_says_what_it_lacks(
 ) -> None:
     root = tmp_path / "gpus"
     add_gpu(root, 0)
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         with pytest.raises(BackendError, match="/dev/nvidiactl"):
             await gateway.backend.launch(ONE)
         add_control(root)
@@ -193,7 +193,7 @@ async def test_the_driver_is_found_where_the_dynamic_linker_looks(
     for name, text in (configuration or {}).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    async with machine.gateway(machine_root=root) as gateway:
+    async with machine.gateway(gpu_root=root) as gateway:
         box = await started(gateway, ONE)
         assert "libcuda.so.580.1" in await out(gateway, box, "ls /usr/local/nvidia/lib")
         await gateway.backend.destroy_all(timeout=60)

@@ -16,6 +16,8 @@ from .gpu_devices import CONTROL, Gpu, control_devices, find_gpus
 from .gpu_driver import Driver, find_driver
 from .gpu_models import is_type
 
+_UNSUPPORTED = "UNSUPPORTED"
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -40,24 +42,27 @@ class Gpus:
         """
         gpus = find_gpus(self._root)
         if not gpus:
-            raise _refused(
-                "gpu_count", "this machine has no NVIDIA GPU: leave it out, or use a machine with GPUs"
-            )
+            text = "this machine has no NVIDIA GPU: leave it out, or use a machine with GPUs"
+            raise BackendError(text, error_type=_UNSUPPORTED, field="gpu_count")
         fitting = [gpu for gpu in gpus if template.gpu_type is None or is_type(gpu.model, template.gpu_type)]
         if not fitting:
-            raise _refused("gpu_type", _no_such(template.gpu_type, gpus))
+            models = ", ".join(
+                sorted({gpu.model or "GPUs of which the driver tells no model" for gpu in gpus})
+            )
+            text = f"this machine has {models}, not {template.gpu_type!r}: name what it has, or leave it out"
+            raise BackendError(text, error_type=_UNSUPPORTED, field="gpu_type")
         if template.gpu_count > len(fitting):
             of_type = f" of type {template.gpu_type!r}" if template.gpu_type is not None else ""
             text = f"this machine has {len(fitting)} of {template.gpu_count} GPUs{of_type}: ask for at most that many"
-            raise _refused("gpu_count", text)
+            raise BackendError(text, error_type=_UNSUPPORTED, field="gpu_count")
         control = control_devices(self._root)
         if lacking := [name for name in CONTROL if name not in control]:
             text = f"this machine lacks /dev/{lacking[0]}: load the driver's modules, say with nvidia-modprobe -u -c 0"
-            raise _refused("gpu_count", text)
+            raise BackendError(text, error_type=_UNSUPPORTED, field="gpu_count")
         driver = find_driver(self._root)
         if driver is None:
             text = "this machine has no libcuda.so.1 where the dynamic linker looks: install the driver's libraries"
-            raise _refused("gpu_count", text)
+            raise BackendError(text, error_type=_UNSUPPORTED, field="gpu_count")
         return Found(fitting, control, driver)
 
     def choose(self, count: int, found: Found) -> list[int]:
@@ -81,14 +86,3 @@ class Gpus:
             "files": found.driver.files,
             "links": found.driver.links,
         }
-
-
-def _no_such(wanted: str | None, gpus: list[Gpu]) -> str:
-    models = sorted({gpu.model for gpu in gpus if gpu.model})
-    if not models:
-        return "this machine's driver does not say what its GPUs are: leave it out"
-    return f"this machine has {', '.join(models)}, and no {wanted!r}: name one of these, or leave it out"
-
-
-def _refused(field: str, text: str) -> BackendError:
-    return BackendError(text, error_type="UNSUPPORTED", field=field)
