@@ -14,6 +14,8 @@ from sandlot_gateway.core.instances import Instance, PoolSpec
 from tests.local.conftest import NEEDS_ROOT, SMALL, Machine
 from tests.local.gateway import Gateway
 from tests.local.gpu_machine import H100, add_control, add_device, add_driver, add_gpu, gpu_machine
+from tests.local.oci import entry, layer, one_image, symlink
+from tests.local.test_image_sandboxes import program_files, small_root
 
 pytestmark = NEEDS_ROOT
 
@@ -196,4 +198,44 @@ async def test_the_driver_is_found_where_the_dynamic_linker_looks(
     async with machine.gateway(gpu_root=root) as gateway:
         box = await started(gateway, ONE)
         assert "libcuda.so.580.1" in await out(gateway, box, "ls /usr/local/nvidia/lib")
+        await gateway.backend.destroy_all(timeout=60)
+
+
+async def test_the_gpu_and_the_driver_are_there_over_every_image_and_after_a_reset(
+    machine: Machine, root: Path
+) -> None:
+    image = small_root(machine.directory / "small.tar")
+    look = "test -c /dev/nvidia0 && cat /usr/local/nvidia/lib64/../bin/nvidia-smi && cat /app/hello"
+    async with machine.gateway(gpu_root=root) as gateway:
+        for start in (ONE, replace(ONE, image=str(image))):
+            instance = await gateway.backend.launch(start)
+            await gateway.until_ready(instance)
+            box = instance, await gateway.claim(instance, image=await gateway.image_for(instance, str(image)))
+            seen = await out(gateway, box, look)
+            assert seen.endswith("from the image\n")
+            reset = await gateway.call(
+                instance, "POST", "/v1/reset", {"keep_claim": True}, token=instance.token
+            )
+            assert reset.json()["equal"], reset.body
+            assert await out(gateway, box, look) == seen
+            await gateway.backend.destroy(instance.id)
+
+
+async def test_an_image_with_links_above_the_driver_s_directory(machine: Machine, root: Path) -> None:
+    programs = program_files("sh") | program_files("cat")
+    files = [entry(name, source.read_bytes(), mode=0o755) for name, source in sorted(programs.items())]
+    links = [
+        entry("opt/local"),
+        entry("opt/local/own", b"its own\n"),
+        entry("usr"),
+        symlink("usr/local", "/opt/local"),
+    ]
+    image = one_image([layer(entry("proc"), entry("dev"), *files, *links)], config={"Env": ["PATH=/bin"]})
+    image = image.archive(machine.directory / "links.tar")
+    async with machine.gateway(gpu_root=root) as gateway:
+        instance = await gateway.backend.launch(replace(ONE, image=str(image)))
+        await gateway.until_ready(instance)
+        box = instance, await gateway.claim(instance)
+        seen = await out(gateway, box, "cat /usr/local/own /opt/local/nvidia/bin/nvidia-smi")
+        assert seen.startswith("its own\n#!/bin/sh\n")
         await gateway.backend.destroy_all(timeout=60)
