@@ -12,14 +12,17 @@ from sandlot_gateway.core.supply_events import (
     Grant,
     Launch,
     Launched,
+    LaunchRefused,
+    Looked,
     Lost,
     Offered,
     Refuse,
+    RoomMade,
     StartId,
     Taken,
 )
 
-from tests.gateway.supply_world import BOUNDS, ONE, OTHER, World, new_instance
+from tests.gateway.supply_world import BIG, BOUNDS, ONE, OTHER, World, new_instance
 
 
 def test_one_that_is_lost_before_its_launch_returns_is_not_waited_for() -> None:
@@ -93,3 +96,30 @@ def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
         core.slots.report_warm(instance, 1)
         core.step(Offered(instance), now + 0.5)
     assert len(core._starts._early) < 10
+
+
+def test_a_start_that_lacks_what_only_its_kind_needs_holds_up_no_other_kind() -> None:
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
+    [launch] = core.step(Asked(AskId(1), BIG, "alpha"), 0.0)
+    assert isinstance(launch, Launch)
+    refused = LaunchRefused(launch.start, "no GPU is free", 5.0, refuse=False, only_kind=True)
+    assert not core.step(refused, 0.0)
+    [other] = core.step(Asked(AskId(2), ONE, "alpha"), 1.0)
+    assert isinstance(other, Launch)
+    assert other.template == ONE
+    assert not core.step(Asked(AskId(3), BIG, "alpha"), 2.0)
+    due = core.look_at()
+    assert due is not None
+    assert due <= 5.0
+    again = core.step(RoomMade(), 3.0)
+    assert [effect.template for effect in again if isinstance(effect, Launch)] == [BIG, BIG]
+
+
+def test_a_refused_kind_is_tried_again_after_its_time() -> None:
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
+    [launch] = core.step(Asked(AskId(1), BIG, "alpha"), 0.0)
+    assert isinstance(launch, Launch)
+    core.step(LaunchRefused(launch.start, "no GPU is free", 5.0, refuse=False, only_kind=True), 0.0)
+    assert not core.step(Looked(), 4.9)
+    [again] = core.step(Looked(), 5.0)
+    assert isinstance(again, Launch)

@@ -72,14 +72,14 @@ class SupplyModel(CheckedSupply):
         self.launched(start_id)
 
     @precondition(lambda self: self.launching())
-    @rule(choice=choices, refused=st.booleans(), refuse=st.booleans())
-    def launch_does_not(self, choice: int, refused: bool, refuse: bool) -> None:
+    @rule(choice=choices, refused=st.booleans(), refuse=st.booleans(), kind=st.booleans())
+    def launch_does_not(self, choice: int, refused: bool, refuse: bool, kind: bool) -> None:
         start_id = pick(self.launching(), choice)
         if self.starts[start_id].told:
             return
         self.failed = self.starts.pop(start_id).instance.template
         if refused:
-            self.step(LaunchRefused(start_id, "no room", 5.0, refuse))
+            self.step(LaunchRefused(start_id, "no room", 5.0, refuse and not kind, only_kind=kind))
         else:
             self.step(LaunchFailed(start_id, StartFailed("bad", error_type="START_FAILED")))
         self.failed = None

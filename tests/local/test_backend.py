@@ -136,7 +136,6 @@ async def test_bad_templates_are_refused_with_their_field(machine: Machine) -> N
     async with machine.gateway(max_instances=1) as gateway:
         for template, field in (
             (Template("/no/such.tar"), "docker_image"),
-            (Template("host", gpu_count=1), "gpu_count"),
             (Template("host", runtime_class="gvisor"), "runtime_class"),
         ):
             with pytest.raises(BackendError) as caught:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.local.gpu_machine import H100, gpu_machine
 from tests.local.others import become_nobody, python_for_others
 from tests.local.test_image_sandboxes import small_root
 
@@ -22,7 +23,7 @@ from pathlib import Path
 from sandlot_gateway.core.backend import Template
 from tests.local.gateway import Gateway
 async def main():
-    async with Gateway(Path(sys.argv[1])) as gateway:
+    async with Gateway(Path(sys.argv[1]), gpu_root=Path(sys.argv[1], "gpus")) as gateway:
         shown = {"notes": gateway.backend.notes}
         for image in ("host", sys.argv[2]):
             instance = await gateway.backend.launch(Template(image, memory=256 << 20, pids=64))
@@ -47,6 +48,12 @@ async def main():
                 token = await gateway.claim(instance, image=await gateway.image_for(instance, "host"))
             result = await gateway.run(instance, token, "echo $((6*7)); id -u; ls /app/hello")
             shown[f"claimed {image}"] = result["stdout"]
+        if Path(sys.argv[1], "gpus").exists():
+            instance = await gateway.backend.launch(Template("host", memory=256 << 20, pids=64, gpu_count=1))
+            await gateway.until_ready(instance)
+            token = await gateway.claim(instance)
+            look = "head -c 1 /dev/nvidia0 | od -An -tx1; nvidia-smi; ulimit -v; touch /usr/local/nvidia/lib/new"
+            shown["gpu"] = (await gateway.run(instance, token, look))["stdout"]
         await gateway.backend.destroy_all(timeout=60)
         shown["left"] = [path.name for path in (Path(sys.argv[1]) / "state" / "instances").iterdir()]
         print(json.dumps(shown))
@@ -62,6 +69,7 @@ def test_an_ordinary_user_has_sandboxes_too() -> None:
         image.chmod(0o644)
         if os.geteuid() == 0:
             os.chown(directory, 65534, 65534)
+            gpu_machine(directory / "gpus", H100)  # whose device files only root can make
         python, paths = python_for_others(directory, become=become_nobody())
         done = subprocess.run(
             [*python, "-c", SCRIPT, str(directory), str(image), *paths],
@@ -83,6 +91,8 @@ def test_an_ordinary_user_has_sandboxes_too() -> None:
         assert shown["left"] == []
         assert shown["hog"][0] == "0", "the memory limit of 256 MiB does not hold"
         assert "memory exhausted" in shown["hog"][1]
+        if os.geteuid() == 0:
+            assert shown["gpu"] == " 00\nsmi: 0\nunlimited\n"
         if any("cgroup" in note for note in shown["notes"]):
             assert any("rlimits" in note for note in shown["sandbox"]), shown
     finally:

@@ -167,9 +167,16 @@ def _announce(gateway: Gateway, url: str) -> None:
 
 def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:
     from sandlot_gateway.backends.local.backend import LocalBackend
+    from sandlot_gateway.backends.local.settings import LocalSettings
 
     secrets = [settings.api_keys_file] if settings.api_keys_file is not None else []
-    return LocalBackend(state_dir=settings.state_dir, tokens=tokens, pool=pool, secret_paths=secrets)
+    return LocalBackend(
+        state_dir=settings.state_dir,
+        tokens=tokens,
+        pool=pool,
+        secret_paths=secrets,
+        settings=LocalSettings(gpu_root=settings.gpu_root),
+    )
 
 
 def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:

@@ -76,6 +76,9 @@ class Settings(BaseSettings):
         default_factory=lambda: [local_images.HOST],
         description="Local: images besides registries' for keys of the role `use`, `host` or paths, comma-separated.",
     )
+    gpu_root: Path = Field(
+        Path("/"), description="Local: the root of the machine whose GPUs and driver sandboxes get."
+    )
     metrics_public: bool = Field(
         False, description="Serve /metrics, with the names of all tenants' pools, without an API key."
     )

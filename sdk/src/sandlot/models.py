@@ -113,6 +113,8 @@ class SandboxInfo:
     cpu: float = 0.0
     memory: int = 0
     disk: int = 0
+    gpu_count: int = 0
+    gpu_type: str | None = None
     network: str = "full"
     timeout: float | None = None
     idle_timeout: float | None = None

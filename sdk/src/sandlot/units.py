@@ -44,3 +44,8 @@ def show_size(value: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def show_gpus(count: int, kind: str | None) -> str:
+    """Format a number of GPUs with their type for people, such as `2 H100`; without GPUs empty."""
+    return f"{count} {kind or ''}".rstrip() if count else ""

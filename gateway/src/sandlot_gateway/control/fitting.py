@@ -75,7 +75,7 @@ def difference(wanted: Wanted, pool: PoolSpec) -> str | None:
         # Tolerates only rounding on the wire: a limit in the request is exact.
         if number is not None and not math.isclose(number, its, rel_tol=1e-6):
             return f"{field}: the request has {number:g}, pool {pool.name!r} has {its:g}"
-    if wanted.gpu_count and wanted.gpu_type != has.gpu_type:
+    if wanted.gpu_type is not None and wanted.gpu_type != has.gpu_type:
         return f"gpu_type: the request has {wanted.gpu_type!r}, pool {pool.name!r} has {has.gpu_type!r}"
     if has.runtime_class is not None:
         # Another runtime is another isolation boundary: a create gets it only by the pool's name.

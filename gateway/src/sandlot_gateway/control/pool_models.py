@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 from sandlot_contract.template import PIDS
 
-from sandlot_gateway.control.field_types import Pids, PoolSize, Strict, Text, Uses
+from sandlot_gateway.control.field_types import GpuCount, Pids, PoolSize, Strict, Text, Uses
 from sandlot_gateway.core.instances import Reuse
 
 _USUAL = Reuse()
@@ -46,6 +46,8 @@ class PoolRequest(Strict):
     memory_gb: float | None = Field(None, ge=0.03, le=4096, description="Default: 1.")
     disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="Default: 5.")
     pids: Pids | None = Field(None, description=f"Default: {PIDS}.")
+    gpu_count: GpuCount | None = Field(None, description="GPUs of each instance; default: 0.")
+    gpu_type: Text | None = Field(None, max_length=100, description="Empty: any type, the default.")
     owner: str | None = Field(
         None,
         max_length=64,

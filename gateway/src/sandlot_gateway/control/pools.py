@@ -43,7 +43,7 @@ async def list_pools(have: Have, who: Who) -> Response:
 async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> Response:
     """Create or change a pool; instances start in the background. Only the role operate reaches other tenants' pools.
 
-    Fields that the body omits or cannot express (GPUs, runtime class, autoscaling) keep their value.
+    Fields that the body omits or cannot express (runtime class, autoscaling) keep their value.
     """
     for _ in range(_TRIES):
         old = have.backend.pool(name)
@@ -138,14 +138,24 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
         "memory": None if body.memory_gb is None else round(body.memory_gb * (1 << 30)),
         "disk": None if body.disk_size_gb is None else round(body.disk_size_gb * (1 << 30)),
         "pids": body.pids,
+        "gpu_count": body.gpu_count,
     }
     changes: dict[str, Any] = {field: value for field, value in said.items() if value is not None}
-    template = replace(old.template, **changes)
+    template = replace(old.template, **changes, gpu_type=_gpu_type(old.template, body))
     spec = replace(old, template=template, owner=owner, reuse=_reuse(old.reuse, body.reuse))
     if body.size is not None:
         _check_size(name, body.size, have=have, who=who, owner=owner)
         spec = replace(spec, size=body.size, bounds=None)
     return spec
+
+
+def _gpu_type(old: Template, body: PoolRequest) -> str | None:
+    """Return the pool's new type of GPU. Raises ApiError if it would have one without GPUs."""
+    count = old.gpu_count if body.gpu_count is None else body.gpu_count
+    if body.gpu_type and not count:
+        raise ApiError(422, "gpu_type: set gpu_count, too, or leave it out", field="gpu_type")
+    kind = old.gpu_type if body.gpu_type is None else body.gpu_type or None
+    return kind if count else None
 
 
 def _reuse(old: Reuse, body: ReuseRequest | None) -> Reuse:

@@ -81,7 +81,7 @@ def spec_of(
             disk,
             request.pids,
             request.gpu_count or 0,
-            request.gpu_type,
+            request.gpu_type or None,
         )
         found = fit(wanted, pools=pools, ready=ready)
     template = found.template
@@ -93,7 +93,7 @@ def spec_of(
         disk_size_gb=template.disk / (1 << 30) if template else _default(disk, 5.0),
         pids=template.pids if template else request.pids,
         gpu_count=template.gpu_count if template else request.gpu_count or 0,
-        gpu_type=template.gpu_type if template else request.gpu_type,
+        gpu_type=template.gpu_type if template else request.gpu_type or None,
         runtime_class=template.runtime_class if template else None,
         pool=request.pool,
         labels=request.labels or [],
@@ -141,8 +141,8 @@ def _refuse_unsupported(request: CreateRequest) -> None:
     for field, why in _NOT_HERE.items():
         if getattr(request, field):
             raise ApiError(422, f"{field}: {why}", field=field)
-    if request.gpu_count and not request.gpu_type:
-        raise ApiError(422, "gpu_type: required if gpu_count is over 0", field="gpu_type")
+    if request.gpu_type and not request.gpu_count and request.pool is None:
+        raise ApiError(422, "gpu_type: set gpu_count, too, or leave it out", field="gpu_type")
     here = _MACHINES.get(platform.machine())
     if request.arch is not None and here is not None and request.arch != here:
         raise ApiError(422, f"arch: this server only has {here}: use that, or leave it out", field="arch")
@@ -181,6 +181,11 @@ def _check_pool(request: CreateRequest, pool: PoolSpec | None) -> None:
             raise ApiError(
                 422, f"{field}: pool {request.pool!r} has {has:g}: use that, or leave it out", field=field
             )
+    its = pool.template.gpu_type
+    if request.gpu_type and request.gpu_type != its:
+        has_type = "any type" if its is None else repr(its)
+        text = f"gpu_type: pool {request.pool!r} has {has_type}: use that, or leave it out"
+        raise ApiError(422, text, field="gpu_type")
 
 
 def _timeout(request: CreateRequest) -> tuple[float | None, int]:

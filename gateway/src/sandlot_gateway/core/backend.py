@@ -29,15 +29,17 @@ class BackendError(Exception):
 
 
 class Unavailable(BackendError):
-    """The backend cannot do this now; `retry_after` in seconds.
+    """The backend cannot do this now; `retry_after` in seconds. `only_kind`: for other kinds of templates it can.
 
     `refuse`: it cannot start anything, so the gateway fails creates that would wait for a start.
     """
 
-    def __init__(self, message: str, *, retry_after: float = 1.0, refuse: bool = False) -> None:
+    def __init__(
+        self, message: str, *, retry_after: float = 1.0, refuse: bool = False, only_kind: bool = False
+    ) -> None:
         super().__init__(message, error_type="UNAVAILABLE")
         self.retry_after = retry_after
-        self.refuse = refuse
+        self.refuse, self.only_kind = refuse, only_kind
 
 
 class NodeFailed(BackendError):
@@ -296,4 +298,3 @@ class Backend(ClaimImages, Protocol):
 
     async def destroy_all(self, *, timeout: float) -> None:
         """Destroy all instances of this backend, in `timeout` seconds at most, for a private stack that shuts down."""
-        ...

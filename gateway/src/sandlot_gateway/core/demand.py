@@ -63,13 +63,18 @@ class Demand:
             for status in self._seen.pools()
         )
 
-    def missing(self, *, max_starts: int) -> Iterator[tuple[Template, Waiter[Ask] | None]]:
-        """Yield the starts to begin now, one at a time, each with the create that it is meant for."""
+    def missing(
+        self, *, max_starts: int, but: Collection[str] = ()
+    ) -> Iterator[tuple[Template, Waiter[Ask] | None]]:
+        """Yield the starts to begin now, one at a time, each with the create that it is meant for.
+
+        `but`: kinds of which none may begin.
+        """
         own = self._own_starts(slot_pools=True)
         on_the_way = self._on_the_way(own)
         for key in self._line.in_turn():
             missing = min(self._line.waiting(key) - on_the_way[key], max_starts - len(self._starts))
-            if missing <= 0:
+            if missing <= 0 or key in but:
                 continue
             line = self._line.in_line(key)
             uncovered = self._uncovered(line, own)

@@ -29,7 +29,7 @@ def takes_back(
 ) -> bool:
     """Return whether the pool takes the instance back after a reset. `now` in Unix seconds.
 
-    An instance of unknown age or tenant is not reused.
+    An instance of unknown age or tenant is not reused, nor one with GPUs, whose memory no reset compares.
     """
     reuse = spec.reuse
     return (
@@ -37,6 +37,7 @@ def takes_back(
         and binding.tenant is not None
         and spec.owner in (None, binding.tenant)
         and kind(spec.template) == kind(instance.template)
+        and not instance.template.gpu_count
         and binding.uses < reuse.max_uses
         and instance.started_at is not None
         and now - instance.started_at < reuse.max_age

@@ -14,6 +14,7 @@ from .demand import Demand, Seen
 from .evictions import Evictions
 from .instances import Instance
 from .matching import Matching
+from .refusals import Refusals
 from .slots import Slots
 from .starts import Ask, Start, StartReport, Starts
 from .supply_events import (
@@ -67,8 +68,7 @@ class SupplyCore:
         self._demand = Demand(line=line, starts=self._starts, seen=seen, kind=slots.kind)
         self._matching = Matching(slots=slots, line=line, seen=seen, spare_seconds=settings.spare_seconds)
         self._evictions = Evictions(slots=slots, line=line, demand=self._demand, matching=self._matching)
-        self._blocked_until: float | None = None
-        self._refusal: LaunchRefused | None = None  # why the backend starts nothing now
+        self._refusals = Refusals()
         self._look_at: float | None = None
         self._now = 0.0
         self._effects: list[Effect] = []
@@ -98,9 +98,9 @@ class SupplyCore:
                 self._gone(instance_id, event)
             case Destroyed(instance_id):
                 self._evictions.destroyed(instance_id)
-                self._blocked_until = self._refusal = None
+                self._refusals.clear()
             case RoomMade():
-                self._blocked_until = self._refusal = None
+                self._refusals.clear()
             case Looked():
                 self._passed()
         if self._to_pump:
@@ -109,7 +109,8 @@ class SupplyCore:
 
     def look_at(self) -> float | None:
         """Return when the next `Looked` is due if no other event comes first."""
-        times = (self._starts.next_due(), self._blocked_until, self._look_at, self._matching.next_due())
+        parts = (self._starts, self._refusals, self._matching)
+        times = (self._look_at, *(part.next_due() for part in parts))
         return min((at for at in times if at is not None), default=None)
 
     def shed(self, pool: str) -> Instance | None:
@@ -144,7 +145,7 @@ class SupplyCore:
             return
         ask = Ask(event.ask, self._now, avoid=event.avoid, lays_image=event.lays_image)
         waiter = Waiter(event.template, key, event.tenant, ask, event.run, waiting=False)
-        refusal = self._refusal
+        refusal = self._refusals.of_all
         if refusal is not None and not event.patient and not self._evictions.cover_one_more(waiter):
             if (evicted := self._evictions.one_for(waiter, self._now)) is None:
                 self._effects.append(Refuse(event.ask, refusal.error))
@@ -219,11 +220,8 @@ class SupplyCore:
             self._give_up_unwanted(self._starts[start_id])
 
     def _refused(self, event: LaunchRefused) -> None:
-        self._starts.over(event.start)
-        if self._blocked_until is None:
-            self._blocked_until = self._now + event.retry_after
+        self._refusals.add(event, self._starts.over(event.start).key, now=self._now)
         if event.refuse:
-            self._refusal = event
             self._evict()
             on_the_way = self._demand.on_the_way()
             for key in self._line.in_turn():
@@ -264,8 +262,7 @@ class SupplyCore:
 
     def _passed(self) -> None:
         now = self._now
-        if self._blocked_until is not None and now >= self._blocked_until:
-            self._blocked_until = self._refusal = None
+        self._refusals.passed(now)
         if self._look_at is None or now >= self._look_at:
             self._look_at = None
             for waiter, instance in self._matching.overlooked(now):
@@ -293,8 +290,9 @@ class SupplyCore:
             return
         self._look_at = self._look_at or self._now + _LOOK_EVERY
         self._evict()
-        if self._blocked_until is not None:
+        if self._refusals.stop_all:
             return
-        for template, waiter in self._demand.missing(max_starts=self._settings.max_starts):
+        missing = self._demand.missing(max_starts=self._settings.max_starts, but=self._refusals.kinds)
+        for template, waiter in missing:
             start = self._starts.begin(self.slots.kind(template), template, waiter, now=self._now)
             self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))

@@ -130,12 +130,16 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRefused:
-    """The backend cannot start anything for `retry_after` seconds. `refuse`: fail waiting creates with this message."""
+    """The backend cannot start anything for `retry_after` seconds. `refuse`: fail waiting creates with this message.
+
+    `only_kind`: it cannot start more of this kind of template.
+    """
 
     start: StartId
     message: str
     retry_after: float
     refuse: bool
+    only_kind: bool = False
 
     @property
     def error(self) -> CannotStart:

@@ -268,7 +268,7 @@ class Supply:
         try:
             instance = await self._backend.launch(launch.template, wanted=wanted)
         except Unavailable as error:
-            self._step(LaunchRefused(start, str(error), error.retry_after, error.refuse))
+            self._step(LaunchRefused(start, str(error), error.retry_after, error.refuse, error.only_kind))
         except BackendError as error:
             self._step(LaunchFailed(start, start_failed(error)))
         except Exception as error:

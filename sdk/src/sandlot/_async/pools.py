@@ -37,6 +37,8 @@ class AsyncPools:
         memory: int | str | None = None,
         disk: int | str | None = None,
         pids: int | None = None,
+        gpu_count: int | None = None,
+        gpu_type: str | None = None,
         owner: str | None = None,
         reuse: str | None = None,
         max_uses: int | None = None,
@@ -45,7 +47,7 @@ class AsyncPools:
         """Create or update a pool: omitted values stay unchanged; a new pool gets the server's defaults.
 
         A new pool needs `size`; on an autoscaled pool, `size` ends the autoscaling. `memory` and `disk` are bytes
-        or strings such as `"1GiB"`.
+        or strings such as `"1GiB"`. `gpu_type` "" is any.
 
         A pool belongs to the key's tenant; a key with the role `operate` makes a shared pool, or one of the tenant
         that `owner` names ("": shared). Raises AuthError when the key may not change the pool.
@@ -66,6 +68,10 @@ class AsyncPools:
             body["disk_size_gb"] = parse_size(disk, name="disk") / GIB
         if pids is not None:
             body["pids"] = pids
+        if gpu_count is not None:
+            body["gpu_count"] = gpu_count
+        if gpu_type is not None:
+            body["gpu_type"] = gpu_type
         if owner is not None:
             body["owner"] = owner
         said = {"policy": reuse, "max_uses": max_uses, "max_age": max_age}

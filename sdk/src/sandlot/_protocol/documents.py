@@ -149,6 +149,8 @@ def sandbox_info(document: Document) -> SandboxInfo:
         cpu=float(document.get("cpuCores") or 0),
         memory=_gib(document.get("memoryGB")),
         disk=_gib(document.get("diskSizeGB")),
+        gpu_count=document.get("gpuCount") or 0,
+        gpu_type=document.get("gpuType"),
         network=network,
         timeout=_seconds(document, seconds="timeoutSeconds", minutes="timeoutMinutes"),
         idle_timeout=_seconds(document, seconds="idleTimeoutSeconds", minutes="idleTimeoutMinutes"),

@@ -38,6 +38,8 @@ class Pools:
         memory: int | str | None = None,
         disk: int | str | None = None,
         pids: int | None = None,
+        gpu_count: int | None = None,
+        gpu_type: str | None = None,
         owner: str | None = None,
         reuse: str | None = None,
         max_uses: int | None = None,
@@ -46,7 +48,7 @@ class Pools:
         """Create or update a pool: omitted values stay unchanged; a new pool gets the server's defaults.
 
         A new pool needs `size`; on an autoscaled pool, `size` ends the autoscaling. `memory` and `disk` are bytes
-        or strings such as `"1GiB"`.
+        or strings such as `"1GiB"`. `gpu_type` "" is any.
 
         A pool belongs to the key's tenant; a key with the role `operate` makes a shared pool, or one of the tenant
         that `owner` names ("": shared). Raises AuthError when the key may not change the pool.
@@ -67,6 +69,10 @@ class Pools:
             body["disk_size_gb"] = parse_size(disk, name="disk") / GIB
         if pids is not None:
             body["pids"] = pids
+        if gpu_count is not None:
+            body["gpu_count"] = gpu_count
+        if gpu_type is not None:
+            body["gpu_type"] = gpu_type
         if owner is not None:
             body["owner"] = owner
         said = {"policy": reuse, "max_uses": max_uses, "max_age": max_age}

@@ -52,6 +52,8 @@ class Sandbox(Commands, Network, Checkpoints):
         memory: int | str | None = None,
         disk: int | str | None = None,
         pids: int | None = None,
+        gpu_count: int | None = None,
+        gpu_type: str | None = None,
         labels: Sequence[str] = (),
         run: str | None = None,
         name: str | None = None,
@@ -68,7 +70,7 @@ class Sandbox(Commands, Network, Checkpoints):
         """Create a sandbox from an image (default "host") or a checkpoint and wait until it can run commands.
 
         `timeout` and `idle_timeout` are seconds (None: no limit), `memory` and `disk` bytes or strings such as
-        `"1GiB"`, `cpu` cores, `network` "full" or "none". `wait` is how many seconds to wait until it is ready;
+        `"1GiB"`, `cpu` cores, `network` "full" or "none". `gpu_type` (default: any) is one such as "H100". `wait` is how many seconds to wait until it is ready;
         0 returns at once. `allow` or `deny` is its egress policy, see `set_network`. `run_image_command` starts the
         image's ENTRYPOINT and CMD in place of a `start_command`; at its end, that process gets `stop_signal` (default
         the image's, else SIGTERM) and `stop_grace` seconds. `run` names the training run that it is of (default SANDLOT_RUN):
@@ -91,6 +93,8 @@ class Sandbox(Commands, Network, Checkpoints):
             memory=memory,
             disk=disk,
             pids=pids,
+            gpu_count=gpu_count,
+            gpu_type=gpu_type,
             labels=labels,
             run=run,
             pool=pool,

@@ -11,7 +11,7 @@ import typer
 
 from sandlot.cli import output
 from sandlot.models import PoolInfo, PoolReuse
-from sandlot.units import show_size
+from sandlot.units import show_gpus, show_size
 
 pools = typer.Typer(
     help="Warm pools: sandboxes kept ready, so that a create takes milliseconds.", no_args_is_help=True
@@ -32,6 +32,7 @@ _COLUMNS: dict[str, Callable[[PoolInfo], object]] = {
     "STARTING": lambda pool: pool.starting,
     "CPU": lambda pool: f"{pool.cpu:g}",
     "MEMORY": lambda pool: show_size(pool.memory),
+    "GPU": lambda pool: show_gpus(pool.gpu_count, pool.gpu_type),
     "REUSE": lambda pool: pool.reuse.policy,
     "MESSAGE": lambda pool: pool.message or "",
 }
@@ -58,6 +59,8 @@ def set_pool(
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
     disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
     pids: Annotated[int | None, typer.Option(help="Limit of processes.")] = None,
+    gpu_count: Annotated[int | None, typer.Option(min=0, help="GPUs.")] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="Such as H100; empty: any.")] = None,
     owner: Annotated[
         str | None, typer.Option(help="The tenant that owns it; empty: shared. Needs the role operate.")
     ] = None,
@@ -90,6 +93,8 @@ def set_pool(
             memory=memory,
             disk=disk,
             pids=pids,
+            gpu_count=gpu_count,
+            gpu_type=gpu_type,
             owner=owner,
             reuse=reuse,
             max_uses=max_uses,

@@ -11,7 +11,7 @@ import typer
 
 from sandlot.cli import output
 from sandlot.models import Exit, SandboxInfo, Stderr, Stdout
-from sandlot.units import show_size
+from sandlot.units import show_gpus, show_size
 
 if TYPE_CHECKING:
     from sandlot import Sandbox
@@ -60,6 +60,8 @@ def run(
     cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
     disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
+    gpu_count: Annotated[int | None, typer.Option(min=0, help="GPUs.")] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="Such as H100; default: any.")] = None,
     network: Annotated[str, typer.Option(help="`full` or `none`.")] = "full",
     allow: Annotated[
         list[str] | None,
@@ -92,6 +94,8 @@ def run(
             cpu=cpu,
             memory=memory,
             disk=disk,
+            gpu_count=gpu_count,
+            gpu_type=gpu_type,
             network=network,
             allow=allow or None,
             deny=deny or None,
@@ -236,6 +240,7 @@ _COLUMNS: dict[str, Callable[[SandboxInfo], object]] = {
     "STATUS": _state,
     "CPU": lambda info: f"{info.cpu:g}",
     "MEMORY": lambda info: show_size(info.memory),
+    "GPU": lambda info: show_gpus(info.gpu_count, info.gpu_type),
     "START": lambda info: (
         "warm" if info.pool_hit else f"cold ({info.cold_reason})" if info.cold_reason else "cold"
     ),

@@ -18,10 +18,12 @@ LINKS = {
 }
 
 
-def build(target: str, *, shm_size: int, rootless: bool, all_there: bool = False) -> None:
+def build(
+    target: str, *, shm_size: int, rootless: bool, all_there: bool = False, more: dict[str, str] | None = None
+) -> None:
     """Mount a fresh /dev at `target`, an existing directory; raises OSError.
 
-    With `all_there`, include the container's other devices, such as a GPU.
+    With `all_there`, include the container's other devices, such as a GPU. `more`: other device files, by their names.
     """
     # nodev here and on the root disables device files that user code creates; the six below work because a bind mount
     # keeps its source's flags.
@@ -39,6 +41,9 @@ def build(target: str, *, shm_size: int, rootless: bool, all_there: bool = False
     options = "newinstance,ptmxmode=0666,mode=0620" + ("" if rootless else ",gid=5")
     syscalls.mount("devpts", f"{target}/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, options)
     syscalls.mount("shm", f"{target}/shm", "tmpfs", flags, f"size={shm_size},mode=1777")
+    for name, source in (more or {}).items():
+        os.close(os.open(f"{target}/{name}", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        _bind(source, f"{target}/{name}")
     if all_there:
         _add_others("/dev", target)
 

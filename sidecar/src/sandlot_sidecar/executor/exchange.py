@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from . import disk_space, rootfs, syscalls
+from . import disk_space, gpus, rootfs, syscalls
 from .errors import ExecutorError
 from .generation import Generation
 from .proof import FreshState, processes
@@ -101,6 +101,8 @@ def _change_root(boot: Boot, image: Image, limits: Limits) -> None:
         for name in _KEPT:
             if os.path.ismount(f"/{name}"):  # /sys is none where the kernel refused a sysfs
                 kept[name] = syscalls.clone_tree(f"/{name}")
+        if plan.gpus is not None:
+            kept[gpus.PLACE] = syscalls.clone_tree(f"/{gpus.PLACE}")
         conditions = boot.conditions(boot.network, boot.hostname, limits.values)
         builder = rootfs.Builder(boot.home, plan, conditions, ahead=False)
         builder.assemble_around(kept, trees, part)

@@ -56,6 +56,8 @@ class Limits:
         else:
             if any(self.values.get(name) is not None for name in ("memory", "pids")):
                 notes.append("limits: no writable cgroup, using rlimits per process")
+            if self._plan.gpus is not None and self.values.get("memory") is not None:
+                notes.append("limits: no writable cgroup, memory is not limited beside GPUs")
             if self.values.get("cpu") is not None:
                 notes.append("limits: no writable cgroup, cpu is not limited")
             notes.append(
@@ -83,6 +85,11 @@ class Limits:
         if self.watch is None:
             self.watch = MemoryWatch(cgroup.group, cores=cores)
         self.watch.limits_changed(cores=cores, processes=cgroups.with_runners(self.values.get("pids")))
+
+    def of_processes(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the limits that each process gets where no group enforces them."""
+        # CUDA reserves more addresses than any machine has memory: with a limit of them it does not start.
+        return values if self._plan.gpus is None else {**values, "memory": None}
 
     def limit_runner(self, group: Group) -> None:
         """Limit one runner's group, so that no op can use up the whole sandbox."""

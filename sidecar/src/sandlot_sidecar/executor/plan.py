@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .gpus import Gpus
 from .image import Image
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ class Plan:
         self.disk = spec.get("disk")
         self.target = target
         self.lays_images = spec.get("images") is not None
+        self.gpus = Gpus(spec["gpus"]) if spec.get("gpus") else None
         self.store: Store | None = None  # holds the writable layer; None: in memory
 
     def fall_back(self, reason: str) -> list[str]:

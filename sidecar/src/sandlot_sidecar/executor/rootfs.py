@@ -7,8 +7,9 @@ import os
 import stat
 
 from .. import kernel
-from . import container_mounts, devices, image, init_mounts, layers, syscalls
+from . import container_mounts, devices, gpus, image, init_mounts, layers, syscalls
 from .disk_space import files_limit
+from .errors import SetupError
 from .namespaces import is_below, mounts
 from .root import ROOT, WORK
 
@@ -40,6 +41,7 @@ class Builder:
         self.part = WORK  # the directory that holds the upper layer and its work directory
         self.number = 0  # of the part in the store
         self.notes: list[str] = []
+        self._driver = ""  # where the GPU driver's files are mounted
 
     def assemble(self, trees: list[int]) -> None:
         """Mount everything but what the init mounts, over the image's `trees` if there are any; raises OSError."""
@@ -58,7 +60,10 @@ class Builder:
             shm_size=self.conditions.shm,
             rootless=self.home.rootless,
             all_there=self.plan.target,
+            more=self.plan.gpus.devices if self.plan.gpus is not None else None,
         )
+        if self.plan.gpus is not None:
+            self.plan.gpus.mount_driver(self._driver)
         self._sysfs(sys_tree)
 
     def assemble_around(self, kept: dict[str, int], trees: list[int], part: tuple[int, int] | None) -> None:
@@ -77,7 +82,7 @@ class Builder:
         else:
             image.move_out(attached, "/dev")  # last: covers are of its devices
         for name, tree in kept.items():
-            syscalls.attach_tree(tree, f"{ROOT}/{name}")
+            syscalls.attach_tree(tree, self._driver if name == gpus.PLACE else f"{ROOT}/{name}")
 
     def _work(self) -> None:
         disk = self.conditions.disk
@@ -109,6 +114,8 @@ class Builder:
             base.ensure(self.image.workdir, 0o755)
         if not self.image.is_container:
             self._network_files(base)
+        if self.plan.gpus is not None:
+            self._driver = _driver_place(base)
         for path in self.image.mask:
             base.hide(path.lstrip("/"))
         if self.image.is_container:
@@ -265,6 +272,16 @@ class Builder:
             if not os.path.isdir(target):
                 source = "/dev/null"
             syscalls.mount(source, target, None, syscalls.MS_BIND)
+
+
+def _driver_place(base: layers.BaseLayer) -> str:
+    """Create the directory for the GPU driver's files, which an image may have behind links. Raises SetupError."""
+    path = base.resolve(gpus.PLACE)
+    if not path or base.directory(path) is None:
+        raise SetupError(
+            f"the image has a file at or above /{gpus.PLACE}, where the GPU driver's files are mounted"
+        )
+    return f"{ROOT}/{path}"
 
 
 def _joined(paths: list[str]) -> str:

@@ -80,7 +80,7 @@ class Runners:
                 group=group,
                 limiting=limiting,
                 devpts=devpts,
-                limits=limits,
+                limits=self._limits.of_processes(limits),
                 pod=self._pod,
                 watch=self._limits.watch,
                 number=self._number,

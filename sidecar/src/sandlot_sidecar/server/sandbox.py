@@ -198,6 +198,7 @@ class Sandbox:
             configured=root.get("env") or {},
             claim=claim,
             threads=cpu if self._config.target else None,
+            gpus=(self._config.root.get("gpus") or {}).get("count", 0),
         )
 
     def _conditions(self, claim: dict[str, Any] | None) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_contract.ids import InstanceId, SandboxId
-from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_contract.template import Template
 
 from ...core.backend import Events, Notes, OtherGateways, StillPreparing
@@ -24,6 +23,7 @@ from ...tokens import Tokens
 from .background import Background
 from .cgroups import Cgroups, NoCgroups, find_cgroups
 from .entries import Entry
+from .gpus import Gpus
 from .hidden import Hidden
 from .images import ImageStore
 from .keeper import PoolKeeper
@@ -98,13 +98,9 @@ class LocalBackend:
             cgroups=lambda: self._cgroups,
             layout=layout,
             hidden=Hidden(own=(layout.state_dir, layout.images, *secret_paths)),
+            gpus=Gpus(self._entries, root=settings.gpu_root),
             tokens=tokens,
-            settings=LaunchSettings(
-                webhook=f"unix:{layout.gateway_socket}:{WEBHOOK_PATH}",
-                bytecode=layout.bytecode,
-                images=layout.images,
-                heartbeat=settings.heartbeat,
-            ),
+            settings=LaunchSettings.of(layout, heartbeat=settings.heartbeat),
             max_instances=settings.max_instances,
         )
         self._resetter = Resetter(
@@ -247,6 +243,7 @@ class LocalBackend:
         return self._planner.spec(name)
 
     async def set_pool(self, spec: PoolSpec) -> None:
+        await self._starter.gpus_for(spec.template)
         await self._keeper.set(spec)
 
     async def delete_pool(self, name: str) -> bool:

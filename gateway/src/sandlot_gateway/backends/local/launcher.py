@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.sidecar import WEBHOOK_PATH
+
 from ...core.backend import BackendError
 from ...core.claim_images import ClaimImage
 from ...core.instances import Instance
 from .images import Image
-from .layout import InstanceDir
+from .layout import InstanceDir, Layout
 
 _LOG_KEEP = 1 << 20  # bytes; a larger sidecar log is truncated
 
@@ -31,6 +33,11 @@ class LaunchSettings:
     heartbeat: float = 30.0  # seconds
     hostname: str = "sandbox"
 
+    @classmethod
+    def of(cls, layout: Layout, *, heartbeat: float) -> LaunchSettings:
+        webhook = f"unix:{layout.gateway_socket}:{WEBHOOK_PATH}"
+        return cls(webhook, layout.bytecode, layout.images, heartbeat)
+
 
 def sidecar_config(
     *,
@@ -39,6 +46,7 @@ def sidecar_config(
     image: Image,
     cgroup_parent: str | None,
     mask: Sequence[str],
+    gpus: dict[str, Any] | None,
     settings: LaunchSettings,
 ) -> dict[str, Any]:
     """Return the config file's document, see "Start" in docs/sidecar-contract.md; `mask`: files of the host to hide."""
@@ -55,6 +63,7 @@ def sidecar_config(
         "root": {
             **image_document(image),
             "mask": list(mask),
+            "gpus": gpus,
             "overlay": True,
             "disk": template.disk,
             # A claim may name any image of this machine, whatever this one starts with.

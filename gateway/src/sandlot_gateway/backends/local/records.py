@@ -24,6 +24,7 @@ class Record:
     pool: str | None = None
     process: ProcessKey | None = None  # None until the sidecar has started
     cgroups: list[str] = field(default_factory=list)  # absolute directories
+    gpus: list[int] = field(default_factory=list)  # their minor numbers
     created_at: float = field(default_factory=time.time)
 
     def save(self, path: Path) -> None:
@@ -43,6 +44,7 @@ def load_record(path: Path) -> Record | None:
             pool=document["pool"],
             process=ProcessKey.from_json(document["process"]),
             cgroups=[str(item) for item in document["cgroups"]],
+            gpus=[int(item) for item in document.get("gpus", ())],  # an earlier version's has none
             created_at=float(document["created_at"]),
         )
     except (OSError, ValueError, KeyError, TypeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +11,7 @@ class LocalSettings:
     """Times in seconds."""
 
     max_instances: int = 1000
+    gpu_root: Path = Path("/")  # below which GPUs and their driver are looked for
     max_starting: int | None = None  # concurrent starts for pools; default: the number of cores, at least 2
     heartbeat: float = 30.0
     start_timeout: float = 60.0  # an instance that is not ready by then ends

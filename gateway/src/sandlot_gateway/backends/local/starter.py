@@ -17,6 +17,7 @@ from ...tokens import Tokens
 from .background import Background
 from .cgroups import Cgroups
 from .entries import Entry
+from .gpus import Found, Gpus
 from .hidden import Hidden
 from .images import Image, ImageStore
 from .launcher import LaunchSettings, sidecar_config, spawn, write_config
@@ -39,6 +40,7 @@ class Starter:
         cgroups: Callable[[], Cgroups],
         layout: Layout,
         hidden: Hidden,
+        gpus: Gpus,
         tokens: Tokens,
         settings: LaunchSettings,
         max_instances: int,
@@ -51,6 +53,7 @@ class Starter:
         self._cgroups = cgroups
         self._layout = layout
         self._hidden = hidden
+        self._gpus = gpus
         self._tokens = tokens
         self._settings = settings
         self._max_instances = max_instances
@@ -58,30 +61,27 @@ class Starter:
     async def launch(self, template: Template, *, pool: str | None) -> Instance:
         """Start an instance, see `Backend.launch`."""
         image = await self._images.prepare(template.image)
-        if self._background.closing:
-            raise Unavailable("the gateway is stopping")
-        if template.gpu_count or template.gpu_type:
-            raise BackendError(
-                "the local backend has no GPUs: leave it out, or use a cluster",
-                error_type="UNSUPPORTED",
-                field="gpu_count",
-            )
+        found = await self.gpus_for(template)
         if template.runtime_class not in (None, "", "namespaces"):
             raise BackendError(
                 f"the local backend has no runtime class {template.runtime_class!r}: leave it out",
                 error_type="UNSUPPORTED",
                 field="runtime_class",
             )
+        if self._background.closing:
+            raise Unavailable("the gateway is stopping")
         if len(self._entries) >= self._max_instances:
             raise Unavailable(
                 f"{len(self._entries)} sandboxes run on this machine, which is its limit: delete some"
             )
-        entry = self._enter(template, pool)
+        # Entered before anything is awaited: another start would choose the same GPUs.
+        minors = self._gpus.choose(template.gpu_count, found) if found is not None else []
+        entry = self._enter(template, pool, minors)
         instance_id = entry.instance.id
         try:
             # Shielded: a caller that disconnects must not leave an unwatched process.
             await asyncio.shield(
-                self._background.spawn(self._spawn(entry, image), name=f"spawn {instance_id}")
+                self._background.spawn(self._spawn(entry, image, found), name=f"spawn {instance_id}")
             )
         except asyncio.CancelledError:
             self._remover.destroy_soon(instance_id)
@@ -91,11 +91,17 @@ class Starter:
             raise
         return entry.instance
 
-    def _enter(self, template: Template, pool: str | None) -> Entry:
+    async def gpus_for(self, template: Template) -> Found | None:
+        """Return the machine's GPUs for this template, None if it wants none. Raises BackendError if it can have none."""
+        if not template.gpu_count:
+            return None
+        return await self._background.in_thread(self._gpus.find, template)
+
+    def _enter(self, template: Template, pool: str | None, gpus: list[int]) -> Entry:
         instance_id = new_instance_id()
         directory = self._layout.instance(instance_id)
         cgroups = [str(path) for path in self._cgroups().paths(instance_id)]
-        record = Record(instance_id, template, pool, cgroups=cgroups)
+        record = Record(instance_id, template, pool, cgroups=cgroups, gpus=gpus)
         token = self._tokens.instance(instance_id)
         instance = Instance(instance_id, template, directory.address, token, pool, record.created_at)
         entry = Entry(instance, directory, record, began=asyncio.get_running_loop().time())
@@ -106,16 +112,18 @@ class Starter:
             self._planner.began(pool, instance_id)
         return entry
 
-    async def _spawn(self, entry: Entry, image: Image) -> None:
+    async def _spawn(self, entry: Entry, image: Image, found: Found | None) -> None:
         try:
-            process, pidfd = await self._background.in_thread(self._spawn_now, entry, image)
+            process, pidfd = await self._background.in_thread(self._spawn_now, entry, image, found)
             entry.watch(pidfd, process=process, on_exit=self._remover.exited)
         except OSError as error:
             raise BackendError(f"cannot start a sandbox: {error}") from error
         finally:
             entry.spawned.set()
 
-    def _spawn_now(self, entry: Entry, image: Image) -> tuple[subprocess.Popen[bytes], int]:
+    def _spawn_now(
+        self, entry: Entry, image: Image, found: Found | None
+    ) -> tuple[subprocess.Popen[bytes], int]:
         directory, record = entry.directory, entry.record
         directory.path.mkdir(mode=0o700)
         # Before groups and process exist: the record says what to look for after a crash.
@@ -126,6 +134,7 @@ class Starter:
             image=image,
             cgroup_parent=self._cgroups().create(record.id),
             mask=self._hidden.paths(),
+            gpus=self._gpus.document(record.gpus, found) if found is not None else None,
             settings=self._settings,
         )
         write_config(directory, config)
