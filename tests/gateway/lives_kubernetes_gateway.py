@@ -11,7 +11,8 @@ from unittest.mock import patch
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
-from sandlot_gateway.backends.kubernetes.peers import Missing, PeerSettings
+from sandlot_gateway.backends.kubernetes.peer_calls import Missing
+from sandlot_gateway.backends.kubernetes.peers import PeerSettings
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from sandlot_gateway.data.errors import UpstreamError
