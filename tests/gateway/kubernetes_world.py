@@ -20,6 +20,7 @@ from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.ending import EndRequests
 from sandlot_gateway.engine import lifecycle
+from sandlot_gateway.engine.open_creates import Part
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 from sandlot_kube.client import KubeClient
@@ -69,6 +70,11 @@ class Running:
     @property
     def webhook(self) -> str:
         return f"http://127.0.0.1:{self.gateway.webhook_listener.port}/internal/sidecar"
+
+    @property
+    def follows_any(self) -> bool:
+        """Whether it follows a create that another gateway brings up or has begun."""
+        return bool(self.gateway.lifecycle.creates.those(Part.MAY_GO_ON, Part.FOLLOWS))
 
     async def create(self, **fields: Any) -> httpx.Response:
         return await self.client.post("/api/v1/sandbox", json={**FIELDS, "wait_seconds": 20, **fields})

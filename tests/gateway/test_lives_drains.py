@@ -51,7 +51,7 @@ def looked_for(world: KubernetesWorld, gateway: Gateway) -> Sandbox:
 
 def drained(world: KubernetesWorld, gateway: Gateway) -> asyncio.Task[None]:
     """It has been asked to end."""
-    draining = world.loop.create_task(gateway.lifecycle.bringup.settled(timeout=DRAIN))
+    draining = world.loop.create_task(gateway.lifecycle.creates.settled(timeout=DRAIN))
     world.settle()
     return draining
 
@@ -83,7 +83,7 @@ def test_one_that_another_gateway_has_begun_is_left_to_it(world: KubernetesWorld
     other.peers.deaf = True
     world.pass_time(1.0)
     other.peers.deaf = False
-    assert other.lifecycle.bringup.under_way(sandbox.id)
+    assert other.lifecycle.creates.brings_up(sandbox.id)
     lose(world, claim)
     draining = drained(world, maker)
     world.pass_time(1.0)
