@@ -11,6 +11,7 @@ from itertools import count
 
 from sandlot_contract.headers import VERDICT_KEY
 
+from .credentials import bearer
 from .data.access import AccessLog, request_ids
 from .data.answers import Receive, Refusal, Scope, Send, send_json, unauthorized
 from .data.breaker import Limits
@@ -20,7 +21,7 @@ from .data.expose_http import ExposedHttp
 from .data.forward import Truncated
 from .data.pacing import Pacing
 from .data.pool import HttpPool
-from .data.request import Parsed, bearer, sandbox_in, sort_headers
+from .data.request import Parsed, sandbox_in, sort_headers
 from .data.request_gate import RequestGate
 from .data.routes import ApiKeys, Route, Routes
 from .data.sandbox_http import ROUTES, SandboxHttp
