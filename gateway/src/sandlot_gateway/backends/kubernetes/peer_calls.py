@@ -38,10 +38,10 @@ class PeerCalls:
         self._left_out = left_out
         self._unanswered: dict[str, _Unanswered] = {}  # by address
 
-    async def get(self, address: str, target: str) -> Answer | Missing:
+    async def ask(self, address: str, target: str) -> Answer | Missing:
         return await self._call(address, "GET", target, self._headers)
 
-    async def post(self, address: str, target: str, body: bytes) -> Answer | Missing:
+    async def tell(self, address: str, target: str, body: bytes) -> Answer | Missing:
         headers = [*self._headers, ("content-type", "application/json")]
         return await self._call(address, "POST", target, headers, body)
 

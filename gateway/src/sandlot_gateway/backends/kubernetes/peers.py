@@ -97,7 +97,7 @@ class Peers:
             told()
 
     async def _tell(self, address: str, body: bytes) -> None:
-        answer = await self._calls.post(address, NEWS_PATH, body)
+        answer = await self._calls.tell(address, NEWS_PATH, body)
         if isinstance(answer, Missing):
             _log.info("the gateway at %s did not get the news: it is %s", address, answer.name.lower())
         elif answer.status != 204:
@@ -111,7 +111,7 @@ class Peers:
         """Return the instances of the tenant's sandboxes that the others know and that are new, as far as they answer."""
         target = f"/internal/claims?{urlencode({'tenant': tenant})}"
         addresses, _ = await self._others()
-        answers = await asyncio.gather(*(self._calls.get(address, target) for address in addresses))
+        answers = await asyncio.gather(*(self._calls.ask(address, target) for address in addresses))
         found: dict[SandboxId, InstanceId] = {}
         for address, answer in zip(addresses, answers, strict=True):
             claims = None if isinstance(answer, Missing) else _read(answer, _Claims, address=address)
@@ -157,7 +157,7 @@ class Peers:
     async def _holder_at(
         self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
     ) -> KeyHolder | Missing | None:
-        told = self._calls.left_out(address) or await self._calls.get(address, target)
+        told = self._calls.left_out(address) or await self._calls.ask(address, target)
         if isinstance(told, Missing):
             if told is Missing.DEAD and not self._calls.is_searched(address):
                 await look()
@@ -172,7 +172,7 @@ class Peers:
         return Missing.SILENT if answer is None else answer.holder
 
     async def _ask(self, address: str, sandbox_id: SandboxId) -> Whereabouts:
-        told = await self._calls.get(address, f"/internal/sandboxes/{sandbox_id}/instance")
+        told = await self._calls.ask(address, f"/internal/sandboxes/{sandbox_id}/instance")
         if isinstance(told, Missing):
             return told
         if told.status != 200:
