@@ -32,8 +32,6 @@ from .supply import Supply
 
 _log = logging.getLogger(__name__)
 
-DELETE_WAIT = 2.0  # seconds; the longest that a delete waits for sidecars and records
-
 
 class Lifecycle:
     """One per gateway. `orphan_grace` in seconds, see orphans.py; `ran` and `restore` as in bringup.py."""
@@ -199,13 +197,13 @@ class Lifecycle:
         return told
 
     async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
-        """Wait until no gateway can bring the deleted sandboxes back, 2 s at most."""
+        """Wait until no gateway can bring the deleted sandboxes back, `Backend.delete_wait` seconds at most."""
         if self._backend.single_gateway:
             return
         loop = asyncio.get_running_loop()
-        until = loop.time() + DELETE_WAIT
+        until = loop.time() + self._backend.delete_wait
         sandbox_ids = {sandbox.id for sandbox in sandboxes}
-        await self.creates.done_with(sandbox_ids, timeout=DELETE_WAIT)
+        await self.creates.done_with(sandbox_ids, timeout=self._backend.delete_wait)
         await self.ends.known_to_others(sandbox_ids, timeout=max(until - loop.time(), 0.0))
 
     async def close(self, *, timeout: float) -> int:
