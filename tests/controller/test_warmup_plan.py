@@ -71,8 +71,7 @@ def test_every_copy_is_made_from_one_node_to_the_next(
     pulling: set[Copy] = set()
     while True:
         begun = next_pulls(
-            plan,
-            present=present,
+            [copy for copy in plan.copies if copy not in present],
             somewhere={copy.image for copy in present},
             pulling=pulling,
             waiting=(),
@@ -135,7 +134,7 @@ def test_a_copy_that_is_being_made_keeps_its_node() -> None:
 
 def test_a_copy_that_waits_for_another_try_leaves_its_node_free_for_the_next() -> None:
     plan = place([WantedImage("a", 2), WantedImage("b", 1)], empty(1))
-    assert next_pulls(plan, present=(), somewhere=(), pulling=(), waiting=[Copy("a", "n0")], per_node=1) == [
+    assert next_pulls(plan.copies, somewhere=(), pulling=(), waiting=[Copy("a", "n0")], per_node=1) == [
         Copy("b", "n0")
     ]
 

@@ -166,4 +166,5 @@ async def test_a_websocket_that_begins_with_no_get_is_refused(exposed, client, m
     )
     connection.send(method, exposure.path, headers=headers)
     status, _, body = await connection.answer()
-    assert (status, body) == (400, b"a WebSocket handshake must be a GET")
+    document = json.loads(body)
+    assert (status, document["message"]) == (400, "a WebSocket handshake must be a GET")

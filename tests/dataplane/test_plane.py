@@ -53,6 +53,17 @@ async def test_no_credential_no_answer(gateway, upstream, client, token):
     assert requests == []
 
 
+async def test_what_nothing_expects_is_answered_as_every_error(gateway, client, caplog):
+    gw = await gateway()
+    gw.keys.keys = None  # so that to look for a key fails
+    options = {"token": "key-of-acme", "headers": ("x-request-id: mine",)}
+    status, headers, document = await ask(await client(gw), **options)
+    assert (status, document["error"], document["may_have_run"]) == (503, "internal", True)
+    assert (headers["x-request-id"], headers["retry-after"]) == ("mine", "1")
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert record.request == "mine"
+
+
 async def test_a_token_opens_its_own_sandbox_only_and_expires(gateway, upstream, client):
     server = await upstream(echo())
     gw = await gateway()

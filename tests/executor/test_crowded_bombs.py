@@ -40,6 +40,7 @@ class Pod:
             self._now += FULL_INTERVAL
             self._used = used + int((self._now - begun) * ticks_a_second + 1e-6) * TICK
             self.group.put("cpuacct.usage_sys", self._used * 1_000_000)
+            self._watch.check(None)
             if self._bombs.has(self.group, self._watch, now=self._now):
                 return True
         return False

@@ -22,11 +22,12 @@ from sandlot_gateway.settings import Settings
 from tests.gateway.image_node import nodes
 from tests.gateway.kubernetes_world import world
 from tests.gateway.machine import Machine, StubBackend
+from tests.gateway.other_gateways import others
 from tests.gateway.replica import replica
 from tests.kube.apiserver import apiserver
 from tests.waiting import until_empty
 
-__all__ = ["apiserver", "nodes", "replica", "world"]
+__all__ = ["apiserver", "nodes", "others", "replica", "world"]
 
 API = "/api/v1"
 KEY = "key-a"

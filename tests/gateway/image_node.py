@@ -17,7 +17,6 @@ import pytest
 import uvicorn
 from sandlot_contract.names import APP, COMPONENT_NODE_AGENT, LABEL_COMPONENT, LABEL_NAME
 from sandlot_contract.ports import NODE_AGENT_PORT
-from sandlot_gateway.backends.kubernetes.peers import PeerSettings
 from sandlot_gateway.uvicorn_server import Server
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH
@@ -175,8 +174,7 @@ async def laying_gateway(
     options: dict[str, Any] = {"registries": [OPEN, PRIVATE], "api_keys": keys}
     if port is not None:
         host, own, its = port
-        options |= {"host": host, "port": own}
-        fixed["peers"] = PeerSettings(f"{host}:{its}", own_port=own)
+        options |= {"host": host, "port": own, "peers": f"{host}:{its}"}
     async with world.gateway(name, backend=fixed, **options) as gateway:
         yield gateway
 

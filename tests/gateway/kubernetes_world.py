@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from sandlot_gateway.app import Gateway
-from sandlot_gateway.backends.kubernetes import peers
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
-from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
+from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings, kubernetes_settings
 from sandlot_gateway.ending import EndRequests
-from sandlot_gateway.engine import lifecycle
+from sandlot_gateway.engine.open_creates import Part
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 from sandlot_kube.client import KubeClient
@@ -69,6 +68,11 @@ class Running:
     @property
     def webhook(self) -> str:
         return f"http://127.0.0.1:{self.gateway.webhook_listener.port}/internal/sidecar"
+
+    @property
+    def follows_any(self) -> bool:
+        """Whether it follows a create that another gateway brings up or has begun."""
+        return bool(self.gateway.lifecycle.creates.those(Part.MAY_GO_ON, Part.FOLLOWS))
 
     async def create(self, **fields: Any) -> httpx.Response:
         return await self.client.post("/api/v1/sandbox", json={**FIELDS, "wait_seconds": 20, **fields})
@@ -148,17 +152,16 @@ class World:
         ending = EndRequests()
 
         def make_backend(settings: Settings, tokens: Any, pool: Any) -> KubernetesBackend:
+            made = replace(patient(kubernetes_settings(settings)), **(backend or {}))
             access = self.server.access(namespace=self.namespace, token=self.gateway_token)
-            client = KubeClient(access)
-            return KubernetesBackend(
-                tokens=tokens, pool=pool, settings=KubernetesSettings(**(backend or {})), client=client
-            )
+            # None: of the environment, as the command has it.
+            client = None if backend is None else KubeClient(access)
+            return KubernetesBackend(tokens=tokens, pool=pool, settings=made, client=client)
 
         task = loop.create_task(
             serve(
                 settings,
-                # None: chosen and made from the settings, as the command does.
-                make_backend=None if backend is None else make_backend,
+                make_backend=make_backend,
                 requests=ending,
                 announce=lambda gateway, url: announced.set_result((gateway, url)),
             )
@@ -180,10 +183,10 @@ class World:
                 await task
 
 
-def have_patient_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have gateways, and deletes, wait for the others as long as a loaded machine may take, not a second or two."""
-    monkeypatch.setattr(peers, "PeerSettings", functools.partial(peers.PeerSettings, timeout=20.0))
-    monkeypatch.setattr(lifecycle, "DELETE_WAIT", 20.0)
+def patient(settings: KubernetesSettings) -> KubernetesSettings:
+    """Gateways, and deletes, wait for the others as long as a loaded machine may take, not a second or two."""
+    peers = None if settings.peers is None else replace(settings.peers, timeout=20.0)
+    return replace(settings, peers=peers, delete_wait=20.0)
 
 
 @pytest.fixture
@@ -192,7 +195,6 @@ async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     with tempfile.TemporaryDirectory(prefix="kg-") as directory:
         world = World(apiserver, directory=Path(directory))
         monkeypatch.setenv("KUBECONFIG", str(world.kubeconfig))
-        have_patient_peers(monkeypatch)
         try:
             async with world.kubelet.at_work():
                 yield world
@@ -217,7 +219,6 @@ async def world_of_two_users(server: ApiServer, monkeypatch: pytest.MonkeyPatch)
             for name, token in server.tokens.items()
         }
         monkeypatch.setenv("KUBECONFIG", str(configs["gateway"]))
-        have_patient_peers(monkeypatch)
         world.gateway_token = server.tokens["gateway"]
         world.kubeconfig = configs["controller"]
         yield world

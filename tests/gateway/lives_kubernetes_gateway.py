@@ -11,12 +11,12 @@ from unittest.mock import patch
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
-from sandlot_gateway.backends.kubernetes.peers import Missing, PeerSettings
+from sandlot_gateway.backends.kubernetes.peer_calls import Missing
+from sandlot_gateway.backends.kubernetes.peers import PeerSettings
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from sandlot_gateway.data.errors import UpstreamError
 from sandlot_gateway.data.pool import Answer
-from sandlot_gateway.engine.lifecycle import DELETE_WAIT
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 
@@ -186,7 +186,7 @@ class KubernetesGateway(Gateway):
             self.lifecycle.ends.delete(sandbox)
             await self.lifecycle.deleted_everywhere(sandbox)
             # One that nobody could be told of in time is this gateway's alone, until it has told somebody.
-            if self.alive and self.world.loop.time() < began + DELETE_WAIT:
+            if self.alive and self.world.loop.time() < began + self.backend.delete_wait:
                 self.world.answered.add(sandbox.id)
                 self.world.answered_last = self
 

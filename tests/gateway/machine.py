@@ -61,6 +61,7 @@ class StubBackend:
 
     name = "stub"
     single_gateway = True
+    delete_wait = 0.0
     lays_images = pools_without_image = False
     shared_notes = None
     others = None

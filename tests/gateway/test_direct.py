@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.conftest import Running
+from tests.gateway.conftest import KEY, Running
 
 # FastAPI reads both as JSON; only the first is served without its routing.
 DIRECT, BY_FASTAPI = "application/json", "application/vnd.sandlot+json"
@@ -62,6 +62,15 @@ async def test_a_create_without_a_key_is_refused_alike(box: Running, key: str) -
     body = BODIES["the least"]
     direct = await _answer(box, body, DIRECT, authorization=key)
     assert direct[0] == 401
+    assert direct == await _answer(box, body, BY_FASTAPI, authorization=key)
+
+
+@pytest.mark.parametrize("key", [f"bearer {KEY}", f"Bearer   {KEY}"])
+async def test_a_key_is_found_alike_in_each_form_of_the_header(box: Running, key: str) -> None:
+    await box.create()
+    body = BODIES["the least"]
+    direct = await _answer(box, body, DIRECT, authorization=key)
+    assert direct[0] == 201
     assert direct == await _answer(box, body, BY_FASTAPI, authorization=key)
 
 

@@ -8,7 +8,8 @@ import time
 import pytest
 from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.app import Gateway
-from sandlot_gateway.backends.kubernetes.peers import Missing, Peers, PeerSettings
+from sandlot_gateway.backends.kubernetes.peer_calls import Missing
+from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.data.pool import HttpPool
 

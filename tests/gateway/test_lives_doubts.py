@@ -10,16 +10,17 @@ from sandlot_contract.ids import SandboxId
 from sandlot_gateway.backends.kubernetes.peers import Missing
 
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_kubernetes_gateway import Peers
-from tests.gateway.test_lives_unheard import assert_served, running_unheard, seek, world_of_two
+from tests.gateway.test_lives_unheard import assert_served, running_unheard, seek
 
 WRONG = SandboxId("sb-wrong")
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    yield from world_of_two(tmp_path, reuses=True)
+    with faultless_world(tmp_path, reuses=True) as world:
+        yield world
 
 
 def test_a_sandbox_that_no_gateway_denies_may_exist_and_sidecars_are_asked(

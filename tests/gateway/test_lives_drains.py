@@ -10,7 +10,7 @@ import pytest
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
 from tests.gateway.lives_messages import Call
 
@@ -19,11 +19,8 @@ DRAIN = 15.0
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(tmp_path, gateways=2, reuses=True)
-    world.quiet()
-    yield world
-    world.close()
-    assert not world.faults.records
+    with faultless_world(tmp_path, reuses=True) as world:
+        yield world
 
 
 def claimed(world: KubernetesWorld, gateway: Gateway) -> tuple[Sandbox, Call]:
@@ -51,7 +48,7 @@ def looked_for(world: KubernetesWorld, gateway: Gateway) -> Sandbox:
 
 def drained(world: KubernetesWorld, gateway: Gateway) -> asyncio.Task[None]:
     """It has been asked to end."""
-    draining = world.loop.create_task(gateway.lifecycle.bringup.settled(timeout=DRAIN))
+    draining = world.loop.create_task(gateway.lifecycle.creates.settled(timeout=DRAIN))
     world.settle()
     return draining
 
@@ -83,7 +80,7 @@ def test_one_that_another_gateway_has_begun_is_left_to_it(world: KubernetesWorld
     other.peers.deaf = True
     world.pass_time(1.0)
     other.peers.deaf = False
-    assert other.lifecycle.bringup.under_way(sandbox.id)
+    assert other.lifecycle.creates.brings_up(sandbox.id)
     lose(world, claim)
     draining = drained(world, maker)
     world.pass_time(1.0)

@@ -10,17 +10,22 @@ import pytest
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Sidecar, Word
 from tests.gateway.test_lives_kubernetes import claimed_unheard
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(tmp_path, gateways=2)
-    yield world
-    world.close()
-    assert not world.faults.records
+    with faultless_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[KubernetesWorld]:
+    """With a third gateway."""
+    with faultless_world(tmp_path, gateways=3) as world:
+        yield world
 
 
 def running(world: KubernetesWorld) -> tuple[Sandbox, Sidecar]:
@@ -178,10 +183,11 @@ def go_on_without(world: KubernetesWorld, behind: Gateway, *, until: Callable[[]
     raise AssertionError("it never came to that")
 
 
-def test_a_late_word_of_an_end_ends_no_later_life_that_a_gateway_has_yet_to_see(tmp_path: Path) -> None:
-    world = KubernetesWorld(tmp_path, gateways=3)
+def test_a_late_word_of_an_end_ends_no_later_life_that_a_gateway_has_yet_to_see(
+    three: KubernetesWorld,
+) -> None:
+    world = three
     maker, _, behind = world.gateways
-    world.quiet()
     sandbox = maker.create()
     assert sandbox is not None
     maker.answer_pending(sandbox)
@@ -205,5 +211,3 @@ def test_a_late_word_of_an_end_ends_no_later_life_that_a_gateway_has_yet_to_see(
     for gateway in world.gateways:
         known = gateway.directory.get(sandbox.id)
         assert (known.status, known.instance_id) == ("RUNNING", second.instance_id)
-    world.close()
-    assert not world.faults.records

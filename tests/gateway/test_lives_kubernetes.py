@@ -15,7 +15,7 @@ from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.api_server import SANDBOXES
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Call, Sidecar
 from tests.gateway.test_lives_model import LivesModel, choices, pick
 
@@ -122,10 +122,8 @@ TestKubernetesLives.settings = settings(
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(tmp_path, gateways=2)
-    yield world
-    world.close()
-    assert not world.faults.records
+    with faultless_world(tmp_path) as world:
+        yield world
 
 
 def test_a_claim_in_an_instance_that_died_ends_no_sandbox_at_another_gateway(world: KubernetesWorld) -> None:

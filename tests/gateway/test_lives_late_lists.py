@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.gateway.api_server import SANDBOXES, List
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Call
 
 World = Callable[..., KubernetesWorld]
@@ -16,17 +17,8 @@ World = Callable[..., KubernetesWorld]
 
 @pytest.fixture
 def world_of(tmp_path: Path) -> Iterator[World]:
-    worlds: list[KubernetesWorld] = []
-
-    def begin(*, reuses: bool) -> KubernetesWorld:
-        worlds.append(KubernetesWorld(tmp_path, gateways=1, reuses=reuses))
-        worlds[0].quiet()
-        return worlds[0]
-
-    yield begin
-    for world in worlds:
-        world.close()
-        assert not world.faults.records
+    with ExitStack() as stack:
+        yield lambda *, reuses: stack.enter_context(faultless_world(tmp_path, gateways=1, reuses=reuses))
 
 
 def relist(world: KubernetesWorld) -> List:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import SidecarError
 
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
 
 GRACE = 60.0  # of the gateways
@@ -19,24 +18,15 @@ GRACE = 60.0  # of the gateways
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    with two_gateways(tmp_path, warm=True) as world:
+    with faultless_world(tmp_path, reuses=True) as world:
         yield world
 
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[KubernetesWorld]:
     """One whose cluster has no room: pods never start."""
-    with two_gateways(tmp_path, warm=False) as world:
+    with faultless_world(tmp_path) as world:
         yield world
-
-
-@contextmanager
-def two_gateways(directory: Path, *, warm: bool) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(directory, gateways=2, reuses=warm)
-    world.quiet()
-    yield world
-    world.close()
-    assert not world.faults.records
 
 
 def begun(gateway: Gateway) -> Sandbox:

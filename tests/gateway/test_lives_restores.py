@@ -10,17 +10,14 @@ from sandlot_contract.ids import InstanceId
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Call
 
 
 @pytest.fixture(params=[False, True], ids=["cold", "reused"])
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(tmp_path, gateways=2, reuses=request.param)
-    world.quiet()
-    yield world
-    world.close()
-    assert not world.faults.records
+    with faultless_world(tmp_path, reuses=request.param) as world:
+        yield world
 
 
 def restoring(world: KubernetesWorld) -> tuple[Sandbox, Call]:

@@ -10,17 +10,14 @@ from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.api_server import PODS, SANDBOXES
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Call, Sidecar
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(tmp_path, gateways=2, reuses=True)
-    world.quiet()
-    yield world
-    world.close()
-    assert not world.faults.records
+    with faultless_world(tmp_path, reuses=True) as world:
+        yield world
 
 
 def running(world: KubernetesWorld, gateway: Gateway) -> tuple[Sandbox, Sidecar]:

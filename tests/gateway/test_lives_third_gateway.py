@@ -9,17 +9,14 @@ import pytest
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(tmp_path, gateways=3, reuses=True)
-    world.quiet()
-    yield world
-    world.close()
-    assert not world.faults.records
+    with faultless_world(tmp_path, gateways=3, reuses=True) as world:
+        yield world
 
 
 def silence(gateway: Gateway, *, silent: bool = True) -> None:

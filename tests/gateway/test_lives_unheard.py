@@ -13,27 +13,21 @@ from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.api_server import PODS, SANDBOXES
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Sidecar
 from tests.gateway.test_lives_reuse import goes_on, running, verdict
 
 
-def world_of_two(directory: Path, *, reuses: bool) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(directory, gateways=2, reuses=reuses)
-    world.quiet()
-    yield world
-    world.close()
-    assert not world.faults.records
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    yield from world_of_two(tmp_path, reuses=True)
+    with faultless_world(tmp_path, reuses=True) as world:
+        yield world
 
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    yield from world_of_two(tmp_path, reuses=False)
+    with faultless_world(tmp_path) as world:
+        yield world
 
 
 def running_unheard(world: KubernetesWorld) -> tuple[Sandbox, Sidecar]:

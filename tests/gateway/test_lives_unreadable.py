@@ -10,7 +10,7 @@ import pytest
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Call, Sidecar
 
 UNREADABLE = {"phase": 7}
@@ -18,11 +18,8 @@ UNREADABLE = {"phase": 7}
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    world = KubernetesWorld(tmp_path, gateways=2, reuses=True)
-    world.quiet()
-    yield world
-    world.close()
-    assert not world.faults.records
+    with faultless_world(tmp_path, reuses=True) as world:
+        yield world
 
 
 def polled(gateway: Gateway, sidecar: Sidecar, state: dict[str, Any] = UNREADABLE) -> None:

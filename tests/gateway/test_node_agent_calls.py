@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from sandlot_contract.node_agent import LONGEST_WAIT
 from sandlot_gateway.backends.kubernetes.claim_images import KubernetesImages
-from sandlot_gateway.backends.kubernetes.node_agents import AgentUnreachable, NodeAgents, Prepared
+from sandlot_gateway.backends.kubernetes.node_agents import AgentUnreachable, NodeAgents, Prepared, Progress
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.backend import NodeFailed
 from sandlot_kube.objects import Metadata, Pod, PodSpec, PodStatus
@@ -53,6 +54,14 @@ async def test_a_use_tells_since_when(tmp_path: Path) -> None:
     body = json.dumps({"id": ONE, "rootfs": "/x", "since": 1795000000.123456}).encode()
     agents = agents_of(Pool(SimpleNamespace(status=200, body=body)), tmp_path / "token")
     assert (await agents.use("n1", ONE, slot="a")).since == 1795000000.123456
+
+
+async def test_no_agent_is_asked_to_wait_for_longer_than_agents_do(tmp_path: Path) -> None:
+    pool = Pool(SimpleNamespace(status=202, body=b'{"phase": "pulling"}'))
+    agents = agents_of(pool, tmp_path / "token")
+    for wait in (1.0, 45.0):
+        assert await agents.prepare("n1", "one:1", tenant="t", auth=None, wait=wait) == Progress("pulling")
+    assert pool.targets == ["POST /v1/images?wait=1", f"POST /v1/images?wait={LONGEST_WAIT:g}"]
 
 
 async def test_a_token_that_cannot_be_read_again_is_an_agent_that_is_away(tmp_path: Path) -> None:

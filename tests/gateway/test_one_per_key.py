@@ -88,7 +88,7 @@ async def test_a_refusal_is_told_to_both_and_leaves_nothing(world: World) -> Non
         creates = [asyncio.create_task(one.create(idempotency_key="k"))]
         [name] = await cold_names(world)
         creates.append(asyncio.create_task(other.create(idempotency_key="k")))
-        await until(lambda: other.gateway.lifecycle.following._secrets)
+        await until(lambda: other.follows_any)
         await world.kubelet.set_sandbox_status(name, phase="Ended", verdict="image_pull", message="no such")
         told = [(await create).json() for create in creates]
         assert {answer["id"] for answer in told} == {told[0]["id"]}

@@ -47,7 +47,7 @@ async def test_a_gateway_that_dies_while_it_starts_one_is_followed_by_who_has_th
             await cold_names(world)
             told = (await first).json()["id"] if answered else None
             retried = asyncio.create_task(other.create(idempotency_key="k", secrets=SECRETS))
-            await until(lambda: other.gateway.lifecycle.following._secrets)
+            await until(lambda: other.follows_any)
             kubelet.make_cold = True
             killed.kill()
             if not answered:
@@ -72,7 +72,7 @@ async def test_a_gateway_that_comes_back_gives_way_to_who_took_its_create_over(w
             assert told["status"] == "PENDING", told
             await cold_names(world)
             retried = asyncio.create_task(other.create(idempotency_key="k", secrets=SECRETS))
-            await until(lambda: other.gateway.lifecycle.following._secrets)
+            await until(lambda: other.follows_any)
             killed.kill()
         kubelet.make_cold = True
         assert (await retried).json()["id"] == told["id"]
@@ -115,7 +115,7 @@ async def test_a_create_that_begins_with_a_checkpoint_is_taken_over_with_its_fil
             assert told["status"] == "PENDING", told
             await cold_names(world)
             retried = asyncio.create_task(other.create(**body))
-            await until(lambda: other.gateway.lifecycle.following._secrets)
+            await until(lambda: other.follows_any)
             kubelet.make_cold = True
             killed.kill()
         again = (await retried).json()

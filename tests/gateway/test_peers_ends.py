@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from sandlot_contract.ids import InstanceId, SandboxId
-from sandlot_gateway.backends.kubernetes.peers import Missing, Peers, PeerSettings
+from sandlot_gateway.backends.kubernetes.peer_calls import Missing
+from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.data.pool import HttpPool
 
@@ -65,10 +66,19 @@ async def others(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Others]:
 
 
 @pytest.fixture
-async def peers(others: Others) -> AsyncIterator[Peers]:
+async def pool() -> AsyncIterator[HttpPool]:
     pool = HttpPool()
-    yield Peers(PeerSettings("gateways:1", own_port=1, timeout=20.0), pool=pool, token="spt_0")
+    yield pool
     await pool.close()
+
+
+@pytest.fixture
+def peers(others: Others, pool: HttpPool) -> Peers:
+    return peers_of(pool, timeout=20.0)
+
+
+def peers_of(pool: HttpPool, *, timeout: float) -> Peers:
+    return Peers(PeerSettings("gateways:1", own_port=1, timeout=timeout), pool=pool, token="spt_0")
 
 
 async def test_an_end_is_heard_after_a_gateway_that_believes_it_runs(peers: Peers, others: Others) -> None:
@@ -98,14 +108,16 @@ async def test_one_that_knows_it_is_enough(peers: Peers, others: Others) -> None
     assert await peers.whereabouts(SANDBOX) == InstanceId("i-0")
 
 
-async def test_one_that_brings_it_up_says_so_whatever_the_others_do(peers: Peers, others: Others) -> None:
+async def test_one_that_brings_it_up_says_so_whatever_the_others_do(
+    peers: Peers, others: Others, pool: HttpPool
+) -> None:
     await others.add({"pending": True})
     await others.add({}, status=404)
     await others.add({}, status=503, after=0.1)
     assert await peers.whereabouts(SANDBOX) is Missing.STARTING
     assert await peers.end_of(SANDBOX) is None
     await others.add({}, after=None)
-    peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=4.0), pool=peers._pool, token="spt_0")
+    peers = peers_of(pool, timeout=4.0)
     assert await peers.whereabouts(SANDBOX) is Missing.STARTING
 
 
@@ -120,7 +132,7 @@ async def test_a_dead_gateway_is_told_from_a_silent_one(peers: Peers, others: Ot
 
 @pytest.mark.parametrize("other", ["fails", "is silent", "is unreadable"])
 async def test_a_gateway_that_does_not_answer_has_not_denied_it(
-    others: Others, peers: Peers, other: str
+    others: Others, peers: Peers, pool: HttpPool, other: str
 ) -> None:
     await others.add({}, status=404)
     if other == "fails":
@@ -129,5 +141,5 @@ async def test_a_gateway_that_does_not_answer_has_not_denied_it(
         await others.add({"instance_id": 1})
     else:
         await others.add({}, after=None)
-        peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=0.2), pool=peers._pool, token="spt_0")
+        peers = peers_of(pool, timeout=0.2)
     assert await peers.whereabouts(SANDBOX) is Missing.SILENT

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from sandlot_contract.ids import SandboxId
-from sandlot_gateway.backends.kubernetes.peers import Missing, Peers, PeerSettings
+from sandlot_gateway.backends.kubernetes.peer_calls import Missing
+from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.core.owners import KeyQuestion
 from sandlot_gateway.data.pool import HttpPool
 

@@ -3,74 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-import pytest
-from aiohttp import web
 from sandlot_contract.new_ids import new_sandbox_id
-from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
-from sandlot_gateway.credentials import NEWS_PATH
-from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.backends.kubernetes.peers import Peers
 
-from tests.ports import free_port
+from tests.gateway.other_gateways import SILENCE, Other, peers_of
 from tests.waiting import loop_turns
 
 SANDBOX = new_sandbox_id(0.0)
-SILENCE = 1.0  # seconds after which a gateway counts as silent, where a test waits for that
-
-
-class Other:
-    """A gateway that gets news, and answers them while `answers` is set."""
-
-    def __init__(self, port: int) -> None:
-        self.news: list[bytes] = []
-        self.answers = asyncio.Event()
-        self.answers.set()
-        self.address = f"127.0.0.1:{port}"
-        self._port = port
-        app = web.Application()
-        app.add_routes([web.post(NEWS_PATH, self._told), web.get("/{path:.*}", self._asked)])
-        self._runner = web.AppRunner(app, access_log=None)
-
-    async def start(self) -> None:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
-
-    async def _told(self, request: web.Request) -> web.Response:
-        self.news.append(await request.read())
-        await self.answers.wait()
-        return web.Response(status=204)
-
-    async def _asked(self, request: web.Request) -> web.Response:
-        await self.answers.wait()
-        return web.Response(status=404)
-
-    async def close(self) -> None:
-        self.answers.set()
-        await self._runner.cleanup()
-
-
-@pytest.fixture
-async def others(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Other]]:
-    others = [Other(free_port()), Other(free_port())]
-
-    async def found(host: str, port: int) -> list[str]:
-        return [one.address for one in others]
-
-    monkeypatch.setattr("sandlot_gateway.backends.kubernetes.peers.addresses_of", found)
-    yield others
-    for one in others:
-        await one.close()
-
-
-@asynccontextmanager
-async def peers_of(*, timeout: float) -> AsyncIterator[Peers]:
-    pool = HttpPool()
-    peers = Peers(PeerSettings("gateways:1", own_port=1, timeout=timeout), pool=pool, token="spt_0")
-    yield peers
-    await peers.close()
-    await pool.close()
 
 
 async def begin(peers: Peers, news: bytes) -> asyncio.Task[None]:

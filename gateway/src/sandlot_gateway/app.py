@@ -254,7 +254,7 @@ class Gateway:
             for clients in (Clients.PLAIN, Clients.ALL):
                 # A request in flight may begin another create.
                 await self.edge.drain(clients, timeout=max(until - loop.time(), 0.0))
-                await self.lifecycle.bringup.settled(timeout=max(until - loop.time(), 0.0))
+                await self.lifecycle.creates.settled(timeout=max(until - loop.time(), 0.0))
         settled()
 
     async def stop(self, times: StopTimes) -> None:

@@ -10,6 +10,12 @@ from sandlot_gateway.keys import Keys
 NEWS_PATH = "/internal/news"  # for other gateways
 
 
+def bearer(authorization: bytes) -> str:
+    """Return the token of an Authorization header, or ""."""
+    scheme, _, token = authorization.partition(b" ")
+    return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
+
+
 class Credentials:
     """Checks credentials early: bodies are buffered in memory, which an unauthenticated client could fill."""
 
@@ -20,15 +26,15 @@ class Credentials:
 
     def refusal(self, scope: MutableMapping[str, Any]) -> str | None:
         """Return why this request's body is not read, or None. The route checks its own requirements again."""
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        headers: dict[bytes, bytes] = dict(scope["headers"])
         # HTTP/2 needs neither header for a body.
         unsaid = scope["http_version"] == "2" and scope["method"] not in ("GET", "HEAD")
-        length = headers.get(b"content-length", "unsaid" if unsaid else "0")
-        if length == "0" and b"transfer-encoding" not in headers:
+        length = headers.get(b"content-length", b"unsaid" if unsaid else b"0")
+        if length == b"0" and b"transfer-encoding" not in headers:
             return None
-        scheme, _, key = headers.get(b"authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._keys.find(key.strip()) is not None:
+        token = bearer(headers.get(b"authorization", b""))
+        if self._keys.find(token) is not None:
             return None
-        if scheme.lower() == "bearer" and scope.get("path") == NEWS_PATH and self._is_peer(key.strip()):
+        if scope.get("path") == NEWS_PATH and self._is_peer(token):
             return None
         return "the API key is missing or unknown: send Authorization: Bearer KEY"

@@ -7,12 +7,12 @@ import contextlib
 import logging
 import os
 import time
-from itertools import count
 
 from sandlot_contract.headers import VERDICT_KEY
 
+from .credentials import bearer
 from .data.access import AccessLog, request_ids
-from .data.answers import Receive, Refusal, Scope, Send, send_json, unauthorized
+from .data.answers import Receive, Refusal, Scope, Send, gateway_ended, send_json, unauthorized, unexpected
 from .data.breaker import Limits
 from .data.errors import ClientGone
 from .data.expose import Exposures
@@ -20,8 +20,9 @@ from .data.expose_http import ExposedHttp
 from .data.forward import Truncated
 from .data.pacing import Pacing
 from .data.pool import HttpPool
-from .data.request import Parsed, bearer, sandbox_in, sort_headers
+from .data.request import Parsed, sandbox_in, sort_headers
 from .data.request_gate import RequestGate
+from .data.request_id import identify
 from .data.routes import ApiKeys, Route, Routes
 from .data.sandbox_http import ROUTES, SandboxHttp
 from .data.server import DROPPED
@@ -65,7 +66,6 @@ class DataPlane:
             request_gate=request_gate, pool=pool, metrics=metrics, exposed=self._exposed
         )
         self._access = AccessLog(self.limits.access_log)
-        self._request_ids = (b"%b-%x" % (os.urandom(4).hex().encode(), n) for n in count(1))
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.live(
             "sandlot_queue_depth", "Requests waiting for a permit.", read=lambda: self.breaker.waiting
@@ -128,9 +128,8 @@ class DataPlane:
         metrics = self._metrics.routes[name]
         metrics.in_flight += 1
         request = sort_headers(scope["headers"])
-        request_id = request.request_id[:128]
-        if not request_id:
-            request_id = next(self._request_ids)
+        request_id = identify(request.request_id)
+        if not request.request_id:
             request.lines.append(b"x-request-id: " + request_id + b"\r\n")
         status: int | str = "gone"
         verdict = b""
@@ -182,8 +181,15 @@ class DataPlane:
             if self._request_gate.draining:
                 status = "cut"
                 metrics.unfinished("cut")
-                await _say_cut(send, request_id=request_id)
+                await _last_word(send, gateway_ended(), request_id=request_id)
             raise
+        except Exception:
+            status = 503
+            log.exception(
+                "a request failed in an unexpected way", extra={"request": request_id.decode("latin-1")}
+            )
+            metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
+            await _last_word(send, unexpected(), request_id=request_id)
         finally:
             metrics.in_flight -= 1
             if self._access.share:
@@ -226,12 +232,10 @@ class DataPlane:
                 self._request_gate.leave(lane)
 
 
-async def _say_cut(send: Send, *, request_id: bytes) -> None:
-    """Answer a cancelled request with an error that clients retry, instead of the server's 500."""
-    headers = [(b"x-request-id", request_id), (b"connection", b"close")]
-    message = "the gateway stopped before the answer: retry with the same op id to get the result"
-    document = {"error": "gateway_ended", "message": message, "may_have_run": True}
+async def _last_word(send: Send, refusal: Refusal, *, request_id: bytes) -> None:
+    """Answer a request that is cut with an error that clients retry, instead of the server's 500."""
     # RuntimeError: the response has started; it ends with its connection. TimeoutError: the client does not read.
     with contextlib.suppress(RuntimeError, TimeoutError):
         async with asyncio.timeout(_LAST_WORD):
-            await send_json(send, 502, document, headers=headers)
+            headers = [*refusal.headers, (b"x-request-id", request_id)]
+            await send_json(send, refusal.status, refusal.document, headers=headers)

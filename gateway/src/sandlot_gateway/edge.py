@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum, auto
@@ -15,6 +13,7 @@ from fastapi import Response
 
 from sandlot_gateway import logs
 from sandlot_gateway.control.errors import error_response
+from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
 
 Scope = MutableMapping[str, Any]
@@ -63,7 +62,6 @@ class Edge:
         self._counted = counted
         self._refusal = refusal
         self._is_known = is_known
-        self._ids = (f"{os.getpid():x}-{number:x}" for number in itertools.count(1))
         self._refused: Clients | None = None
         self._requests: set[asyncio.Task[Any]] = set()  # those of the control API in flight
         self.in_flight = 0
@@ -127,9 +125,9 @@ class Edge:
         return self._refused is Clients.ALL or scope["scheme"] == "http"
 
     def _identified(self, scope: Scope, send: Send) -> _Identified:
-        request_id = _header(scope, b"x-request-id")[:128] or next(self._ids)
-        logs.request_id.set(request_id)
-        return _Identified(send, request_id)
+        found = identify(_header(scope, b"x-request-id"))
+        logs.request_id.set(found.decode("latin-1"))
+        return _Identified(send, found)
 
     async def _in_flight(self, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
@@ -176,9 +174,9 @@ class Edge:
 class _Identified:
     """A `send` that adds the request's id to the response, and keeps its status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, own: bytes) -> None:
         self._send = send
-        self._header = (b"x-request-id", request_id.encode("latin-1", "replace"))
+        self._header = (b"x-request-id", own)
         self.status = 500
 
     async def __call__(self, message: Message) -> None:
@@ -248,8 +246,5 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _header(scope: Scope, name: bytes) -> str:
-    for key, value in scope["headers"]:
-        if key == name:
-            return value.decode("latin-1")
-    return ""
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")

@@ -181,25 +181,9 @@ def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backen
 
 def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:
     from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
-    from sandlot_gateway.backends.kubernetes.peers import PeerSettings
-    from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
+    from sandlot_gateway.backends.kubernetes.settings import kubernetes_settings
 
-    peers = None
-    if settings.peers:
-        peers = PeerSettings(settings.peers, own_port=settings.port, max_body=settings.max_body)
-    return KubernetesBackend(
-        tokens=tokens,
-        pool=pool,
-        settings=KubernetesSettings(
-            context=settings.kube_context,
-            namespace=settings.namespace,
-            subdomain=settings.subdomain,
-            cluster_domain=settings.cluster_domain,
-            node_agent_token_file=settings.node_agent_token_file,
-            registry_credentials=settings.registry_credentials,
-            peers=peers,
-        ),
-    )
+    return KubernetesBackend(tokens=tokens, pool=pool, settings=kubernetes_settings(settings))
 
 
 _BACKENDS: dict[str, MakeBackend] = {"local": _local_backend, "kubernetes": _kubernetes_backend}

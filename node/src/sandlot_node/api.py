@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from sandlot_contract.node_agent import LONGEST_WAIT
 
 from . import models
 from .failures import ImageError, Kind
@@ -85,7 +86,7 @@ class Routes:
     async def prepare(
         self,
         body: models.PrepareBody,
-        wait: Annotated[float, Query(ge=0, le=30)] = 0.0,
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0.0,
         slot: Annotated[str | None, Query(min_length=1, max_length=253)] = None,
     ) -> models.ImageBody | JSONResponse:
         """Prepare an image, or tell how far its preparation is; a caller repeats this until the answer is not 202.

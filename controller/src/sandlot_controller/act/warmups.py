@@ -12,7 +12,7 @@ from sandlot_kube.waiting import wait_set
 from sandlot_kube.warmups import ImageWarmup, WarmupPhase
 
 from ..plan.warmup_progress import Progress, all_failed, progress
-from ..plan.warmups import Copy, WarmPlan, next_pulls, place_all, wanted_images
+from ..plan.warmups import Copy, next_pulls, place_all, wanted_images
 from ..settings import Settings
 from .api import Api
 from .copy_failures import CopyFailures, Then
@@ -191,10 +191,8 @@ class WarmupLoop:
     def _begin_next(self, now: float) -> None:
         ready, failed = self._nodes.ready, self._failures.failed
         self._open = [copy for copy in self._open if copy not in ready and copy not in failed]
-        here = tuple(copy for copy in self._open if copy.node in self._nodes)
         for copy in next_pulls(
-            WarmPlan(here, ()),
-            present=(),
+            [copy for copy in self._open if copy.node in self._nodes],
             somewhere=self._nodes.ready_somewhere,
             pulling=self._pulling,
             waiting=self._failures.waiting(now=now),

@@ -165,15 +165,14 @@ def place_all(
 
 
 def next_pulls(
-    plan: WarmPlan,
+    wanted: Iterable[Copy],
     *,
-    present: Container[Copy],
     somewhere: Container[str],
     pulling: Collection[Copy],
     waiting: Container[Copy],
     per_node: int,
 ) -> list[Copy]:
-    """Return the copies to begin now, at most `per_node` on a node at once.
+    """Return which of these copies to begin now, the first ones first, at most `per_node` on a node at once.
 
     `somewhere`: images that a node has. `waiting`: copies not to be tried yet. An image goes to its first node alone, so that
     the others find it at a neighbour and not only in the registry.
@@ -181,8 +180,8 @@ def next_pulls(
     busy = Counter(copy.node for copy in pulling)
     begun = {copy.image for copy in pulling if copy.image not in somewhere}
     found: list[Copy] = []
-    for copy in plan.copies:
-        if busy[copy.node] >= per_node or copy in present or copy in pulling or copy in waiting:
+    for copy in wanted:
+        if busy[copy.node] >= per_node or copy in pulling or copy in waiting:
             continue
         if copy.image not in somewhere:
             if copy.image in begun:

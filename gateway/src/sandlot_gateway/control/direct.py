@@ -17,6 +17,7 @@ from sandlot_gateway.control.api import PREFIX, control_api
 from sandlot_gateway.control.errors import ApiError, api_error_response, unexpected_response
 from sandlot_gateway.control.models import CreateRequest
 from sandlot_gateway.control.services import Services, owned
+from sandlot_gateway.credentials import bearer
 from sandlot_gateway.keys import Tenant
 
 Scope = MutableMapping[str, Any]
@@ -65,8 +66,7 @@ class Direct:
         return await sandboxes.delete(sandbox, self._have)
 
     def _caller(self, request: Request) -> Tenant | None:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        return self._have.keys.find(key) if scheme.lower() == "bearer" else None
+        return self._have.keys.find(bearer(request.headers.get("authorization", "").encode("latin-1")))
 
 
 async def _answer(answering: Awaitable[Response]) -> Response:

@@ -95,6 +95,24 @@ def unavailable(error: str, message: str, *, retry_after: int, **fields: Any) ->
     return Refusal(503, error, message, headers=[(b"retry-after", b"%d" % retry_after)], **fields)
 
 
+def gateway_ended() -> Refusal:
+    return Refusal(
+        502,
+        "gateway_ended",
+        "the gateway stopped before the answer: retry with the same op id to get the result",
+        headers=[(b"connection", b"close")],
+        may_have_run=True,
+    )
+
+
+def unexpected() -> Refusal:
+    """Return the error for a failure that no code expects; 503, since there is no 500 by design."""
+    message = (
+        "unexpected failure in the gateway, whose log has the cause: retry with the same op id, or report it"
+    )
+    return unavailable("internal", message, retry_after=1, may_have_run=True)
+
+
 async def send_json(
     send: Send, status: int, document: Any, *, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:

@@ -79,12 +79,6 @@ def sandbox_in(part: bytes) -> SandboxId:
     return SandboxId(part.decode("latin-1"))
 
 
-def bearer(authorization: bytes) -> str:
-    """Return the token of an Authorization header, or ""."""
-    scheme, _, token = authorization.partition(b" ")
-    return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
-
-
 def climbs(raw_path: bytes) -> bool:
     """Return whether a path has a segment `.` or `..` in any encoding: it could leave the routes checked for."""
     if b"." not in raw_path and b"%" not in raw_path:

@@ -7,13 +7,13 @@ import asyncio
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from ..credentials import bearer
 from ..metrics import Metrics
 from ..tokens import Tokens
 from .answers import Receive, Refusal, sandbox_not_found, unauthorized, unavailable
 from .breaker import Abandoned, Breaker, Limits, Overloaded
 from .disconnects import wait_for_disconnect
 from .errors import ClientGone
-from .request import bearer
 from .routes import ApiKeys, Route, Routes
 
 

@@ -7,6 +7,7 @@ import contextlib
 import msgspec
 from sandlot_contract.headers import QUEUED_KEY
 
+from ..credentials import bearer
 from .answers import (
     Receive,
     Refusal,
@@ -21,7 +22,7 @@ from .answers import (
 from .errors import ClientGone, DialError, UpstreamError
 from .forward import RequestHead, forward
 from .pool import HttpPool
-from .request import Parsed, bearer, climbs, sandbox_in
+from .request import Parsed, climbs, sandbox_in
 from .request_gate import RequestGate
 from .time_slices import TimeSlices
 from .wire import Headers

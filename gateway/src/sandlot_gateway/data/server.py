@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, cast
 
+import msgspec
 from sandlot_contract.framing import Framing
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .answers import Refusal
+from .request_id import identify
 
 _MAX_HEAD = 64 << 10  # bytes of a request's line and headers
 _FIRST_HEAD = 60.0  # seconds for a connection's first head to arrive
@@ -30,6 +35,7 @@ class OneWriteProtocol(HttpToolsProtocol):
     """
 
     _in_head = False
+    _in_body = False
     _head = 0  # bytes of an incomplete head
     _patience: asyncio.TimerHandle | None = None
 
@@ -48,9 +54,11 @@ class OneWriteProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head += len(data)
             if self._head > _MAX_HEAD:
-                self._refuse_head()
+                self._refuse_size()
+                self._in_head = False
         elif self._framing.size > _MAX_HEAD:
-            self._refuse_framing()
+            self._refuse_size()
+            self._framing.end()
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -62,6 +70,7 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._in_body = True
         self._head = 0
         self._framing.begin()
         self._be_patient()
@@ -73,6 +82,7 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._framing.end()
+        self._in_body = False
         super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -91,28 +101,42 @@ class OneWriteProtocol(HttpToolsProtocol):
             self._patience.cancel()
             self._patience = None
 
-    def _refuse_head(self) -> None:
-        self._in_head = False
-        too_large = b"the request's line and headers are larger than %d bytes" % _MAX_HEAD
-        self._refuse(b"431 Request Header Fields Too Large", too_large)
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no HTTP; uvicorn calls it."""
+        self._refuse(Refusal(400, "bad_request", "this is no valid HTTP/1.1: look at what sends it"))
 
-    def _refuse_framing(self) -> None:
-        self._framing.end()
-        if self.transport.is_closing() or self.pipeline or self.cycle.response_started:
-            self.transport.close()  # a second status line would corrupt the response in progress
-            return
-        too_large = b"a chunk's extension or the trailer is larger than %d bytes" % _MAX_HEAD
-        self._refuse(b"431 Request Header Fields Too Large", too_large)
+    def _refuse_size(self) -> None:
+        text = f"the head, a chunk's extension or the trailer is larger than {_MAX_HEAD} bytes: send fewer or shorter fields"
+        self._refuse(Refusal(431, "header_too_large", text))
 
-    def _refuse(self, status: bytes, body: bytes) -> None:
-        head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\n" % status
-        self.transport.write(head + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer what the application does not get, and close: with the fields of both planes' errors."""
+        if self._is_answerable():
+            message = refusal.document["message"]
+            body = msgspec.json.encode({**refusal.document, "detail": message, "errors": []})
+            own = next((value for name, value in self.headers or () if name == b"x-request-id"), b"")
+            self.transport.write(
+                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+                b"x-request-id: %b\r\nconnection: close\r\n\r\n"
+                % (refusal.status, HTTPStatus(refusal.status).phrase.encode(), len(body), identify(own))
+                + body
+            )
         self.transport.close()
+
+    def _is_answerable(self) -> bool:
+        """Return whether the next response on this connection is that of the request that is being read.
+
+        Else a client would take it for the answer to an earlier request, or for a part of its own response.
+        """
+        if self.transport.is_closing() or self.pipeline:
+            return False
+        cycle = self.cycle
+        return not cycle.response_started if self._in_body else cycle is None or cycle.response_complete
 
     def handle_websocket_upgrade(self) -> None:
         if self.scope["method"] != "GET":
             # The WebSocket implementation would neither answer it nor close.
-            self._refuse(b"400 Bad Request", b"a WebSocket handshake must be a GET")
+            self._refuse(Refusal(400, "bad_request", "a WebSocket handshake must be a GET"))
             return
         holder = self.transport
         if isinstance(holder, _HeadHolder):

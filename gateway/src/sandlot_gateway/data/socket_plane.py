@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from ..credentials import bearer
 from ..metrics import Metrics
 from .answers import Receive, Refusal, Scope, Send, no_such_route
 from .expose_http import ExposedHttp
 from .expose_ws import ExposedSocket, Handshake
 from .pool import HttpPool
-from .request import bearer, sandbox_in, sort_headers
+from .request import sandbox_in, sort_headers
 from .request_gate import RequestGate
 from .routes import Route
 from .sockets import refuse

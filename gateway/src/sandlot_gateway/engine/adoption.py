@@ -22,6 +22,7 @@ from sandlot_gateway.tokens import Tokens
 from .bringup import BringUp
 from .ends import Ends
 from .following import Following
+from .open_creates import OpenCreates
 from .pending import PendingStore
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Adoption:
     def __init__(
         self,
         *,
+        creates: OpenCreates,
         directory: Directory,
         backend: Backend,
         tokens: Tokens,
@@ -51,6 +53,7 @@ class Adoption:
         ends: Ends,
         clock: Callable[[], float],
     ) -> None:
+        self._creates = creates
         self._directory = directory
         self._backend = backend
         self._tokens = tokens
@@ -82,7 +85,7 @@ class Adoption:
         """Add the sandbox to the directory, or end the instance if the sandbox has ended."""
         known = self._directory.get(sandbox.id)
         if known is not None:
-            if self._bringup.under_way(known.id):
+            if self._creates.brings_up(known.id):
                 return
             if known.status is Status.RUNNING and known.instance_id == instance.id:
                 return
@@ -163,7 +166,7 @@ class Adoption:
         elif end.of_pending_create or (sandbox.status is Status.PENDING and end.verdict in _ASKED_FOR):
             # Also during a bring-up here: the ended instance belonged to a claim whose answer was lost.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
-        elif sandbox.status is Status.PENDING and not self._bringup.under_way(end.sandbox_id):
+        elif sandbox.status is Status.PENDING and not self._creates.brings_up(end.sandbox_id):
             self._ends.record(
                 sandbox,
                 verdict=end.verdict,

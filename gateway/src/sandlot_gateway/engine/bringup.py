@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
@@ -25,6 +24,7 @@ from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
 from .claims import Claimed, Claimer
 from .ends import Ends, Observer
 from .errors import BadRequestField
+from .open_creates import OpenCreates, Part
 from .pending import PendingStore
 from .supply import Ticket
 
@@ -51,6 +51,7 @@ class BringUp:
     def __init__(
         self,
         *,
+        creates: OpenCreates,
         directory: Directory,
         claimer: Claimer,
         backend: Backend,
@@ -62,6 +63,7 @@ class BringUp:
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
         clock: Callable[[], float],
     ) -> None:
+        self._creates = creates
         self._directory = directory
         self._claimer = claimer
         self._backend = backend
@@ -72,29 +74,15 @@ class BringUp:
         self._lost = lost
         self._restore = restore
         self._clock = clock
-        self._secrets: dict[SandboxId, dict[str, str]] = {}  # sandbox id -> secrets of bring-ups in progress
-        self._unheld: set[SandboxId] = set()  # followed creates with which this gateway may have to go on
         self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
-        self._one_less = asyncio.Event()
         self._tasks = Tasks()
-
-    def under_way(self, sandbox_id: SandboxId) -> bool:
-        """Return whether this gateway is bringing it up, so that other reports about it do not count."""
-        return sandbox_id in self._secrets
-
-    def secrets(self, sandbox_id: SandboxId) -> dict[str, str] | None:
-        return self._secrets.get(sandbox_id)
 
     def refusal(self, sandbox_id: SandboxId) -> BadRequestField | CannotStart | None:
         """Return why its create was refused within the last 30 s, or None."""
         return self._refusals.get(sandbox_id)
 
-    def expect(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
-        """Register a bring-up before `run`."""
-        self._secrets[sandbox.id] = secrets
-
     def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0) -> None:
-        self.expect(sandbox, secrets=secrets)
+        self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses))
 
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str], losses: int = 0) -> None:
@@ -106,23 +94,10 @@ class BringUp:
         sandbox.instance_id = None
         self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox), losses=losses)
 
-    def unheld(self, sandbox_id: SandboxId) -> None:
-        """Note a create that this gateway follows while it knows no other one that brings it up."""
-        self._unheld.add(sandbox_id)
-
-    def held(self, sandbox_id: SandboxId) -> None:
-        """Drop this note: another gateway brings it up, or nothing is left to follow."""
-        self._unheld.discard(sandbox_id)
-        self._one_less.set()
-
-    def forget(self, sandbox_id: SandboxId) -> None:
-        """Drop the bring-up: it is done, or another gateway does it."""
-        self._secrets.pop(sandbox_id, None)
-        self._one_less.set()
-
     async def run(
         self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0
     ) -> None:
+        """Bring it up; it counts as brought up already."""
         began = time.monotonic()
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
@@ -159,7 +134,7 @@ class BringUp:
         else:
             self._has_instance(sandbox, claimed)
         finally:
-            self.forget(sandbox.id)
+            self._creates.brought_up(sandbox.id)
             if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
@@ -213,23 +188,6 @@ class BringUp:
             self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
             sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
             self._ends.orphans.ended(sandbox.id)
-
-    async def settled(self, *, timeout: float) -> None:
-        """Wait until no create is left that only this gateway brings up or may go on with, `timeout` seconds at most."""
-        await self._until(lambda: not self._secrets and not self._unheld, timeout=timeout)
-        if left := self._secrets.keys() | self._unheld:
-            _log.warning("%d pending creates are given up", len(left))
-
-    async def done_with(self, sandbox_ids: Set[SandboxId], *, timeout: float) -> None:
-        """Wait until this gateway brings up none of them, `timeout` seconds at most."""
-        await self._until(lambda: self._secrets.keys().isdisjoint(sandbox_ids), timeout=timeout)
-
-    async def _until(self, so: Callable[[], bool], *, timeout: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while not so():
-                    self._one_less.clear()
-                    await self._one_less.wait()
 
     async def close(self, *, timeout: float) -> int:
         """Wait up to `timeout` seconds, then cancel the rest; return their number."""

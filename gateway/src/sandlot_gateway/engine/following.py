@@ -20,6 +20,7 @@ from sandlot_gateway.tasks import Tasks
 from .bringup import BringUp
 from .ends import Ends
 from .keyed import KeyedCreates
+from .open_creates import OpenCreates, Part
 from .supply import Ticket
 
 _log = logging.getLogger(__name__)
@@ -41,33 +42,37 @@ _INSTEAD_KEPT = 30.0  # seconds; callers that still hold the create open get the
 class Following:
     """Follows another gateway's create with the same key, and takes it over if that gateway dies."""
 
-    def __init__(self, *, directory: Directory, backend: Backend, bringup: BringUp, ends: Ends) -> None:
+    def __init__(
+        self,
+        *,
+        creates: OpenCreates,
+        directory: Directory,
+        backend: Backend,
+        bringup: BringUp,
+        ends: Ends,
+    ) -> None:
+        self._creates = creates
         self._directory = directory
         self._backend = backend
         self._bringup = bringup
         self._ends = ends
-        self._secrets: dict[SandboxId, dict[str, str]] = {}  # sandbox id -> secrets of followed creates
         # sandbox id -> set once the holder of its key is known
         self._asking: dict[SandboxId, asyncio.Event] = {}
         # our sandbox id -> another gateway's sandbox for the same key
         self._instead: dict[SandboxId, Sandbox] = {}
-        self._lost: set[SandboxId] = set()  # creates of this gateway that it looks for at others
         self._tasks = Tasks()
         self._followers = Tasks()
         self.keyed = KeyedCreates(
             directory=directory,
             others=backend.others,
-            works_on=self._works_on,
-            follows=self._secrets.__contains__,
+            works_on=creates.works_on,
+            follows=creates.follows,
             asked=ends.orphans.asked_elsewhere,
         )
 
-    def secrets(self, sandbox_id: SandboxId) -> dict[str, str] | None:
-        return self._secrets.get(sandbox_id)
-
     def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
         """Bring it up, unless another gateway has a sandbox for its key, which then replaces it."""
-        self._bringup.expect(sandbox, secrets=secrets)
+        self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         self._asking[sandbox.id] = asyncio.Event()
         self._tasks.spawn(self._begin(sandbox, secrets=secrets, ticket=ticket))
 
@@ -82,15 +87,13 @@ class Following:
         if (
             sandbox.status is Status.PENDING
             and self.keyed.has_others
-            and not self._bringup.under_way(sandbox.id)
-            and sandbox.id not in self._secrets
+            and self._creates.secrets(sandbox.id) is None
         ):
             # Another gateway's record of the pending create lacks the fields that may hold a secret.
             known = sandbox.spec
             sandbox.spec = msgspec.structs.replace(spec, name=known.name, labels=known.labels, run=known.run)
-            self._secrets[sandbox.id] = secrets
-            self._bringup.unheld(sandbox.id)
-            self._followers.spawn(self._follow(sandbox))
+            self._creates.begin(sandbox.id, Part.MAY_GO_ON, secrets=secrets)
+            self._followers.spawn(self._follow(sandbox, secrets=secrets))
 
     def lost(self, sandbox: Sandbox, *, secrets: dict[str, str], loss: Loss, losses: int) -> bool:
         """Take over a create of this gateway whose claim was lost before its answer, for the `losses`-th time.
@@ -106,19 +109,17 @@ class Following:
             or not (given_back or (loss.verdict in _UNSAID and not alone))
         ):
             return False
-        self._secrets[sandbox.id] = secrets
-        self._bringup.unheld(sandbox.id)
-        self._followers.spawn(self._after_loss(sandbox, loss, losses=losses))
+        self._creates.begin(sandbox.id, Part.MAY_GO_ON if alone else Part.LOOKS, secrets=secrets)
+        self._followers.spawn(self._after_loss(sandbox, loss, secrets=secrets, losses=losses))
         return True
 
-    async def _after_loss(self, sandbox: Sandbox, loss: Loss, *, losses: int) -> None:
+    async def _after_loss(
+        self, sandbox: Sandbox, loss: Loss, *, secrets: dict[str, str], losses: int
+    ) -> None:
         if not self._backend.single_gateway:
-            self._lost.add(sandbox.id)
-            try:
-                await self._look_for(sandbox)
-            finally:
-                self._lost.discard(sandbox.id)
-        await self._follow(sandbox, loss=loss, losses=losses)
+            await self._look_for(sandbox)
+            self._creates.follow_as(sandbox.id, Part.MAY_GO_ON)
+        await self._follow(sandbox, secrets=secrets, loss=loss, losses=losses)
 
     async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
         holder = None
@@ -130,7 +131,7 @@ class Following:
                 raise
             if holder is not None:
                 ticket.give_back()
-                self._bringup.forget(sandbox.id)
+                self._creates.brought_up(sandbox.id)
                 self._stand_in(sandbox, await self.keyed.agreed(sandbox, holder), secrets=secrets)
         finally:
             self._asking.pop(sandbox.id).set()
@@ -161,7 +162,9 @@ class Following:
         asyncio.get_running_loop().call_later(_INSTEAD_KEPT, self._instead.pop, sandbox.id, None)
         self.follow(known, spec=sandbox.spec, secrets=secrets)
 
-    async def _follow(self, sandbox: Sandbox, *, loss: Loss | None = None, losses: int = 0) -> None:
+    async def _follow(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], loss: Loss | None = None, losses: int = 0
+    ) -> None:
         """Follow the create until it has changed. If no gateway has it, go on with it, or record its `loss`."""
         try:
             while self._is_followed(sandbox):
@@ -170,10 +173,7 @@ class Following:
                     return
                 # Another gateway may name its own sandbox for this key, if they could not reach each other: both go on.
                 holder = next((one for one in answer.holders if one.sandbox_id == sandbox.id), None)
-                if holder is None:
-                    self._bringup.unheld(sandbox.id)
-                else:
-                    self._bringup.held(sandbox.id)
+                self._creates.follow_as(sandbox.id, Part.MAY_GO_ON if holder is None else Part.FOLLOWS)
                 if holder is None and answer.all_heard:
                     if loss is not None and loss.verdict != SandboxVerdict.GIVEN_BACK:
                         self._ends.record(
@@ -184,7 +184,7 @@ class Following:
                         "no gateway brings up a sandbox any more: this one goes on",
                         extra={"sandbox": sandbox.id},
                     )
-                    self._bringup.go_on(sandbox, secrets=self._secrets[sandbox.id], losses=losses)
+                    self._bringup.go_on(sandbox, secrets=secrets, losses=losses)
                     return
                 if holder is not None and holder.verdict is not None:
                     self._ends.record(
@@ -192,19 +192,15 @@ class Following:
                     )
                     return
                 await self._look_for(sandbox)
-            self._bringup.held(sandbox.id)
+            self._creates.follow_as(sandbox.id, Part.FOLLOWS)
             await self._ends.orphans.running(sandbox)
         finally:
-            self._secrets.pop(sandbox.id, None)
-            self._bringup.held(sandbox.id)
+            self._creates.followed(sandbox.id)
 
     async def _look_for(self, sandbox: Sandbox) -> None:
         """Ask the other gateways for its instance, and wait a moment for its sidecar's report."""
         self._backend.sought(sandbox.id)
         await self._directory.changed(sandbox.id, timeout=_FOLLOW_PAUSE)
-
-    def _works_on(self, sandbox_id: SandboxId) -> bool:
-        return self._bringup.under_way(sandbox_id) or sandbox_id in self._lost
 
     def _is_followed(self, sandbox: Sandbox) -> bool:
         return sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox

@@ -26,12 +26,11 @@ from .claims import Claimer
 from .ends import Ends, Observer
 from .errors import QuotaReached, ResetCode, ResetFailed
 from .following import Following
+from .open_creates import OpenCreates
 from .pending import PendingStore
 from .supply import Supply
 
 _log = logging.getLogger(__name__)
-
-DELETE_WAIT = 2.0  # seconds; the longest that a delete waits for sidecars and records
 
 
 class Lifecycle:
@@ -76,7 +75,9 @@ class Lifecycle:
             observer=observer,
             orphan_grace=orphan_grace,
         )
+        self.creates = OpenCreates()
         self.bringup = BringUp(
+            creates=self.creates,
             directory=directory,
             claimer=self.claimer,
             backend=backend,
@@ -90,8 +91,15 @@ class Lifecycle:
             restore=restore,
             clock=clock,
         )
-        self.following = Following(directory=directory, backend=backend, bringup=self.bringup, ends=self.ends)
+        self.following = Following(
+            creates=self.creates,
+            directory=directory,
+            backend=backend,
+            bringup=self.bringup,
+            ends=self.ends,
+        )
         self.adoption = Adoption(
+            creates=self.creates,
             directory=directory,
             backend=backend,
             tokens=tokens,
@@ -140,7 +148,7 @@ class Lifecycle:
         refusal = self.bringup.refusal(sandbox.id)
         if refusal is not None:
             raise refusal
-        secrets = self._secrets(sandbox)
+        secrets = self.creates.secrets(sandbox.id)
         if sandbox.status is Status.PENDING and secrets is not None:
             try:
                 self._pending.save(sandbox, secrets=secrets)
@@ -153,14 +161,9 @@ class Lifecycle:
 
         Raises SidecarError.
         """
-        if sandbox.status is Status.PENDING and self._secrets(sandbox) is not None:
+        if sandbox.status is Status.PENDING and self.creates.secrets(sandbox.id) is not None:
             await self._backend.share_pending_create(sandbox.pending_create())
         await self.ends.orphans.hand_out(sandbox)
-
-    def _secrets(self, sandbox: Sandbox) -> dict[str, str] | None:
-        """Return the secrets of a sandbox that this gateway brings up or follows."""
-        secrets = self.bringup.secrets(sandbox.id)
-        return secrets if secrets is not None else self.following.secrets(sandbox.id)
 
     def position(self, sandbox: Sandbox) -> int | None:
         return self.claimer.position(sandbox.id)
@@ -194,13 +197,13 @@ class Lifecycle:
         return told
 
     async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
-        """Wait until no gateway can bring the deleted sandboxes back, 2 s at most."""
+        """Wait until no gateway can bring the deleted sandboxes back, `Backend.delete_wait` seconds at most."""
         if self._backend.single_gateway:
             return
         loop = asyncio.get_running_loop()
-        until = loop.time() + DELETE_WAIT
+        until = loop.time() + self._backend.delete_wait
         sandbox_ids = {sandbox.id for sandbox in sandboxes}
-        await self.bringup.done_with(sandbox_ids, timeout=DELETE_WAIT)
+        await self.creates.done_with(sandbox_ids, timeout=self._backend.delete_wait)
         await self.ends.known_to_others(sandbox_ids, timeout=max(until - loop.time(), 0.0))
 
     async def close(self, *, timeout: float) -> int:

@@ -6,10 +6,11 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from sandlot_contract.headers import QUEUED_KEY
 
+from ..credentials import bearer
 from ..data.answers import Receive, Refusal, Scope, Send
 from ..data.errors import ClientGone
 from ..data.pool import HttpPool
-from ..data.request import Parsed, bearer, sandbox_in
+from ..data.request import Parsed, sandbox_in
 from ..data.request_gate import RequestGate
 from ..data.time_slices import TimeSlices
 from .call import Call, current

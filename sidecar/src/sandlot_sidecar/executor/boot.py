@@ -264,35 +264,30 @@ class Boot:
 
     def _plan_sweep(self, store: Store) -> None:
         used = disk_space.space(store.directory)[0] if store.bounded else 0
+        if SWEEP_LATER_SHARE * used <= store.size:
+            # A fork costs a third of a reset: do not delay the next owner for it.
+            self.sweep_at = self.sweep_at or time.monotonic() + SWEEP_AFTER
+            return
+        # Before the fork: the child would hold the mounts, and with them the space of their part.
+        self._end_left()
+        sweeper = runner_factory.fork_work(store.sweep)
+        self.sweep_at = None
         if 2 * used > store.size:
             # Old parts would take space from the next owner, whose commands would find the disk full.
-            self.sweep_at = None
-            self._end_left()
-            runner_factory.fork_work(store.sweep).forget()
-        elif SWEEP_LATER_SHARE * used > store.size:
-            self._sweep(store)
-        elif self.sweep_at is None:
-            # A fork costs a third of a reset: do not delay the next owner for it.
-            self.sweep_at = time.monotonic() + SWEEP_AFTER
+            sweeper.forget()
+        else:
+            self._adopt(sweeper)
 
     def sweep_if_due(self) -> None:
         """End the mounts of an earlier root, and start deleting the files of all, if that is due."""
         if self.sweep_at is None or time.monotonic() < self.sweep_at:
             return
         self._end_left()
-        if self.plan.store is None:
-            self.sweep_at = None
-            return
+        store = self.plan.store
         try:
             # A fork costs more than many deletions, under gVisor as much as a third of a short owner's reset.
-            if self.plan.store.sweep_little():
-                self.sweep_at = None
-            else:
-                self._sweep(self.plan.store)
+            if store is not None and not store.sweep_little():
+                self._adopt(runner_factory.fork_work(store.sweep))
+            self.sweep_at = None
         except OSError:  # the sandbox has reached its memory or process limit
             self.sweep_at = time.monotonic() + SWEEP_RETRY
-
-    def _sweep(self, store: Store) -> None:
-        self._end_left()
-        self._adopt(runner_factory.fork_work(store.sweep))
-        self.sweep_at = None

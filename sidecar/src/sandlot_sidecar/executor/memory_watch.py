@@ -69,9 +69,9 @@ class MemoryWatch:
         return self._marks[_PROCESSES] or None
 
     def is_full(self) -> bool:
-        """Return whether the pod has as many processes as one user can have, or nearly."""
+        """Return whether the pod has as many processes as one user can have, or nearly, by the last check."""
         limit = self.process_limit
-        return limit is not None and syscalls.in_use()[1] >= limit - max(2, limit // 50)
+        return limit is not None and self.found >= limit - max(2, limit // 50)
 
     @property
     def found(self) -> int:

@@ -69,6 +69,7 @@ class KubernetesBackend(ImageCalls):
             ) from error
         tokens.now = self._client.now
         self._settings = settings
+        self.delete_wait = settings.delete_wait
         namespace = settings.namespace or self._client.namespace
         domain = f"{settings.subdomain}.{namespace}.svc.{settings.cluster_domain}"
         sidecars = Sidecars(pool, call_timeout=2.0)

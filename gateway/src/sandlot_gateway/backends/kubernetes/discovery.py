@@ -14,7 +14,8 @@ from .announcer import Announcer
 from .doubts import Doubts
 from .generation_ends import GenerationEnds
 from .instances import SeenInstance
-from .peers import Missing, Peers
+from .peer_calls import Missing
+from .peers import Peers
 from .view import View
 
 _POLL_PATIENCE = 3.0  # seconds for all unowned sidecars to be tried

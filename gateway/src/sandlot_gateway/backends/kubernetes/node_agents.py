@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from sandlot_contract.node_agent import LONGEST_WAIT
 from sandlot_contract.ports import NODE_AGENT_PORT
 from sandlot_kube.objects import Pod
 from sandlot_kube.registry_credentials import Auth
@@ -106,10 +107,11 @@ class NodeAgents:
     async def prepare(
         self, node: str, image: str, *, tenant: str, auth: Auth | None, wait: float, slot: str | None = None
     ) -> Prepared | Progress:
-        """Return the image, or how far its preparation is after `wait` seconds.
+        """Return the image, or how far its preparation is after `wait` seconds, or after as many as an agent waits.
 
         `slot`: a pod that uses the image if it is there already; its `since` is set then.
         """
+        wait = min(wait, LONGEST_WAIT)
         body: dict[str, Any] = {"image": image, "tenant": tenant}
         if auth is not None:
             body["auth"] = auth.document()

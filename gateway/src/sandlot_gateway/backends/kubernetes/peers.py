@@ -7,7 +7,6 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from enum import Enum
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -17,23 +16,14 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
 from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
-from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
+from ...data.pool import Answer, HttpPool
 from ...tasks import Tasks
+from .peer_calls import Missing, PeerCalls
 
 _log = logging.getLogger(__name__)
 
 _KEPT = 5.0  # seconds that resolved addresses are cached
 _RETRIED = 1.0  # seconds after a look-up without a result: each question would wait for one of its own
-_LEFT_OUT = 2.0  # seconds without questions to a dead or silent gateway: each create would wait for it
-
-
-class Missing(Enum):
-    """Why a gateway did not say where a sandbox is; of several answers the last of these counts."""
-
-    DENIED = 1  # it has no such sandbox
-    DEAD = 2  # nothing listens there
-    SILENT = 3  # it has not answered, and may be alive
-    STARTING = 4  # it brings the sandbox up, and has no instance for it yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +34,7 @@ class PeerSettings:
     own_port: int
     max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
+    left_out: float = 2.0  # seconds without questions of keys after a call that got no answer
 
 
 class _Told(msgspec.Struct):
@@ -81,16 +72,13 @@ class Peers:
         """`token` from `Tokens.peer`. Raises ValueError for an invalid name."""
         self._host, self._port = split_host_port(settings.name)
         self._settings = settings
-        self._pool = pool
-        self._headers = [("authorization", f"Bearer {token}")]
+        self._calls = PeerCalls(pool=pool, token=token, timeout=settings.timeout, left_out=settings.left_out)
         self._addresses: list[str] = []
         self._all_known = False  # whether the last look-up succeeded; else there may be more of them
         self._look_again_at = 0.0  # on the loop's clock
         self._looking: asyncio.Task[None] | None = None  # one look-up for a burst of questions
         self._tasks = Tasks()
         self._one_left = False  # an address vanished: that gateway may have died
-        self._left_out: dict[str, tuple[float, Missing]] = {}  # address -> (until when, why)
-        self._unanswering: set[str] = set()  # addresses whose last call got no answer
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -101,7 +89,7 @@ class Peers:
         A gateway whose last call got no answer gets them as well, but a caller that waits for `told` would pay for it.
         """
         addresses, _ = await self._others()
-        late = [address for address in addresses if address in self._unanswering]
+        late = [address for address in addresses if self._calls.is_late(address)]
         async with asyncio.TaskGroup() as telling:
             for address in late:
                 telling.create_task(self._tell(address, body))
@@ -109,22 +97,10 @@ class Peers:
             told()
 
     async def _tell(self, address: str, body: bytes) -> None:
-        headers = [*self._headers, ("content-type", "application/json")]
-        try:
-            answer = await self._pool.fetch(
-                address,
-                "POST",
-                NEWS_PATH,
-                headers=headers,
-                body=body,
-                timeout=self._settings.timeout,
-            )
-        except PoolError as error:
-            self._unanswering.add(address)
-            _log.info("the gateway at %s did not get the news: %s", address, error)
-            return
-        self._unanswering.discard(address)
-        if answer.status != 204:
+        answer = await self._calls.tell(address, NEWS_PATH, body)
+        if isinstance(answer, Missing):
+            _log.info("the gateway at %s did not get the news: it is %s", address, answer.name.lower())
+        elif answer.status != 204:
             _log.error("the gateway at %s rejected the news with status %d", address, answer.status)
 
     async def whereabouts(self, sandbox_id: SandboxId) -> Whereabouts:
@@ -135,7 +111,7 @@ class Peers:
         """Return the instances of the tenant's sandboxes that the others know and that are new, as far as they answer."""
         target = f"/internal/claims?{urlencode({'tenant': tenant})}"
         addresses, _ = await self._others()
-        answers = await asyncio.gather(*(self._told_by(address, target) for address in addresses))
+        answers = await asyncio.gather(*(self._calls.ask(address, target) for address in addresses))
         found: dict[SandboxId, InstanceId] = {}
         for address, answer in zip(addresses, answers, strict=True):
             claims = None if isinstance(answer, Missing) else _read(answer, _Claims, address=address)
@@ -149,24 +125,19 @@ class Peers:
         return found if isinstance(found, RecordedEnd) else None
 
     async def _first(self, sandbox_id: SandboxId, suits: Callable[[Whereabouts], bool]) -> Whereabouts:
-        asked: dict[asyncio.Task[Whereabouts], str] = {}
-        missing = [Missing.DENIED]
         try:
             async with asyncio.timeout(self._settings.timeout):
                 addresses, all_known = await self._others()
-                if not all_known:
-                    missing.append(Missing.SILENT)
-                asked = {
-                    asyncio.create_task(self._ask(address, sandbox_id)): address for address in addresses
-                }
-                for answer in asyncio.as_completed(asked):
-                    if suits(found := await answer):
-                        return found
-                    if isinstance(found, Missing):
-                        missing.append(found)
         except TimeoutError:
-            missing.append(Missing.SILENT)
-            self._unanswering.update(address for task, address in asked.items() if not task.done())
+            return Missing.SILENT
+        missing = [Missing.DENIED if all_known else Missing.SILENT]
+        asked = [asyncio.create_task(self._ask(address, sandbox_id)) for address in addresses]
+        try:
+            for answer in asyncio.as_completed(asked):
+                if suits(found := await answer):
+                    return found
+                if isinstance(found, Missing):
+                    missing.append(found)
         finally:
             for task in asked:
                 task.cancel()
@@ -186,17 +157,12 @@ class Peers:
     async def _holder_at(
         self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
     ) -> KeyHolder | Missing | None:
-        now = asyncio.get_running_loop().time()
-        until, why = self._left_out.get(address, (0.0, Missing.DEAD))
-        if now < until:
-            return why
-        told = await self._told_by(address, target)
+        told = self._calls.left_out(address) or await self._calls.ask(address, target)
         if isinstance(told, Missing):
-            if told is Missing.DEAD and address not in self._left_out:
+            if told is Missing.DEAD and not self._calls.is_searched(address):
                 await look()
-            self._left_out[address] = (asyncio.get_running_loop().time() + _LEFT_OUT, told)
+                self._calls.searched(address)
             return told
-        self._left_out.pop(address, None)
         if told.status != 200:
             _log.error(
                 "the gateway at %s answered with status %d; do the master keys differ?", address, told.status
@@ -205,30 +171,8 @@ class Peers:
         answer = _read(told, _Told, address=address)
         return Missing.SILENT if answer is None else answer.holder
 
-    async def _told_by(self, address: str, target: str) -> Answer | Missing:
-        told = await self._get(address, target)
-        if isinstance(told, Missing):
-            self._unanswering.add(address)
-        else:
-            self._unanswering.discard(address)
-        return told
-
-    async def _get(self, address: str, target: str) -> Answer | Missing:
-        for _ in range(
-            2
-        ):  # a connection that was kept breaks when its other end dies: then a fresh one tells
-            try:
-                return await self._pool.fetch(
-                    address, "GET", target, headers=self._headers, timeout=self._settings.timeout
-                )
-            except DialError as error:
-                return Missing.DEAD if error.refused else Missing.SILENT
-            except UpstreamError:
-                continue
-        return Missing.SILENT
-
     async def _ask(self, address: str, sandbox_id: SandboxId) -> Whereabouts:
-        told = await self._told_by(address, f"/internal/sandboxes/{sandbox_id}/instance")
+        told = await self._calls.ask(address, f"/internal/sandboxes/{sandbox_id}/instance")
         if isinstance(told, Missing):
             return told
         if told.status != 200:
@@ -262,7 +206,7 @@ class Peers:
     def _found(self, addresses: list[str]) -> None:
         self._one_left = self._one_left or not set(self._addresses) <= set(addresses)
         self._addresses, self._all_known = addresses, True
-        self._unanswering.intersection_update(addresses)
+        self._calls.keep_only(addresses)
 
     def _is_own(self, address: str) -> bool:
         host, port = split_host_port(address)

@@ -85,20 +85,19 @@ class Recorder:
             expected = None
         if claim is None:
             return
-        given_back = end.verdict == SandboxVerdict.GIVEN_BACK
-        if not given_back:
+        seen = self._view.instances.get(instance_id)
+        if end.verdict == SandboxVerdict.GIVEN_BACK:
+            # The claim's end, not the sandbox's: it would end the sandbox in any record but that of a start made for it.
+            if seen is None or seen.reused or not self._view.records.confirmed(instance_id, claim.sandbox_id):
+                return
+        else:
             # Also without the pod: the sandbox's own gateway may not know why that is over.
             self._tell(instance_id, claim, end)
-        seen = self._view.instances.get(instance_id)
-        if seen is None:
-            return
-        if seen.reused:
-            if not given_back:
+            if seen is None:
+                return
+            if seen.reused:
                 self._generation_ended(seen, claim, end, heard=heard)
-            return
-        if given_back and not self._view.records.confirmed(instance_id, claim.sandbox_id):
-            return  # it would end the sandbox, in the sandbox's own record
-        if not given_back:
+                return
             self._view.records.name_owner(instance_id, claim, template=seen.instance.template)
         # Also for this gateway's own delete, which the sidecar reports again.
         if self.has_end(instance_id):

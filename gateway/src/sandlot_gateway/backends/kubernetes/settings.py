@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...settings import Settings
 from .peers import PeerSettings
 
 
@@ -39,8 +40,25 @@ class KubernetesSettings:
     # How long a pending create is valid without renewal by its gateway.
     pending_create_lasts: float = 120.0
     pending_create_wait: float = 2.0  # for writing one, while a caller waits
+    delete_wait: float = 2.0  # the longest that a delete waits for sidecars, records and other gateways
     look_pause: float = 2.0  # between two polls of all unowned sidecars
     claimed_within: float = 10.0  # for another gateway to claim what it started
     young: float = 10.0  # until a sandbox in a reused pod gets its record
     late_record: float = 10.0  # then this gateway records another's claim
     late_end: float = 2.0  # then it records an end that another gateway seems to have caused
+
+
+def kubernetes_settings(settings: Settings) -> KubernetesSettings:
+    """Return those that the gateway's settings make."""
+    peers = None
+    if settings.peers:
+        peers = PeerSettings(settings.peers, own_port=settings.port, max_body=settings.max_body)
+    return KubernetesSettings(
+        context=settings.kube_context,
+        namespace=settings.namespace,
+        subdomain=settings.subdomain,
+        cluster_domain=settings.cluster_domain,
+        node_agent_token_file=settings.node_agent_token_file,
+        registry_credentials=settings.registry_credentials,
+        peers=peers,
+    )

@@ -49,9 +49,9 @@ class LocalBackend:
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
-    single_gateway = True
+    single_gateway = lays_images = True
     pools_without_image = False
-    lays_images = True
+    delete_wait = 0.0
     shared_notes: Notes | None = None
     others: OtherGateways | None = None
 
