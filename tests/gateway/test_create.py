@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+from sandlot_gateway.control import sandboxes
 from sandlot_gateway.core.backend import Unavailable
 
 from tests.gateway.conftest import Running, running
@@ -83,11 +85,18 @@ async def test_a_slow_start_answers_pending_and_goes_on(box: Running) -> None:
     assert made["status"] == "PENDING"
     assert made["queuePosition"] == 1
     box.machine.hold_ready.set()
-    answer = await box.client.post("/api/v1/sandbox/status:batchGet", json={"sandbox_ids": [made["id"]]})
-    assert answer.json()["statuses"][0]["status"] == "RUNNING"
+
+    async def runs() -> bool:
+        answer = await box.client.post("/api/v1/sandbox/status:batchGet", json={"sandbox_ids": [made["id"]]})
+        return answer.json()["statuses"][0]["status"] == "RUNNING"
+
+    await until(runs)
 
 
-async def test_a_client_that_asks_for_one_alone_is_held_until_it_runs(box: Running) -> None:
+async def test_a_client_that_asks_for_one_alone_is_held_until_it_runs(
+    box: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandboxes, "READY_HOLD", 60.0)  # longer than a start takes on a loaded machine
     box.machine.hold_ready = asyncio.Event()
     made = await box.create(wait_seconds=0)
     path = f"/api/v1/sandbox/{made['id']}"
