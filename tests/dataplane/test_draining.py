@@ -23,7 +23,7 @@ async def test_draining_lets_what_runs_end_and_refuses_the_rest(ready, client):
     running, late = await client(gw), await client(gw)
     running.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
     await arrived.wait()
-    draining = asyncio.create_task(gw.plane.drain(5.0))
+    draining = asyncio.create_task(gw.plane.drain(60.0))
     await loop_turns()
     late.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
     status, headers, body = await late.answer()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+from sandlot_gateway.control import sandboxes
 from sandlot_gateway.core.backend import Unavailable
 
 from tests.gateway.conftest import Running, running
@@ -13,13 +15,19 @@ from tests.waiting import until
 
 
 async def test_a_cold_create_answers_running(box: Running) -> None:
-    made = await box.create(name="one", labels=["a"], environment_vars={"K": "V"}, secrets={"S": "hidden"})
+    box.machine.hold_ready = asyncio.Event()
+    fields = {"name": "one", "labels": ["a"], "environment_vars": {"K": "V"}, "secrets": {"S": "hidden"}}
+    creating = asyncio.create_task(box.create(**fields))
+    await until(lambda: box.machine.instances)
+    await asyncio.sleep(0.1)  # the loop's clock counts milliseconds: a stub may start in less than one
+    box.machine.hold_ready.set()
+    made = await creating
     assert made["status"] == "RUNNING"
     assert made["poolHit"] is False
     assert made["secrets"] == {"S": "***"}
     assert made["environmentVars"] == {"K": "V"}
     assert made["labels"] == ["a"]
-    assert made["timings"]["start"] > 0
+    assert 0.099 < made["timings"]["start"] < 60
     assert made["notes"] == ["a stub"]
     claim = box.machine.of_sandbox(made["id"]).claim
     assert claim is not None
@@ -77,11 +85,18 @@ async def test_a_slow_start_answers_pending_and_goes_on(box: Running) -> None:
     assert made["status"] == "PENDING"
     assert made["queuePosition"] == 1
     box.machine.hold_ready.set()
-    answer = await box.client.post("/api/v1/sandbox/status:batchGet", json={"sandbox_ids": [made["id"]]})
-    assert answer.json()["statuses"][0]["status"] == "RUNNING"
+
+    async def runs() -> bool:
+        answer = await box.client.post("/api/v1/sandbox/status:batchGet", json={"sandbox_ids": [made["id"]]})
+        return answer.json()["statuses"][0]["status"] == "RUNNING"
+
+    await until(runs)
 
 
-async def test_a_client_that_asks_for_one_alone_is_held_until_it_runs(box: Running) -> None:
+async def test_a_client_that_asks_for_one_alone_is_held_until_it_runs(
+    box: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandboxes, "READY_HOLD", 60.0)  # longer than a start takes on a loaded machine
     box.machine.hold_ready = asyncio.Event()
     made = await box.create(wait_seconds=0)
     path = f"/api/v1/sandbox/{made['id']}"
@@ -132,14 +147,16 @@ async def test_a_caller_that_leaves_without_a_key_leaves_nothing(box: Running) -
 
 
 async def test_a_caller_that_comes_back_with_its_key_finds_its_sandbox(state_dir, machine) -> None:
-    async with running(state_dir, machine, orphan_grace=0.3) as box:
+    async with running(state_dir, machine, orphan_grace=1.0) as box:  # in which the caller has to come back
         machine.hold_ready = asyncio.Event()
-        await _hang_up(box, {"docker_image": "host", "idempotency_key": "back"})
         await _hang_up(box, {"docker_image": "host", "idempotency_key": "never"})
+        await _hang_up(box, {"docker_image": "host", "idempotency_key": "back"})
+        never, back = [box.gateway.directory.by_key("alpha", key) for key in ("never", "back")]
+        assert never is not None
+        assert back is not None
         machine.hold_ready.set()
         made = await box.create(idempotency_key="back")
-        never = box.gateway.directory.by_key("alpha", "never")
-        assert never is not None
+        assert made["id"] == back.id
         await until(lambda: not never.live)
         assert never.verdict == "deleted"
         assert (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()["status"] == "RUNNING"
@@ -150,10 +167,9 @@ async def _hang_up(box: Running, body: dict) -> None:
     _, writer = await asyncio.open_connection(host, int(port))
     data = json.dumps(body).encode()
     head = f"POST /api/v1/sandbox HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\nContent-Length: {len(data)}\r\n"
-    writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + data)
-    await writer.drain()
     before = box.gateway.directory.total_live
-    await until(lambda: box.gateway.directory.total_live > before or box.gateway.supply.waiting)
+    writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + data)
+    await until(lambda: box.gateway.directory.total_live > before)
     writer.close()
     await writer.wait_closed()
 

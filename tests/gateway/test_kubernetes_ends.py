@@ -53,7 +53,7 @@ async def test_a_sandbox_resource_that_is_deleted_ends_its_sandbox_and_stays_awa
         ended = await gateway.is_ended(made["id"])
         assert (ended["status"], ended["verdict"]) == ("TERMINATED", "deleted")
         await until(lambda: not kubelet.sidecars)
-        await gateway.gateway.backend._records.flush(timeout=10)
+        await gateway.gateway.backend._records.flush(timeout=60)
         assert not world.server.call("GET", paths.sandboxes(world.namespace))["items"]
 
 
@@ -70,7 +70,7 @@ async def test_a_gateway_that_heard_a_claim_does_not_bring_back_its_deleted_reso
         for each in (heard, gateway):
             ended = await each.is_ended(made["id"])
             assert (ended["status"], ended["verdict"]) == ("TERMINATED", "deleted")
-            await each.gateway.backend._records.flush(timeout=10)
+            await each.gateway.backend._records.flush(timeout=60)
         assert not world.server.call("GET", paths.sandboxes(world.namespace))["items"]
 
 
@@ -111,7 +111,7 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
             )
             assert answer.status_code == 200, answer.text
             await until(lambda: other.gateway.backend.instance(pod) is None)
-            await other.gateway.backend._records.flush(timeout=10)
+            await other.gateway.backend._records.flush(timeout=60)
         finally:
             sidecar.signal(signal.SIGCONT)
         assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
@@ -138,7 +138,7 @@ async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given
             await asyncio.wait_for(giving_up, 60)
         finally:
             sidecar.signal(signal.SIGCONT)
-        await backend._records.flush(timeout=10)
+        await backend._records.flush(timeout=60)
         told = (await gateway.client.get(f"/api/v1/sandbox/{made['id']}")).json()
         assert (told["status"], told.get("verdict")) == ("RUNNING", None), told
         assert (await kubelet.record(made["id"])).status.verdict is None
@@ -164,7 +164,7 @@ async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(wor
             await asyncio.wait_for(giving_up, 60)
         made = await gateway.made()
         assert gateway.gateway.supply.slots.owner(pod) == made["id"]
-        await backend._records.flush(timeout=10)
+        await backend._records.flush(timeout=60)
         assert (await kubelet.record(made["id"])).status.verdict is None
 
 

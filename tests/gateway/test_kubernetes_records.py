@@ -192,7 +192,7 @@ async def test_an_end_in_a_record_that_no_sidecar_confirmed_is_waited_for() -> N
     async with writing(CHANGED) as (records, sent, _):
         records.changed(resource(POD, pod=None, sandbox_id="sb-0", state="Running"))
         records.pending_creates.end("sb-0", END)
-        await records.ends_written({"sb-0"}, timeout=10)
+        await records.ends_written({"sb-0"}, timeout=60)
         assert methods(sent) == [("PATCH", f"/{POD}/status")]
 
 
@@ -208,7 +208,7 @@ async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
         )
         await records.pending_creates.make(PENDING, timeout=60)
         records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
-        await records.close(timeout=10)
+        await records.close(timeout=60)
         sent = [(request.method, request.path.removeprefix(COLLECTION)) for request in script.requests]
         assert sent == [("POST", ""), ("PATCH", f"/{POD}"), ("DELETE", "/sb-0")]
     # As another gateway sees it: by the watch, or by a list that has the one and not the other.

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from sandlot_gateway.control import batches
 from sandlot_gateway.control.unsupported import UNSUPPORTED
 
 from tests.gateway.conftest import Running
@@ -149,7 +150,10 @@ async def test_reason_of_an_end_is_typed(box: Running, verdict: str, status: str
     assert (gone.status_code, gone.json()["error"]) == (502, "sandbox_not_found")
 
 
-async def test_status_of_one_that_is_about_to_run_is_held(box: Running) -> None:
+async def test_status_of_one_that_is_about_to_run_is_held(
+    box: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "READY_HOLD", 60.0)  # longer than a start takes on a loaded machine
     box.machine.hold_ready = asyncio.Event()
     first, second = [(await box.create(wait_seconds=0))["id"] for _ in range(2)]
 

@@ -29,7 +29,7 @@ async def test_a_start_whose_turn_has_not_come_is_waited_for(state_dir: Path, ma
     machine.begun, timeout = None, 4.0  # enough for what is ready to be told of
     async with running(state_dir, machine, start_timeout=timeout) as gateway:
         sandbox_id = await pending(gateway)
-        await until(lambda: machine.looked == 1)
+        await until(lambda: machine.looked)
         assert (machine.launched, gateway.backend.destroyed) == (1, [])
         machine.begun = time.monotonic()
         machine.hold_ready.set()
@@ -43,7 +43,7 @@ async def test_one_that_has_begun_is_given_up_after_its_time(state_dir: Path, ma
     machine.begun, timeout = None, 1.0  # it is given up after four, if it has not begun
     async with running(state_dir, machine, start_timeout=timeout) as gateway:
         sandbox_id = await pending(gateway)
-        await until(lambda: machine.looked == 1)
+        await until(lambda: machine.looked)
         begun = machine.begun = time.monotonic()
         await until(lambda: gateway.backend.destroyed)
         assert time.monotonic() - begun >= timeout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sandlot_contract.frames import STDERR, STDOUT
 from sandlot_gateway.rpc.characters import Characters
@@ -44,6 +44,8 @@ def test_any_bytes_of_two_streams_come_out_as_they_went_in(frames: list[tuple[in
 
 
 @given(st.binary())
+@example(b"\xed\xa0")  # the beginning of a surrogate, which is no character of UTF-8
+@example(b"a\xed\xbf")
 def test_only_the_beginning_of_a_character_waits(data: bytes):
     characters = Characters()
     sent = characters.feed(STDOUT, data)
@@ -52,6 +54,16 @@ def test_only_the_beginning_of_a_character_waits(data: bytes):
     assert len(waits) <= 3
     completions = ([*b] for b in (b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\x90\x80\x80", b"\xa0\x80"))
     assert not waits or any(is_text(waits + bytes(more)) for more in completions)
+
+
+def test_the_first_byte_of_a_surrogate_waits_only_until_the_second():
+    characters = Characters()
+    assert [characters.feed(STDOUT, piece) for piece in (b"\xed", b"\xa0", b"\x80")] == [
+        b"",
+        b"\xed\xa0",
+        b"\x80",
+    ]
+    assert not characters.waiting
 
 
 def is_text(data: bytes) -> bool:

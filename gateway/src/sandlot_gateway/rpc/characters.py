@@ -25,6 +25,8 @@ class Characters:
         # A character has at most four bytes, so an incomplete one begins in the last three.
         tail = data[-3:]
         held = len(tail) - codecs.utf_8_decode(tail, "replace", False)[1]
+        if held == 2 and tail[-2] == 0xED and tail[-1] >= 0xA0:
+            held = 0  # a surrogate: never valid UTF-8, but the decoder waits for its third byte
         if held:
             self._held[kind] = data[-held:]
         return data[: len(data) - held]
