@@ -16,6 +16,7 @@ from sandlot_gateway import local_images
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
 from sandlot_gateway.registries import REGISTRY
+from sandlot_gateway.state_dir import default_state_dir
 
 
 class Settings(BaseSettings):
@@ -54,7 +55,7 @@ class Settings(BaseSettings):
         None, description="The base URL in responses; default that of the request."
     )
     state_dir: Path = Field(
-        default_factory=lambda: default_state_dir(),
+        default_factory=default_state_dir,
         description="Directory of sockets, the master key, instances and sandbox records.",
     )
     api_key: str | None = Field(None, description="An additional API key, of tenant `default`.")
@@ -288,16 +289,3 @@ def parse_pool(text: str) -> PoolSpec:
     if not equals or not name or not size.isdigit() or (colon and not image):
         raise ValueError(f"pool {text!r} must be NAME=N or NAME=IMAGE:N")
     return PoolSpec(name=name, template=Template(image=image or "host"), size=int(size))
-
-
-def default_state_dir() -> Path:
-    """Return $SANDLOT_HOME, else /run/sandlot for root, else the user's runtime or state directory."""
-    home = os.environ.get("SANDLOT_HOME")
-    if home:
-        return Path(home)
-    if os.geteuid() == 0 and os.access("/run", os.W_OK):
-        return Path("/run/sandlot")
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return Path(runtime) / "sandlot"
-    return Path.home() / ".local" / "state" / "sandlot"

@@ -24,8 +24,7 @@ class BackendError(Exception):
 
     def __init__(self, message: str, *, error_type: str = "START_FAILED", field: str | None = None) -> None:
         super().__init__(message)
-        self.error_type = error_type
-        self.field = field
+        self.error_type, self.field = error_type, field
 
 
 class Unavailable(BackendError):

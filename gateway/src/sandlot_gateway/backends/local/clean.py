@@ -13,6 +13,7 @@ from pathlib import Path
 from sandlot_contract.ids import is_instance_id
 
 from ...core.backend import BackendError
+from ...state_dir import default_state_dir
 from .cgroups import mount_points
 from .cgroups.base import NAME
 from .layout import InstanceDir, Layout, default_cache_dir
@@ -136,11 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--images", action="store_true", help="remove unpacked images too")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args(arguments)
-    state_dir = options.state_dir
-    if state_dir is None:
-        from ...settings import default_state_dir
-
-        state_dir = default_state_dir()
+    state_dir = options.state_dir or default_state_dir()
     try:
         report = clean(state_dir, force=options.force, images=options.images)
     except (BackendError, OSError) as error:
