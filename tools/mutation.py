@@ -18,13 +18,11 @@ import sys
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-GROUPS = ROOT / "tests" / "mutation.toml"
-EXPLAINED = ROOT / "tests" / "mutation-survivors.toml"
+from mutation_groups import EXPLAINED, ROOT, Change, Group, check, explained, read
+
 WORK = ROOT / "reports" / "mutation"
 MUTMUT = Path(sys.executable).with_name("mutmut")
 # mutmut's status of a mutant: pytest's exit status, or its own. A timeout counts as killed.
@@ -49,9 +47,6 @@ _PYTEST = [
     *(f"-pno:{name}" for name in _UNUSED),
 ]
 
-# A change: the function, the lines before and the lines after.
-Change = tuple[str, str, str]
-
 
 @dataclass(frozen=True)
 class Mutant:
@@ -69,30 +64,25 @@ class Mutant:
         return f"{module}.{name}"
 
 
-class Group:
-    """A group of functions, with the tests that must kill their mutants."""
+class Run:
+    """A run of a group's mutants, in a directory of its own."""
 
-    def __init__(self, name: str, options: dict[str, Any]) -> None:
-        self.name = name
-        self.directory = WORK / name
-        self._source = ROOT / options["source"]
-        self._files: list[str] = options["files"]
-        self._tests: list[str] = options["tests"]
-        self._functions: list[str] = options["functions"]
-        self._arguments: list[str] = options.get("arguments", [])
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.directory = WORK / group.name
 
     def prepare(self) -> None:
         """Make a copy of the code and the tests with mutmut's configuration."""
         shutil.rmtree(self.directory, ignore_errors=True)
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(self._source, self.directory / "src", ignore=ignore)
+        shutil.copytree(ROOT / self._group.source, self.directory / "src", ignore=ignore)
         shutil.copytree(ROOT / "tests", self.directory / "tests", ignore=ignore)
         pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
         mutmut_options = {
             "source_paths": ["src"],
-            "only_mutate": [f"src/{file}" for file in self._files],
-            "pytest_add_cli_args": [*_PYTEST, *self._arguments],
-            "pytest_add_cli_args_test_selection": self._tests,
+            "only_mutate": [f"src/{file}" for file in self._group.files],
+            "pytest_add_cli_args": [*_PYTEST, *self._group.arguments],
+            "pytest_add_cli_args_test_selection": self._group.tests,
             # The process that forks the test runs must not run tests itself: a test's leftovers (threads, an event
             # loop) would hang the next run, and count as a kill.
             "process_isolation": "forkserver",
@@ -121,7 +111,7 @@ class Group:
         for path in sorted((self.directory / "mutants" / "src").rglob("*.meta")):
             statuses = json.loads(path.read_text())["exit_code_by_key"]
             found += [Mutant(name, status) for name, status in statuses.items()]
-        return [one for one in found if any(fnmatch(one.function, f"*{part}") for part in self._functions)]
+        return [one for one in found if self._group.has(one.function)]
 
     def changes(self, mutants: list[Mutant]) -> dict[Mutant, Change]:
         """Return each mutant's change, from mutmut's files, which hold the original beside its mutants."""
@@ -135,7 +125,7 @@ class Group:
         return {mutant: _change(mutant, bodies) for mutant in mutants}
 
     def _patterns(self) -> list[str]:
-        return [f"*{part.replace('.', '*')}__mutmut_*" for part in self._functions]
+        return [f"*{part.replace('.', '*')}__mutmut_*" for part in self._group.functions]
 
 
 def _toml(options: dict[str, Any]) -> list[str]:
@@ -153,26 +143,16 @@ def _change(mutant: Mutant, bodies: dict[str, list[str]]) -> Change:
     return mutant.function, "\n".join(gone), "\n".join(come)
 
 
-def explained() -> dict[Change, str]:
-    """Read the reasons why no test can notice some changes, from the list."""
-    entries = tomllib.loads(EXPLAINED.read_text()).get("survivor", [])
-    return {
-        (entry["function"], before, after): entry["why"]
-        for entry in entries
-        for before, after in entry["changes"]
-    }
-
-
-def judge(group: Group) -> tuple[Counter[str], list[str]]:
+def judge(run: Run) -> tuple[Counter[str], list[str]]:
     """Count a group's mutants by result, and return the counts with the errors."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     reasons = explained()
-    mutants = group.mutants()
+    mutants = run.mutants()
     survivors: set[Change] = set()
     counts["timeout"] = sum(mutant.status in TIMEOUT for mutant in mutants)
     counts["killed"] = sum(mutant.status in KILLED for mutant in mutants) - counts["timeout"]
-    for mutant, change in group.changes([one for one in mutants if one.status not in KILLED]).items():
+    for mutant, change in run.changes([one for one in mutants if one.status not in KILLED]).items():
         if mutant.status == SURVIVED and change in reasons:
             counts["explained"] += 1
             survivors.add(change)
@@ -201,24 +181,26 @@ def main() -> int:
     )
     parser.add_argument("--judge", action="store_true", help="run no tests; evaluate the last run again")
     options = parser.parse_args()
-    configured = tomllib.loads(GROUPS.read_text())
+    if wrong := check():
+        sys.exit("\n".join(f"mutation: {problem}" for problem in wrong))
+    configured = read()
     unknown = set(options.groups) - set(configured)
     if unknown:
         parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(configured)}")
     failed = False
     table: list[str] = []
     for name in options.groups or configured:
-        group = Group(name, configured[name])
+        run = Run(configured[name])
         if not options.judge:
             names: list[str] = []
             if options.survivors:
-                names = [one.name for one in group.mutants() if one.status not in KILLED]
-                shutil.copytree(ROOT / "tests", group.directory / "tests", dirs_exist_ok=True)
-                (group.directory / "mutants" / "mutmut-stats.json").unlink()
+                names = [one.name for one in run.mutants() if one.status not in KILLED]
+                shutil.copytree(ROOT / "tests", run.directory / "tests", dirs_exist_ok=True)
+                (run.directory / "mutants" / "mutmut-stats.json").unlink()
             else:
-                group.prepare()
-            group.run(names)
-        counts, wrong = judge(group)
+                run.prepare()
+            run.run(names)
+        counts, wrong = judge(run)
         for problem in wrong:
             print(problem)
         failed = failed or bool(wrong)
