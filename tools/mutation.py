@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -25,10 +26,9 @@ from mutation_groups import EXPLAINED, ROOT, Change, Group, check, explained, re
 
 WORK = ROOT / "reports" / "mutation"
 MUTMUT = Path(sys.executable).with_name("mutmut")
-# mutmut's status of a mutant: pytest's exit status, or its own. A timeout counts as killed.
-SURVIVED, NO_TESTS, UNTRIED = 0, (5, 33), None
-TIMEOUT = (24, -24, 36, 152, 255)
-KILLED = (1, 3, *TIMEOUT)
+# mutmut's status of a mutant: pytest's exit status, a signal, or mutmut's own. A hang counts as killed.
+SURVIVED, NO_TESTS, UNTRIED, HUNG = 0, (5, 33), None, -signal.SIGXCPU
+KILLED = (1, 3, HUNG)
 
 # No shrinking and no randomness: a failure is enough, and the same mutants survive each time. Unused plugins cost time.
 _UNUSED = (
@@ -42,8 +42,7 @@ _UNUSED = (
 )
 _PYTEST = [
     "--hypothesis-profile=mutation",
-    "--timeout=30",
-    "--timeout-method=thread",
+    "-ptests.plugins.hangs",
     *(f"-pno:{name}" for name in _UNUSED),
 ]
 
@@ -86,8 +85,9 @@ class Run:
             # The process that forks the test runs must not run tests itself: a test's leftovers (threads, an event
             # loop) would hang the next run, and count as a kill.
             "process_isolation": "forkserver",
-            # Wall-clock limit for endless loops: long, so that a busy machine does not count as one.
-            "timeout_constant": 30.0,
+            # Wall-clock limit for what tests/plugins/hangs.py does not see: long, so that a busy machine does not
+            # count as a hang.
+            "timeout_constant": 100.0,
             "timeout_multiplier": 3.0,
             "use_git_change_detection": False,
         }
@@ -96,14 +96,25 @@ class Run:
         # Python caches that a directory missing at its start has no modules.
         (self.directory / "mutants" / "src").mkdir(parents=True)
 
+    def reload_tests(self) -> None:
+        """Copy the tests again, for a run of some mutants after a change of the tests."""
+        shutil.copytree(ROOT / "tests", self.directory / "tests", dirs_exist_ok=True)
+        (self.directory / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+
     def run(self, names: list[str]) -> None:
-        """Run all mutants, or only these."""
-        environment = {**os.environ, "PYTHONPATH": str(self.directory / "mutants" / "src")}
-        command = [str(MUTMUT), "run", "--max-children", "1", *(names or self._patterns())]
+        """Run these mutants, or those of patterns, as many at once as there are cores."""
+        mutants = self.directory / "mutants"
+        environment = {**os.environ, "PYTHONPATH": f"{mutants / 'src'}:{mutants}"}
+        command = [str(MUTMUT), "run", "--max-children", str(os.cpu_count() or 1), *names]
         with (self.directory / "mutmut.log").open("w") as log:
             status = subprocess.run(command, cwd=self.directory, env=environment, stdout=log, stderr=log)
         if status.returncode:
             sys.exit(f"mutation: mutmut failed; see {log.name}")
+
+    @property
+    def patterns(self) -> list[str]:
+        """mutmut's names of all mutants of the group."""
+        return [f"*{part.replace('.', '*')}__mutmut_*" for part in self._group.functions]
 
     def mutants(self) -> list[Mutant]:
         """Return the mutants of the group's functions."""
@@ -123,9 +134,6 @@ class Run:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     bodies[node.name] = [line.strip() for line in lines[node.lineno - 1 : node.end_lineno]]
         return {mutant: _change(mutant, bodies) for mutant in mutants}
-
-    def _patterns(self) -> list[str]:
-        return [f"*{part.replace('.', '*')}__mutmut_*" for part in self._group.functions]
 
 
 def _toml(options: dict[str, Any]) -> list[str]:
@@ -150,8 +158,8 @@ def judge(run: Run) -> tuple[Counter[str], list[str]]:
     reasons = explained()
     mutants = run.mutants()
     survivors: set[Change] = set()
-    counts["timeout"] = sum(mutant.status in TIMEOUT for mutant in mutants)
-    counts["killed"] = sum(mutant.status in KILLED for mutant in mutants) - counts["timeout"]
+    counts["hung"] = sum(mutant.status == HUNG for mutant in mutants)
+    counts["killed"] = sum(mutant.status in KILLED for mutant in mutants) - counts["hung"]
     for mutant, change in run.changes([one for one in mutants if one.status not in KILLED]).items():
         if mutant.status == SURVIVED and change in reasons:
             counts["explained"] += 1
@@ -177,7 +185,9 @@ def main() -> int:
     )
     parser.add_argument("groups", nargs="*", help="groups of tests/mutation.toml; default: all")
     parser.add_argument(
-        "--survivors", action="store_true", help="try only the survivors of the last run again"
+        "--survivors",
+        action="store_true",
+        help="try only those mutants again that survived the last run, or that it did not reach",
     )
     parser.add_argument("--judge", action="store_true", help="run no tests; evaluate the last run again")
     options = parser.parse_args()
@@ -191,22 +201,20 @@ def main() -> int:
     table: list[str] = []
     for name in options.groups or configured:
         run = Run(configured[name])
-        if not options.judge:
-            names: list[str] = []
-            if options.survivors:
-                names = [one.name for one in run.mutants() if one.status not in KILLED]
-                shutil.copytree(ROOT / "tests", run.directory / "tests", dirs_exist_ok=True)
-                (run.directory / "mutants" / "mutmut-stats.json").unlink()
-            else:
-                run.prepare()
-            run.run(names)
+        if options.survivors:
+            run.reload_tests()
+            if names := [one.name for one in run.mutants() if one.status not in KILLED]:
+                run.run(names)
+        elif not options.judge:
+            run.prepare()
+            run.run(run.patterns)
         counts, wrong = judge(run)
         for problem in wrong:
             print(problem)
         failed = failed or bool(wrong)
-        noticed = counts["killed"] + counts["timeout"]
+        noticed = counts["killed"] + counts["hung"]
         table.append(
-            f"{name:8} {counts.total():5} changes, {noticed} noticed ({counts['timeout']} by a timeout), "
+            f"{name:8} {counts.total():5} changes, {noticed} noticed ({counts['hung']} by a hang), "
             f"{counts['explained']} explained, {counts['unexplained']} unexplained: "
             f"{noticed / max(1, counts.total()):.1%}"
         )
