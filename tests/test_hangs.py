@@ -30,7 +30,6 @@ def run(directory: Path, test: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "waiting",
     [
@@ -44,14 +43,12 @@ def test_a_test_that_waits_for_ever_ends_the_process(tmp_path: Path, waiting: st
     assert result.returncode == -signal.SIGXCPU, result.stdout
 
 
-@pytest.mark.slow
 def test_a_test_that_waits_for_its_child_goes_on(tmp_path: Path) -> None:
-    waiting = "import subprocess, sys\n    subprocess.run(['sleep', '7'], check=True)"
+    waiting = "import subprocess, sys\n    subprocess.run(['sleep', '2'], check=True)"
     result = run(tmp_path, f"def test_one():\n    {waiting}\n")
     assert "1 passed" in result.stdout
 
 
-@pytest.mark.slow
-def test_each_test_may_wait_for_some_seconds(tmp_path: Path) -> None:
-    result = run(tmp_path, "import time\ndef test_one(): time.sleep(3)\ndef test_two(): time.sleep(3)\n")
+def test_each_test_may_wait_for_almost_so_long(tmp_path: Path) -> None:
+    result = run(tmp_path, "import time\ndef test_one(): time.sleep(0.6)\ndef test_two(): time.sleep(0.6)\n")
     assert "2 passed" in result.stdout

@@ -14,15 +14,18 @@ from collections.abc import Iterator
 
 import pytest
 
-BLOCKED = 5.0  # seconds; the tests of mutants take milliseconds
 COMPUTING = 30.0  # seconds of CPU time, for endless loops
-PAUSE = 0.25
+PAUSE = 0.1
 
 
 class Watch:
-    """A thread that looks at the thread that creates it, which runs the tests. Its files stay open: a test's leak check must not see them come."""
+    """A thread that looks at the thread that creates it, which runs the tests.
 
-    def __init__(self) -> None:
+    Its files stay open: a test's leak check must not see them come.
+    """
+
+    def __init__(self, *, limit: float) -> None:
+        self._limit = limit
         self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         self._children = os.open("/proc/thread-self/children", os.O_RDONLY)
         self._test = ""
@@ -50,7 +53,7 @@ class Watch:
             # A child process may need long on a busy machine; the run's own limit ends what waits for one for ever.
             if not os.pread(self._children, 1, 0):
                 blocked += (at - before) - (active - active_before)
-            if test and (blocked > BLOCKED or time.process_time() - computed > COMPUTING):
+            if test and (blocked > self._limit or time.process_time() - computed > COMPUTING):
                 os.kill(os.getpid(), signal.SIGXCPU)
 
     def _active(self) -> float:
@@ -59,11 +62,17 @@ class Watch:
         return (int(running) + int(waiting)) / 1e9
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--hang-after", type=float, default=5.0, help="seconds without work after which a test hangs"
+    )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     if session.config.option.collectonly:  # mutmut's server collects, and then waits itself
         return (yield)
-    watch = Watch()
+    watch = Watch(limit=session.config.getoption("hang_after"))
     session.config.pluginmanager.register(watch)
     try:
         return (yield)
