@@ -72,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     if session.config.option.collectonly:  # mutmut's server collects, and then waits itself
         return (yield)
-    watch = Watch(limit=session.config.getoption("hang_after"))
+    watch = Watch(limit=session.config.option.hang_after)
     session.config.pluginmanager.register(watch)
     try:
         return (yield)
