@@ -13,24 +13,22 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-GROUPS = ROOT / "tests" / "mutation.toml"
-EXPLAINED = ROOT / "tests" / "mutation-survivors.toml"
+from mutation_groups import EXPLAINED, ROOT, Change, Group, check, explained, read
+
 WORK = ROOT / "reports" / "mutation"
 MUTMUT = Path(sys.executable).with_name("mutmut")
-# mutmut's status of a mutant: pytest's exit status, or its own. A timeout counts as killed.
-SURVIVED, NO_TESTS, UNTRIED = 0, (5, 33), None
-TIMEOUT = (24, -24, 36, 152, 255)
-KILLED = (1, 3, *TIMEOUT)
+# mutmut's status of a mutant: pytest's exit status, a signal, or mutmut's own. A hang counts as killed.
+SURVIVED, NO_TESTS, UNTRIED, HUNG = 0, (5, 33), None, -signal.SIGXCPU
+KILLED = (1, 3, HUNG)
 
 # No shrinking and no randomness: a failure is enough, and the same mutants survive each time. Unused plugins cost time.
 _UNUSED = (
@@ -44,13 +42,9 @@ _UNUSED = (
 )
 _PYTEST = [
     "--hypothesis-profile=mutation",
-    "--timeout=30",
-    "--timeout-method=thread",
+    "-ptests.plugins.hangs",
     *(f"-pno:{name}" for name in _UNUSED),
 ]
-
-# A change: the function, the lines before and the lines after.
-Change = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -69,35 +63,31 @@ class Mutant:
         return f"{module}.{name}"
 
 
-class Group:
-    """A group of functions, with the tests that must kill their mutants."""
+class Run:
+    """A run of a group's mutants, in a directory of its own."""
 
-    def __init__(self, name: str, options: dict[str, Any]) -> None:
-        self.name = name
-        self.directory = WORK / name
-        self._source = ROOT / options["source"]
-        self._files: list[str] = options["files"]
-        self._tests: list[str] = options["tests"]
-        self._functions: list[str] = options["functions"]
-        self._arguments: list[str] = options.get("arguments", [])
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.directory = WORK / group.name
 
     def prepare(self) -> None:
         """Make a copy of the code and the tests with mutmut's configuration."""
         shutil.rmtree(self.directory, ignore_errors=True)
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(self._source, self.directory / "src", ignore=ignore)
+        shutil.copytree(ROOT / self._group.source, self.directory / "src", ignore=ignore)
         shutil.copytree(ROOT / "tests", self.directory / "tests", ignore=ignore)
         pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
         mutmut_options = {
             "source_paths": ["src"],
-            "only_mutate": [f"src/{file}" for file in self._files],
-            "pytest_add_cli_args": [*_PYTEST, *self._arguments],
-            "pytest_add_cli_args_test_selection": self._tests,
+            "only_mutate": [f"src/{file}" for file in self._group.files],
+            "pytest_add_cli_args": [*_PYTEST, *self._group.arguments],
+            "pytest_add_cli_args_test_selection": self._group.tests,
             # The process that forks the test runs must not run tests itself: a test's leftovers (threads, an event
             # loop) would hang the next run, and count as a kill.
             "process_isolation": "forkserver",
-            # Wall-clock limit for endless loops: long, so that a busy machine does not count as one.
-            "timeout_constant": 30.0,
+            # Wall-clock limit for what tests/plugins/hangs.py does not see: long, so that a busy machine does not
+            # count as a hang.
+            "timeout_constant": 100.0,
             "timeout_multiplier": 3.0,
             "use_git_change_detection": False,
         }
@@ -106,14 +96,25 @@ class Group:
         # Python caches that a directory missing at its start has no modules.
         (self.directory / "mutants" / "src").mkdir(parents=True)
 
+    def reload_tests(self) -> None:
+        """Copy the tests again, for a run of some mutants after a change of the tests."""
+        shutil.copytree(ROOT / "tests", self.directory / "tests", dirs_exist_ok=True)
+        (self.directory / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+
     def run(self, names: list[str]) -> None:
-        """Run all mutants, or only these."""
-        environment = {**os.environ, "PYTHONPATH": str(self.directory / "mutants" / "src")}
-        command = [str(MUTMUT), "run", "--max-children", "1", *(names or self._patterns())]
+        """Run these mutants, or those of patterns, as many at once as there are cores."""
+        mutants = self.directory / "mutants"
+        environment = {**os.environ, "PYTHONPATH": f"{mutants / 'src'}:{mutants}"}
+        command = [str(MUTMUT), "run", "--max-children", str(os.cpu_count() or 1), *names]
         with (self.directory / "mutmut.log").open("w") as log:
             status = subprocess.run(command, cwd=self.directory, env=environment, stdout=log, stderr=log)
         if status.returncode:
             sys.exit(f"mutation: mutmut failed; see {log.name}")
+
+    @property
+    def patterns(self) -> list[str]:
+        """mutmut's names of all mutants of the group."""
+        return [f"*{part.replace('.', '*')}__mutmut_*" for part in self._group.functions]
 
     def mutants(self) -> list[Mutant]:
         """Return the mutants of the group's functions."""
@@ -121,7 +122,7 @@ class Group:
         for path in sorted((self.directory / "mutants" / "src").rglob("*.meta")):
             statuses = json.loads(path.read_text())["exit_code_by_key"]
             found += [Mutant(name, status) for name, status in statuses.items()]
-        return [one for one in found if any(fnmatch(one.function, f"*{part}") for part in self._functions)]
+        return [one for one in found if self._group.has(one.function)]
 
     def changes(self, mutants: list[Mutant]) -> dict[Mutant, Change]:
         """Return each mutant's change, from mutmut's files, which hold the original beside its mutants."""
@@ -133,9 +134,6 @@ class Group:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     bodies[node.name] = [line.strip() for line in lines[node.lineno - 1 : node.end_lineno]]
         return {mutant: _change(mutant, bodies) for mutant in mutants}
-
-    def _patterns(self) -> list[str]:
-        return [f"*{part.replace('.', '*')}__mutmut_*" for part in self._functions]
 
 
 def _toml(options: dict[str, Any]) -> list[str]:
@@ -153,26 +151,16 @@ def _change(mutant: Mutant, bodies: dict[str, list[str]]) -> Change:
     return mutant.function, "\n".join(gone), "\n".join(come)
 
 
-def explained() -> dict[Change, str]:
-    """Read the reasons why no test can notice some changes, from the list."""
-    entries = tomllib.loads(EXPLAINED.read_text()).get("survivor", [])
-    return {
-        (entry["function"], before, after): entry["why"]
-        for entry in entries
-        for before, after in entry["changes"]
-    }
-
-
-def judge(group: Group) -> tuple[Counter[str], list[str]]:
+def judge(run: Run) -> tuple[Counter[str], list[str]]:
     """Count a group's mutants by result, and return the counts with the errors."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     reasons = explained()
-    mutants = group.mutants()
+    mutants = run.mutants()
     survivors: set[Change] = set()
-    counts["timeout"] = sum(mutant.status in TIMEOUT for mutant in mutants)
-    counts["killed"] = sum(mutant.status in KILLED for mutant in mutants) - counts["timeout"]
-    for mutant, change in group.changes([one for one in mutants if one.status not in KILLED]).items():
+    counts["hung"] = sum(mutant.status == HUNG for mutant in mutants)
+    counts["killed"] = sum(mutant.status in KILLED for mutant in mutants) - counts["hung"]
+    for mutant, change in run.changes([one for one in mutants if one.status not in KILLED]).items():
         if mutant.status == SURVIVED and change in reasons:
             counts["explained"] += 1
             survivors.add(change)
@@ -197,34 +185,36 @@ def main() -> int:
     )
     parser.add_argument("groups", nargs="*", help="groups of tests/mutation.toml; default: all")
     parser.add_argument(
-        "--survivors", action="store_true", help="try only the survivors of the last run again"
+        "--survivors",
+        action="store_true",
+        help="try only those mutants again that survived the last run, or that it did not reach",
     )
     parser.add_argument("--judge", action="store_true", help="run no tests; evaluate the last run again")
     options = parser.parse_args()
-    configured = tomllib.loads(GROUPS.read_text())
+    if wrong := check():
+        sys.exit("\n".join(f"mutation: {problem}" for problem in wrong))
+    configured = read()
     unknown = set(options.groups) - set(configured)
     if unknown:
         parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(configured)}")
     failed = False
     table: list[str] = []
     for name in options.groups or configured:
-        group = Group(name, configured[name])
-        if not options.judge:
-            names: list[str] = []
-            if options.survivors:
-                names = [one.name for one in group.mutants() if one.status not in KILLED]
-                shutil.copytree(ROOT / "tests", group.directory / "tests", dirs_exist_ok=True)
-                (group.directory / "mutants" / "mutmut-stats.json").unlink()
-            else:
-                group.prepare()
-            group.run(names)
-        counts, wrong = judge(group)
+        run = Run(configured[name])
+        if options.survivors:
+            run.reload_tests()
+            if names := [one.name for one in run.mutants() if one.status not in KILLED]:
+                run.run(names)
+        elif not options.judge:
+            run.prepare()
+            run.run(run.patterns)
+        counts, wrong = judge(run)
         for problem in wrong:
             print(problem)
         failed = failed or bool(wrong)
-        noticed = counts["killed"] + counts["timeout"]
+        noticed = counts["killed"] + counts["hung"]
         table.append(
-            f"{name:8} {counts.total():5} changes, {noticed} noticed ({counts['timeout']} by a timeout), "
+            f"{name:8} {counts.total():5} changes, {noticed} noticed ({counts['hung']} by a hang), "
             f"{counts['explained']} explained, {counts['unexplained']} unexplained: "
             f"{noticed / max(1, counts.total()):.1%}"
         )

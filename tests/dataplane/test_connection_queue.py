@@ -252,3 +252,24 @@ async def test_who_waits_for_an_upstream_that_has_ended_is_told_and_its_dials_en
     with pytest.raises(DialError, match=r"10\.0\.0\.8:8700: the pool is closed"):
         await other
     one.lines.dismiss(KEY, "again")
+
+
+async def test_closing_waits_until_its_dials_have_ended(owner):
+    begun = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def ends_slowly() -> Connection:
+        begun.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            await loop_turns(3)
+            ended.set()
+
+    one = owner()
+    waiting = one.wait(ends_slowly)
+    await begun.wait()
+    await one.lines.close()
+    assert ended.is_set()
+    with pytest.raises(DialError, match="the pool is closed"):
+        await waiting
