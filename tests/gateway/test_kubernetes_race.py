@@ -7,7 +7,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import Unavailable
 from sandlot_gateway.core.instances import Instance

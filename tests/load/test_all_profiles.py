@@ -1,6 +1,6 @@
 """The short version of every profile on a local stack: what it leaves, and that it keeps its bounds.
 
-Alone: the bounds are of a machine with nothing else to do.
+Not alone: a short version has bounds of what must never happen, and none of time or memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loadtests.load.events import Event
 from loadtests.processes import with_mark
 from tests.load.command import run
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.longest, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)
