@@ -75,7 +75,6 @@ def loadtest(
 ) -> None:
     """Load a stack by profiles; each leaves events.jsonl, samples.jsonl, summary.json and report.html."""
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
-    end_in_order()
     try:
         given = _given(set_ or [])
         wanted = profile_files.names() if profiles == ["all"] else profiles
@@ -93,6 +92,7 @@ def loadtest(
         raise typer.Exit(2) from error
     failed: list[str] = []
     missed: list[str] = []
+    end_in_order()
     try:
         missed = asyncio.run(
             _all(

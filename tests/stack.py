@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-import pytest
-
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.leaks import no_leaks
 from tests.ports import free_port
@@ -167,6 +165,8 @@ def private_stack(
     `descriptors`: also at those of this process.
     """
     if os.geteuid() != 0:
+        import pytest  # not at the top: the load tests have a Stack too, and the import takes a quarter of their start
+
         pytest.skip("needs root: real namespaces and cgroups")
     # Not pytest's own directory: its long path leaves no room for the names of Unix sockets (108 bytes).
     with (

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 from sandlot import AsyncSandbox
 from sandlot.errors import SandlotError
 
@@ -58,7 +57,7 @@ PEERS = {
         "rl-rock", "1.11.0", "rocklet", also=("rl-rock[rocklet]==1.11.0",), body=(("sandbox_id", "peer"),)
     ),
 }
-# Measures one agent in one sandbox and adds the result. Raises PeerFailed, SandlotError, aiohttp.ClientError.
+# Measures one agent in one sandbox and adds the result. Raises PeerFailed, SandlotError.
 Measure = Callable[[Taken, Baseline, AsyncSandbox, Peer], Awaitable[None]]
 
 
@@ -90,7 +89,7 @@ async def peers(
             await asyncio.to_thread(peer.environment)
             async with await make() as box:
                 await measure(found, plan, box, peer)
-        except (EnvironmentFailed, SandlotError, PeerFailed, aiohttp.ClientError, ExceptionGroup) as error:
+        except (EnvironmentFailed, SandlotError, PeerFailed, ExceptionGroup) as error:
             found.missing = (str(error) or type(error).__name__)[-200:]
 
 

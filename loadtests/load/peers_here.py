@@ -34,10 +34,13 @@ class _Call:
 
     async def __call__(self) -> float:
         begun = time.perf_counter()
-        async with self._session.post(f"{self._url}/execute", json=self._body) as answer:
-            told = await answer.json()
-            if answer.status != 200 or told.get("exit_code") != 0:
-                raise PeerFailed(f"{answer.status}: {told}")
+        try:
+            async with self._session.post(f"{self._url}/execute", json=self._body) as answer:
+                told = await answer.json()
+        except aiohttp.ClientError as error:
+            raise PeerFailed(str(error) or type(error).__name__) from error
+        if answer.status != 200 or told.get("exit_code") != 0:
+            raise PeerFailed(f"{answer.status}: {told}")
         return time.perf_counter() - begun
 
     async def answered(self) -> None:

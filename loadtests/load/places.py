@@ -17,7 +17,6 @@ import psutil
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.errors import NotFound
 
-from loadtests.load import peers_here
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.dataset import layout, tag, unpacked
 from loadtests.load.peers import Peer
@@ -205,6 +204,9 @@ class Local:
         return
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
+        # Importing aiohttp takes a fifth of a second, and only --peers needs it.
+        from loadtests.load import peers_here
+
         await peers_here.measure(found, plan, box, peer)
 
     async def listener(self) -> Listener:

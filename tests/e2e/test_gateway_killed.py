@@ -6,10 +6,16 @@ import asyncio
 import threading
 
 import httpx
+import pytest
 from sandlot import AsyncClient, AsyncSandbox, Client, Pools, Sandbox
 
 from tests.stack import Stack
 from tests.waiting import SECONDS, wait_until
+
+
+@pytest.fixture
+def stack(empty_stack: Stack) -> Stack:
+    return empty_stack
 
 
 def wait_for_line(box: Sandbox, path: str) -> None:

@@ -17,6 +17,11 @@ from tests.stack import Stack
 from tests.waiting import SECONDS, wait_until
 
 
+@pytest.fixture
+def stack(empty_stack: Stack) -> Stack:
+    return empty_stack
+
+
 def lost_by(box: Sandbox) -> SandboxLost:
     """What the next command ends with, which has to come soon."""
     began = time.monotonic()

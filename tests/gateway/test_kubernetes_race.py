@@ -1,4 +1,4 @@
-"""Thousands of creates at two gateways that know the same instances: each instance gets exactly one owner."""
+"""Hundreds of creates at two gateways that know the same instances: each instance gets exactly one owner."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import Unavailable
 from sandlot_gateway.core.instances import Instance
@@ -18,7 +17,8 @@ from tests.gateway.machine import Machine
 from tests.gateway.sidecars import StubSidecar, new_instance_id
 
 KEY = b"k" * 32
-INSTANCES, CREATES = 1000, 2400
+# Far more than the 128 that are under way at a time.
+INSTANCES, CREATES = 250, 600
 
 
 async def stand_by(machine: Machine, count: int) -> None:
@@ -40,9 +40,6 @@ async def create(gateway: Running, limit: asyncio.Semaphore) -> tuple[int, str |
     return answer.status_code, answer.json().get("id")
 
 
-@pytest.mark.longest
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # a quarter of a minute alone, two where a dozen other processes want the cores
 async def test_no_instance_has_two_owners(machine: Machine) -> None:
     await stand_by(machine, INSTANCES)
     # An instance object belongs to one gateway, as it does in two processes.

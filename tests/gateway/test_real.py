@@ -24,7 +24,7 @@ def _no_leaks() -> None:
     """All of the stack is looked at instead, see `stack`."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     with private_stack("--pool", "warm=2", descriptors=True) as stack:
         yield stack
@@ -116,10 +116,12 @@ def test_after_a_kill_everything_is_found_again(stack: Stack, client: httpx.Clie
             headers={"Authorization": f"Bearer {auth['token']}"},
         )
         assert answer.json()["stdout"].split() == (["kept", "x"] if one is made else ["kept"])
+        assert client.delete(f"{API}/sandbox/{one['id']}").json()["success"] is True
 
 
 def test_a_bad_image_is_a_422_that_names_it(client: httpx.Client) -> None:
+    before = client.get(f"{API}/sandbox").json()["total"]
     answer = client.post(f"{API}/sandbox", json={"docker_image": "/nowhere/at/all.tar"})
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["param"] == "docker_image"
-    assert client.get(f"{API}/sandbox").json()["total"] == 0
+    assert client.get(f"{API}/sandbox").json()["total"] == before

@@ -1,9 +1,8 @@
-"""Every candidate of the demo does what its kind says when it is run in a plain subprocess."""
+"""Every candidate of the demo does what its kind says when it is run in a plain process."""
 
 from __future__ import annotations
 
 import ast
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sandlot_grade.candidates import CANONICAL, KINDS, Candidate, candidates
@@ -12,12 +11,12 @@ from sandlot_grade.mutants import chosen_mutant
 from sandlot_grade.problems import Problem, humaneval
 from sandlot_grade.program import build
 
-from tests.grade.plain import PlainRun, run_plain
+from tests.grade.plain import Plain, PlainRun, plain
 
 
-def _run(candidate: Candidate) -> PlainRun:
+def _run(candidate: Candidate, by: Plain) -> PlainRun:
     problem = candidate.problem
-    return run_plain(build(code=candidate.code, test=problem.test, entry_point=problem.entry_point))
+    return by.run(build(code=candidate.code, test=problem.test, entry_point=problem.entry_point))
 
 
 def test_humaneval_is_whole() -> None:
@@ -64,8 +63,8 @@ def test_a_problem_of_the_same_name_but_other_code_is_refused() -> None:
 @pytest.mark.timeout(600)
 def test_right_ones_pass_and_wrong_ones_fail_without_a_sandbox() -> None:
     made = [candidate for candidate in candidates(humaneval().values()) if candidate.kind.family != "hostile"]
-    with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(_run, made))
+    with plain() as interpreter:
+        runs = [_run(candidate, interpreter) for candidate in made]
     failures = [
         f"{candidate.problem.task_id} {candidate.kind.name}: {run}"
         for candidate, run in zip(made, runs, strict=True)
@@ -77,6 +76,7 @@ def test_right_ones_pass_and_wrong_ones_fail_without_a_sandbox() -> None:
 
 def test_leaving_early_with_success_is_no_pass() -> None:
     quitter = next(c for c in candidates(humaneval().values()) if c.kind.name == "quits early")
-    run = _run(quitter)
+    with plain() as interpreter:
+        run = _run(quitter, interpreter)
     assert run.exit_code == 0
     assert not run.passed

@@ -30,7 +30,7 @@ async def test_an_agent_answers_and_leaves_with_its_sandbox(way: ModuleType) -> 
     broken = Peer("swe-rex", SWEREX.version, "swerex-remote", options=("--wrong",))
     with private_stack() as stack:
         async with AsyncClient(url=stack.url, api_key=stack.api_key) as client:
-            plan = Baseline(seconds=4.0, callers=4)
+            plan = Baseline(seconds=2.0, callers=4)
             begun = time.monotonic()
             await peers(
                 taken,

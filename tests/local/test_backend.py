@@ -159,16 +159,14 @@ async def test_a_caller_that_goes_away_leaves_no_process(machine: Machine) -> No
             assert machine.left() == []
 
 
-@pytest.mark.longest
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_fifty_sandboxes_at_once(machine: Machine) -> None:
+async def test_twenty_sandboxes_at_once(machine: Machine) -> None:
     async with machine.gateway() as gateway:
         began = time.monotonic()
-        instances = await asyncio.gather(*(gateway.backend.launch(SMALL) for _ in range(50)))
+        instances = await asyncio.gather(*(gateway.backend.launch(SMALL) for _ in range(20)))
         for instance in instances:
             await gateway.until_ready(instance)
-        print(f"50 ready in {time.monotonic() - began:.2f} s")
+        print(f"20 ready in {time.monotonic() - began:.2f} s")
         tokens = await asyncio.gather(*(gateway.claim(instance) for instance in instances))
         results = await asyncio.gather(
             *(
@@ -179,5 +177,5 @@ async def test_fifty_sandboxes_at_once(machine: Machine) -> None:
         assert {result["stdout"] for result in results} == {"42\n"}
         began = time.monotonic()
         await gateway.backend.destroy_all(timeout=60)
-        print(f"50 gone in {time.monotonic() - began:.2f} s")
+        print(f"20 gone in {time.monotonic() - began:.2f} s")
         assert machine.left() == []

@@ -254,8 +254,13 @@ async def sync() -> dict[str, Any]:
     return await asyncio.to_thread(work)
 
 
-SCRIPTS = (commands, timeouts, live, reattached, abandoned, look, many, sync)
+async def together() -> dict[str, Any]:
+    """Run scripts that need nobody, one after the other; their documents by name."""
+    return {name: await SCRIPTS[name]() for name in sys.argv[2:]}
+
+
+EACH = (commands, timeouts, live, reattached, abandoned, look, many, sync, together)
+SCRIPTS = {script.__name__: script for script in EACH}
 
 if __name__ == "__main__":
-    script = {each.__name__: each for each in SCRIPTS}[sys.argv[1]]
-    print(json.dumps(asyncio.run(script())))
+    print(json.dumps(asyncio.run(SCRIPTS[sys.argv[1]]())))

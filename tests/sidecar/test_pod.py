@@ -97,7 +97,7 @@ async def test_processors_are_counted_by_the_limit(pod: MakePod, cpu: float, sai
     assert answer["stdout"].split() == [said, said, said, said, "7"]
 
 
-@pytest.mark.alone
+@pytest.mark.heavy
 async def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(pod: MakePod) -> None:
     await check_full_disk(await pod(claim={"limits": {"disk": 64 << 20}}))
 
@@ -116,7 +116,7 @@ async def test_a_full_disk_of_the_node_is_not_the_code_s_doing(small_disk: Path,
     assert (await box.exec("head -c 1000000 /dev/zero > /work/more"))["verdict"] == "exited"
 
 
-@pytest.mark.alone
+@pytest.mark.heavy
 async def test_files_without_a_name_or_content_fill_the_disk(pod: MakePod) -> None:
     await check_evasions(await pod(claim={"limits": {"disk": 64 << 20}}), files=MIN_FILES)
 
