@@ -81,7 +81,7 @@ class Controller:
             port=settings.health_port,
             metrics=self.metrics,
             alive=self._stuck,
-            ready=lambda: unreadable(self._reflectors),
+            trouble=lambda: unreadable(self._reflectors),
         ) as self.port:
             try:
                 while True:
