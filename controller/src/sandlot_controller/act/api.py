@@ -26,6 +26,10 @@ class _Pods(msgspec.Struct):
     items: list[Pod] = []
 
 
+class _Warmups(msgspec.Struct):
+    items: list[ImageWarmup] = []
+
+
 class Api:
     """Sends writes, and asks for what a watch may be late to show; every method but `now` may raise KubeError."""
 
@@ -140,6 +144,11 @@ class Api:
             if is_ready and pod.spec.node_name and pod.status.pod_ip:
                 addresses[pod.spec.node_name] = pod.status.pod_ip
         return addresses
+
+    async def warmup_uids(self) -> set[str]:
+        """Return the uids of the warm-ups that exist, whatever the watch has shown."""
+        found = await self._client.request("GET", paths.warmups(self.namespace))
+        return {one.metadata.uid for one in msgspec.json.decode(found, type=_Warmups).items}
 
     async def patch_warmup_status(self, warmup: ImageWarmup, patch: dict[str, Any]) -> None:
         await self._patch(paths.warmups(self.namespace, warmup.metadata.name), warmup, patch)
