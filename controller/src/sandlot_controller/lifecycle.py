@@ -13,7 +13,6 @@ from typing import Any, cast
 import aiohttp
 import kopf
 import msgspec
-import yarl
 from sandlot_contract import names
 from sandlot_kube import backoff
 from sandlot_kube.access import Access
@@ -73,14 +72,15 @@ def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.
     """Return what tells `watches`, in `loop`, of the answers to a session's requests."""
     trace = aiohttp.TraceConfig()
 
-    def tell(url: yarl.URL, wrong: str | None) -> None:
-        loop.call_soon_threadsafe(
-            functools.partial(watches.answered, url.path, watch="watch" in url.query, wrong=wrong)
-        )
+    def tell(
+        request: aiohttp.TraceRequestEndParams | aiohttp.TraceRequestExceptionParams, wrong: str | None
+    ) -> None:
+        path, watch = request.url.path, "watch" in request.url.query
+        loop.call_soon_threadsafe(functools.partial(watches.answered, path, watch=watch, wrong=wrong))
 
     async def answered(_session: Any, _context: Any, request: aiohttp.TraceRequestEndParams) -> None:
         status = request.response.status
-        tell(request.url, None if status < 400 else f"status {status}")
+        tell(request, None if status < 400 else f"status {status}")
 
     async def unanswered(
         session: aiohttp.ClientSession, _context: Any, request: aiohttp.TraceRequestExceptionParams
@@ -88,7 +88,7 @@ def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.
         error = request.exception
         # Neither a cancellation nor a request of the session before, which a login has closed.
         if isinstance(error, (aiohttp.ClientError, TimeoutError)) and not session.closed:
-            tell(request.url, str(error) or type(error).__name__)
+            tell(request, str(error) or type(error).__name__)
 
     trace.on_request_end.append(answered)
     trace.on_request_exception.append(unanswered)
