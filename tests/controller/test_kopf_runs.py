@@ -16,7 +16,7 @@ from sandlot_kube import paths
 from sandlot_kube.warmups import ImageWarmup
 
 from tests.controller.played_api import NAMESPACE, played_api
-from tests.kube.scripted import event, failed, listed, streamed
+from tests.kube.scripted import Answer, answered, event, failed, listed, streamed
 from tests.waiting import until
 
 WARMUPS = paths.warmups(NAMESPACE)
@@ -72,7 +72,7 @@ async def test_a_warmup_deleted_in_a_gap_is_told_as_gone(code: int) -> None:
         try:
             await until(lambda: set(known.by_name) == {"a", "b"})
             await until(lambda: api.has_open(WARMUPS))
-            api.lists[WARMUPS] = listed(warmup("b"), version=2)
+            api.lists[WARMUPS] = listed(warmup("b"), warmup("c") | {"spec": "invalid"}, version=2)
             status = {"kind": "Status", "code": code, "message": "the test ends it"}
             api.watches[WARMUPS] = streamed(event("ERROR", status))
             api.cut(WARMUPS)
@@ -82,11 +82,12 @@ async def test_a_warmup_deleted_in_a_gap_is_told_as_gone(code: int) -> None:
             await stop(running)
 
 
-async def test_what_cannot_be_listed_is_not_taken_for_deleted() -> None:
+@pytest.mark.parametrize("answer", [failed(403, "Forbidden"), answered(200, {"items": "none"})])
+async def test_what_cannot_be_listed_is_not_taken_for_deleted(answer: Answer) -> None:
     async with played_api() as (api, client):
         watches, known = KopfWatches(NAMESPACE), Known()
         known.seen(msgspec.convert(warmup("a"), ImageWarmup))
-        api.lists[WARMUPS] = failed(403, "Forbidden")
+        api.lists[WARMUPS] = answer
         running = asyncio.create_task(
             kopf_runs.run(
                 cast(Any, SimpleNamespace()),

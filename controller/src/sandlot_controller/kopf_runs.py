@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 
+import msgspec
 from sandlot_kube import backoff
 from sandlot_kube.access import Access
 from sandlot_kube.errors import KubeError
@@ -60,7 +61,8 @@ async def _again(
             await lifecycle.run(ended, warmups, watches, access=access, namespace=namespace)
         except lifecycle.LifecycleFailed as error:
             watches.failed(str(error))
-        failures = 1 if time.monotonic() - began > _LONGEST else failures + 1
+        # A failure that began in this run came after success.
+        failures = 1 if watches.failing_for < time.monotonic() - began else failures + 1
         wait = backoff.pause(failures, shortest=_SHORTEST, longest=_LONGEST)
         _log.info("running kopf again in %.1f s", wait)
         await asyncio.sleep(wait)
@@ -78,7 +80,7 @@ async def _drop_unlisted(warmups: WarmupLoop, watches: KopfWatches, api: Api) ->
             continue
         try:
             exist = await api.warmup_uids()
-        except KubeError as error:
+        except (KubeError, msgspec.DecodeError) as error:
             failures += 1
             _log.info("cannot list image warm-ups, trying again: %s", error)
             await asyncio.sleep(backoff.pause(failures, shortest=_SHORTEST, longest=_LONGEST))

@@ -11,7 +11,7 @@ from sandlot_contract import names
 from sandlot_kube import ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+from sandlot_kube.objects import Metadata, Pod, Sandbox, SandboxPool
 from sandlot_kube.warmups import ImageWarmup
 
 from ..metrics import Metrics
@@ -26,8 +26,12 @@ class _Pods(msgspec.Struct):
     items: list[Pod] = []
 
 
-class _Warmups(msgspec.Struct):
-    items: list[ImageWarmup] = []
+class _Item(msgspec.Struct):
+    metadata: Metadata
+
+
+class _Items(msgspec.Struct):
+    items: list[_Item] = []
 
 
 class Api:
@@ -148,7 +152,7 @@ class Api:
     async def warmup_uids(self) -> set[str]:
         """Return the uids of the warm-ups that exist, whatever the watch has shown."""
         found = await self._client.request("GET", paths.warmups(self.namespace))
-        return {one.metadata.uid for one in msgspec.json.decode(found, type=_Warmups).items}
+        return {one.metadata.uid for one in msgspec.json.decode(found, type=_Items).items}
 
     async def patch_warmup_status(self, warmup: ImageWarmup, patch: dict[str, Any]) -> None:
         await self._patch(paths.warmups(self.namespace, warmup.metadata.name), warmup, patch)
