@@ -78,6 +78,11 @@ def _check(expressions: list[str], metrics: dict[str, set[str]]) -> None:
         assert all(expression.count(left) == expression.count(right) for left, right in ("()", "{}", "[]"))
 
 
+def test_what_alerts_ask_for_is_on_a_dashboard() -> None:
+    shown = {name for file in FILES for name in re.findall(r"sandlot_\w+", file.read_text())}
+    assert set(re.findall(r"sandlot_\w+", metrics_page.section("Alerts"))) <= shown
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_legends_use_labels_that_the_query_keeps(file: Any) -> None:
     for panel in json.loads(file.read_text())["panels"]:

@@ -9,25 +9,12 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 from sandlot_controller import lifecycle
+from sandlot_controller.kopf_watches import KopfWatches
 from sandlot_kube.access import Access
 
+from tests.controller.played_api import DISCOVERY
+
 pytestmark = pytest.mark.programs
-
-GROUP = "/apis/sandlot.dev/v1alpha1"
-
-
-def served(name: str, kind: str) -> dict[str, Any]:
-    verbs = ["get", "list", "watch", "patch", "create", "delete"]
-    return {"name": name, "kind": kind, "singularName": kind.lower(), "namespaced": True, "verbs": verbs}
-
-
-VERSION = {"version": "v1alpha1", "groupVersion": "sandlot.dev/v1alpha1"}
-DISCOVERY: dict[str, dict[str, Any]] = {
-    "/api": {"versions": ["v1"]},
-    "/api/v1": {"resources": [served("namespaces", "Namespace"), served("events", "Event")]},
-    "/apis": {"groups": [{"name": "sandlot.dev", "versions": [VERSION], "preferredVersion": VERSION}]},
-    GROUP: {"resources": [served("sandboxes", "Sandbox"), served("imagewarmups", "ImageWarmup")]},
-}
 
 
 class Server:
@@ -69,6 +56,8 @@ async def test_it_ends_with_one_of_its_watches(status: int, listed: bool) -> Non
         access = Access("http://{}:{}".format(*runner.addresses[0][:2]))
         with pytest.raises(lifecycle.LifecycleFailed, match="the test refuses it"):
             async with asyncio.timeout(60):
-                await lifecycle.run(cast(Any, None), cast(Any, None), access=access, namespace="s")
+                await lifecycle.run(
+                    cast(Any, None), cast(Any, None), KopfWatches("s"), access=access, namespace="s"
+                )
     finally:
         await runner.cleanup()

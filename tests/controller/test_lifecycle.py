@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from sandlot_controller import lifecycle
+from sandlot_controller.kopf_watches import KopfWatches
 from sandlot_kube import paths
 from sandlot_kube.objects import Sandbox
 
@@ -36,6 +37,7 @@ async def test_kopf_leaves_no_connection_to_a_server_that_says_nothing_more(reso
         lifecycle.run(
             cast(Any, seen),
             cast(Any, seen),
+            KopfWatches(namespace),
             access=resources.access(namespace=namespace),
             namespace=namespace,
         )
@@ -62,7 +64,9 @@ async def test_a_failure_of_kopf_is_one_of_its_caller() -> None:
             answered(200, {"versions": []}) for _ in range(8)
         ]  # without groups, which kopf reads
         running = asyncio.create_task(
-            lifecycle.run(cast(Any, Seen()), cast(Any, Seen()), access=client.access, namespace="s")
+            lifecycle.run(
+                cast(Any, Seen()), cast(Any, Seen()), KopfWatches("s"), access=client.access, namespace="s"
+            )
         )
         try:
             done, _ = await asyncio.wait([running], timeout=60)

@@ -11,7 +11,9 @@ from tests import metrics_page
 
 async def test_the_page_tells_every_metric() -> None:
     async with (
-        serving(host="127.0.0.1", port=0, metrics=Metrics(), alive=lambda: None, ready=lambda: None) as port,
+        serving(
+            host="127.0.0.1", port=0, metrics=Metrics(), alive=lambda: None, trouble=lambda: None
+        ) as port,
         httpx.AsyncClient() as client,
     ):
         metrics_page.check("Controller", (await client.get(f"http://127.0.0.1:{port}/metrics")).text)

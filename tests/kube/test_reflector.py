@@ -7,11 +7,12 @@ import itertools
 import logging
 from typing import Any
 
+import pytest
 from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector
 
 from tests.kube.following import PATH, Seen, following, requests
-from tests.kube.scripted import event, failed, listed, pod, stay_open, streamed
+from tests.kube.scripted import answered, event, failed, listed, pod, stay_open, streamed
 
 
 async def test_a_list_then_a_watch_from_there(server_and_client) -> None:
@@ -140,6 +141,38 @@ async def test_another_error_event_goes_on_from_where_it_was(server_and_client) 
     async with following(client) as (_, seen):
         await seen.until(lambda: ("changed", "a") in seen.told)
     assert [query["resourceVersion"] for query in script.queries(watch=True)] == ["7", "7"]
+
+
+@pytest.mark.parametrize("status", [400, 404])
+@pytest.mark.parametrize("in_the_stream", [False, True])
+async def test_a_watch_that_is_rejected_lists_again(
+    server_and_client, status: int, in_the_stream: bool
+) -> None:
+    """The server would reject the same version every time; that of a new list it may know."""
+    script, client = server_and_client
+    script.lists = [listed(pod("a", 1), version=7), listed(pod("b", 60), version=70)]
+    rejection = {"kind": "Status", "code": status, "reason": "Rejected", "message": "it is rejected"}
+    rejected = streamed(event("ERROR", rejection)) if in_the_stream else failed(status, "Rejected")
+    script.watches = [rejected, stay_open()]
+    async with following(client) as (_, seen):
+        watches = await requests(script, 2, watch=True)
+    assert [query["resourceVersion"] for query in watches] == ["7", "70"]
+    assert seen.told == [("all", ["a"]), ("all", ["b"])]
+
+
+async def test_a_server_that_says_when_to_come_back_is_not_asked_before(server_and_client) -> None:
+    script, client = server_and_client
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+
+    async def busy(request: Any) -> Any:
+        times.append(loop.time())
+        return await answered(429, {"kind": "Status", "message": "come back"}, {"Retry-After": "1"})(request)
+
+    script.lists = [busy, busy, listed(version=7)]
+    async with following(client) as (reflector, _):
+        await reflector.synced.wait()
+    assert times[1] - times[0] >= 1.0
 
 
 async def test_a_server_that_fails_is_asked_again_and_its_failure_is_told(server_and_client) -> None:

@@ -7,12 +7,10 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 from sandlot_kube.client import KubeClient
-from sandlot_kube.reflector import Reflector
 
-from . import health, lifecycle
+from . import health, kopf_runs
 from .act.api import Api
 from .act.ended_sandboxes import EndedSandboxes
 from .act.kept_slots import KeptSlots
@@ -26,11 +24,12 @@ from .act.sandboxes import SandboxLoop
 from .act.sidecars import Sidecars
 from .act.unrecorded_claims import UnrecordedClaims
 from .act.warmups import WarmupLoop
+from .kopf_watches import KopfWatches
 from .leader import Leader
 from .metrics import Metrics
 from .settings import Settings
 from .tokens import InstanceTokens
-from .world.listing import ListsFailed, listed, unreadable
+from .world.listing import Followed, ListsFailed, listed, unreadable
 from .world.world import World
 
 _log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class Controller:
         self._sidecars = sidecars or Sidecars()
         self._agents = agents or NodeAgents(settings.node_agent_token_file)
         self._pools: PoolLoop | None = None
-        self._reflectors: list[Reflector[Any]] = []  # while we hold the Lease
+        self._followed: list[Followed] = []  # while we hold the Lease
         self._leader = Leader(
             client,
             namespace=settings.lease_namespace or client.namespace,
@@ -81,7 +80,7 @@ class Controller:
             port=settings.health_port,
             metrics=self.metrics,
             alive=self._stuck,
-            ready=lambda: unreadable(self._reflectors),
+            trouble=lambda: unreadable(self._followed),
         ) as self.port:
             try:
                 while True:
@@ -93,7 +92,7 @@ class Controller:
                 await self._agents.close()
 
     async def _lead(self) -> None:
-        """Acquire the Lease and work. Returns after giving it up because a resource cannot be listed."""
+        """Acquire the Lease and work. Returns after giving it up because a resource cannot be read."""
         # In a task of its own: a task group that has failed drops a cancellation of its task that comes meanwhile.
         term = asyncio.create_task(self._term(), name="term")
         try:
@@ -109,13 +108,13 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._leader.hold(), name="lease")
                 group.create_task(self._work(), name="work")
-        except* ListsFailed:
+        except* (ListsFailed, kopf_runs.KopfGivenUp):
             _log.info("%s gives up the Lease %s", self.identity, self.settings.lease_name)
         finally:
             self.working.clear()
             self.metrics.leader.set(0)
             self.metrics.watch_failing.clear()
-            self._reflectors = []
+            self._followed = []
             # Last, since the next leader begins at once and must not meet our writes.
             await self._leader.release()
 
@@ -179,7 +178,10 @@ class Controller:
         lost = LostNodes(world, api, settings=settings)
         kept = KeptSlots(world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars)
         warmups = WarmupLoop(api, agents=self._agents, settings=settings, now=world.clock)
-        reflectors = self._reflectors = world.reflectors(self._client, namespace=settings.namespace)
+        reflectors = world.reflectors(self._client, namespace=settings.namespace)
+        kopf_watches = KopfWatches(settings.namespace)
+        self._followed = [*reflectors, kopf_watches]
+        metrics.show_watch("kopf", failing=lambda: kopf_watches.failure is not None)
         for one in reflectors:
             metrics.show_watch(one.path.rpartition("/")[2], failing=lambda one=one: one.failure is not None)
         async with AsyncExitStack() as after, asyncio.TaskGroup() as group:
@@ -201,8 +203,15 @@ class Controller:
             group.create_task(kept.run(), name="kept slots")
             group.create_task(warmups.run(), name="image warm-ups")
             group.create_task(
-                lifecycle.run(ended, warmups, access=self._client.access, namespace=settings.namespace),
-                name="lifecycle",
+                kopf_runs.run(
+                    ended,
+                    warmups,
+                    kopf_watches,
+                    api=api,
+                    access=self._client.access,
+                    patience=settings.list_timeout,
+                ),
+                name="kopf",
             )
             metrics.leader.set(1)
             self.working.set()

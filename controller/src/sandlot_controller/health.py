@@ -15,16 +15,17 @@ Check = Callable[[], str | None]  # returns what is wrong, or None
 
 @asynccontextmanager
 async def serving(
-    *, host: str, port: int, metrics: Metrics, alive: Check, ready: Check
+    *, host: str, port: int, metrics: Metrics, alive: Check, trouble: Check
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; yields the port."""
+    """Serve until the block ends; yields the port. /readyz tells the trouble that no other replica would lack."""
 
     async def healthz(_: web.Request) -> web.Response:
-        return _answer(alive())
+        wrong = alive()
+        return _answer(wrong, status=503 if wrong else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        # A standby is ready, too: it can take the Lease over.
-        return _answer(ready())
+        # Ready all the same, as a standby is: else the disruption budget would keep the other replica on its node.
+        return _answer(trouble(), status=200)
 
     async def numbers(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -40,5 +41,5 @@ async def serving(
         await runner.cleanup()
 
 
-def _answer(wrong: str | None) -> web.Response:
-    return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)
+def _answer(wrong: str | None, *, status: int) -> web.Response:
+    return web.Response(text=f"{wrong or 'ok'}\n", status=status)

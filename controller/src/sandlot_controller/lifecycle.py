@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import threading
+import time
 from typing import Any, cast
 
 import aiohttp
 import kopf
 import msgspec
 from sandlot_contract import names
+from sandlot_kube import backoff
 from sandlot_kube.access import Access
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.sockets import Sockets
@@ -19,10 +22,12 @@ from sandlot_kube.warmups import ImageWarmup
 
 from .act.ended_sandboxes import EndedSandboxes
 from .act.warmups import WarmupLoop
+from .kopf_watches import KopfWatches
 
 _log = logging.getLogger(__name__)
 # kopf's name of the task of all its watches, which ends only by a failure.
 _WATCHES = "multidimensional multitasker"
+_SHORTEST, _LONGEST = 0.2, 10.0  # seconds between two logins
 
 
 class LifecycleFailed(Exception):
@@ -32,25 +37,62 @@ class LifecycleFailed(Exception):
 class _Sessions:
     """Sessions for kopf, which asks for one at its start and whenever the API server rejects its token."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, trace: aiohttp.TraceConfig) -> None:
         self._access = access
+        self._trace = trace
         self._session: aiohttp.ClientSession | None = None
         self._sockets = Sockets()
+        self._again = 0  # logins in quick succession
+        self._last = float("-inf")
 
     async def login(self) -> kopf.AiohttpSession:
+        self._again = self._again + 1 if time.monotonic() - self._last < 2 * _LONGEST else 0
+        if self._again:
+            # kopf repeats its requests at once, with a token that may be no other than before.
+            await asyncio.sleep(backoff.pause(self._again, shortest=_SHORTEST, longest=_LONGEST))
+        self._last = time.monotonic()
         await self.close()
         token = self._access.bearer()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connector = aiohttp.TCPConnector(
             limit=0, ssl=self._access.ssl or True, socket_factory=self._sockets.make
         )
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers, trust_env=False)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=headers, trust_env=False, trace_configs=[self._trace]
+        )
         return kopf.AiohttpSession(server=self._access.server, aiohttp_session=self._session)
 
     async def close(self) -> None:
         if self._session is not None:
             await self._sockets.close(self._session)
             self._session = None
+
+
+def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.TraceConfig:
+    """Return what tells `watches`, in `loop`, of the answers to a session's requests."""
+    trace = aiohttp.TraceConfig()
+
+    def tell(
+        request: aiohttp.TraceRequestEndParams | aiohttp.TraceRequestExceptionParams, wrong: str | None
+    ) -> None:
+        path, watch = request.url.path, "watch" in request.url.query
+        loop.call_soon_threadsafe(functools.partial(watches.answered, path, watch=watch, wrong=wrong))
+
+    async def answered(_session: Any, _context: Any, request: aiohttp.TraceRequestEndParams) -> None:
+        status = request.response.status
+        tell(request, None if status < 400 else f"status {status}")
+
+    async def unanswered(
+        session: aiohttp.ClientSession, _context: Any, request: aiohttp.TraceRequestExceptionParams
+    ) -> None:
+        error = request.exception
+        # Neither a cancellation nor a request of the session before, which a login has closed.
+        if isinstance(error, (aiohttp.ClientError, TimeoutError)) and not session.closed:
+            tell(request, str(error) or type(error).__name__)
+
+    trace.on_request_end.append(answered)
+    trace.on_request_exception.append(unanswered)
+    return trace
 
 
 def _registry(
@@ -84,13 +126,16 @@ def _registry(
     return handlers
 
 
-async def run(ended: EndedSandboxes, warmups: WarmupLoop, *, access: Access, namespace: str) -> None:
-    """Run until cancelled. Raises LifecycleFailed.
+async def run(
+    ended: EndedSandboxes, warmups: WarmupLoop, watches: KopfWatches, *, access: Access, namespace: str
+) -> None:
+    """Run kopf until cancelled. Raises LifecycleFailed.
 
     kopf runs in a thread with an event loop of its own: as it ends, it cancels all tasks of its loop that are newer.
     """
-    sessions = _Sessions(access)
-    handlers = _registry(ended, warmups, sessions, loop=asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    sessions = _Sessions(access, trace=_trace(watches, loop=loop))
+    handlers = _registry(ended, warmups, sessions, loop=loop)
     stop = threading.Event()
 
     async def operate() -> None:

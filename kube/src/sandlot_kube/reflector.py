@@ -17,6 +17,8 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Metadata
 
 _log = logging.getLogger(__name__)
+# Statuses that say nothing of the version: the token, its rights, a timeout, too many requests.
+_PASSING = (401, 403, 408, 429)
 
 
 class _Item(Protocol):
@@ -115,6 +117,7 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
+            asked_for = 0.0  # seconds that the server wants us to wait
             try:
                 if self._version is None:
                     await self._list()
@@ -129,6 +132,11 @@ class Reflector(Generic[T]):
                 if self.failure is None:
                     _log.warning("cannot watch %s, trying again: %s", self.path, error)
                 self.failure = str(error) or type(error).__name__
+                if isinstance(error, KubeError):
+                    asked_for = error.retry_after or 0.0
+                    if 400 <= error.status < 500 and error.status not in _PASSING:
+                        self._version = None  # the same one would be rejected every time
+                        self.watching_since = None
             # The server ends a watch after some minutes as a rule; repeated ends at once must not become
             # a busy loop.
             lasted = loop.time() - began
@@ -137,9 +145,8 @@ class Reflector(Generic[T]):
             if self.failure is None and lasted > self._shortest_wait:
                 continue
             self._failures += 1
-            await asyncio.sleep(
-                backoff.pause(self._failures, shortest=self._shortest_wait, longest=self._longest_wait)
-            )
+            wait = backoff.pause(self._failures, shortest=self._shortest_wait, longest=self._longest_wait)
+            await asyncio.sleep(max(asked_for, wait))
 
     async def _list(self) -> None:
         items: list[T] = []

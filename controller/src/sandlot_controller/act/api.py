@@ -11,7 +11,7 @@ from sandlot_contract import names
 from sandlot_kube import ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+from sandlot_kube.objects import Metadata, Pod, Sandbox, SandboxPool
 from sandlot_kube.warmups import ImageWarmup
 
 from ..metrics import Metrics
@@ -24,6 +24,14 @@ _POD_GRACE = 1
 
 class _Pods(msgspec.Struct):
     items: list[Pod] = []
+
+
+class _Item(msgspec.Struct):
+    metadata: Metadata
+
+
+class _Items(msgspec.Struct):
+    items: list[_Item] = []
 
 
 class Api:
@@ -140,6 +148,11 @@ class Api:
             if is_ready and pod.spec.node_name and pod.status.pod_ip:
                 addresses[pod.spec.node_name] = pod.status.pod_ip
         return addresses
+
+    async def warmup_uids(self) -> set[str]:
+        """Return the uids of the warm-ups that exist, whatever the watch has shown."""
+        found = await self._client.request("GET", paths.warmups(self.namespace))
+        return {one.metadata.uid for one in msgspec.json.decode(found, type=_Items).items}
 
     async def patch_warmup_status(self, warmup: ImageWarmup, patch: dict[str, Any]) -> None:
         await self._patch(paths.warmups(self.namespace, warmup.metadata.name), warmup, patch)

@@ -85,6 +85,9 @@ class WarmupLoop:
                 self._nodes.ask_again(run.weights)
         self._replan()
 
+    def known(self) -> list[ImageWarmup]:
+        return [run.resource for run in self._runs.values()]
+
     def gone(self, warmup: ImageWarmup) -> None:
         """Handle a deleted ImageWarmup."""
         name = warmup.metadata.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from sandlot_kube.reflector import Reflector
 
@@ -13,9 +13,19 @@ class ListsFailed(Exception):
     """A resource could not be listed in time; a plan without it would create and end the wrong pods."""
 
 
-def unreadable(reflectors: Iterable[Reflector[Any]]) -> str | None:
+class Followed(Protocol):
+    """What is listed and watched."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def failure(self) -> str | None: ...
+
+
+def unreadable(followed: Iterable[Followed]) -> str | None:
     """Return which resources cannot be listed or watched, and why; None: all can."""
-    failures = [f"cannot read {one.path}: {one.failure}" for one in reflectors if one.failure is not None]
+    failures = [f"cannot read {one.path}: {one.failure}" for one in followed if one.failure is not None]
     return "; ".join(failures) or None
 
 

@@ -1,0 +1,109 @@
+"""A leader whose watch the API server fails in passing keeps its term, tries again after a while, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sandlot_controller.controller import Controller
+from sandlot_kube import paths
+
+from tests.controller.played import settings_in
+from tests.controller.played_api import NAMESPACE, PlayedApi, played_api
+from tests.kube.scripted import Answer, failed, streamed
+from tests.waiting import until
+
+WARMUPS = paths.warmups(NAMESPACE)
+SANDBOXES = paths.sandboxes(NAMESPACE)
+
+
+@asynccontextmanager
+async def leading(
+    directory: Path, *, without: str | None = None, **more: Any
+) -> AsyncIterator[tuple[PlayedApi, Controller]]:
+    """`without`: a collection whose lists are answered with 401."""
+    async with played_api() as (api, client):
+        if without is not None:
+            api.lists[without] = failed(401, "Unauthorized")
+        settings = settings_in(
+            directory, lease_namespace=NAMESPACE, health_host="127.0.0.1", health_port=0, **more
+        )
+        controller = Controller(client, settings)
+        running = asyncio.create_task(controller.run())
+        try:
+            working = asyncio.create_task(controller.working.wait())
+            await asyncio.wait([running, working], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+            working.cancel()
+            assert controller.working.is_set(), running
+            yield api, controller
+            assert not running.done(), running
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+
+async def page(controller: Controller, name: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.get(f"http://127.0.0.1:{controller.port}/{name}")
+
+
+async def shows(controller: Controller, failing: bool) -> bool:
+    """Whether the page tells this of kopf."""
+    metric = 'sandlot_controller_watch_failing{resource="kopf"}'
+    return f"{metric} {float(failing)}" in (await page(controller, "metrics")).text
+
+
+def error_event(code: int) -> bytes:
+    status = {"kind": "Status", "code": code, "message": "etcdserver: request timed out"}
+    return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        (WARMUPS, streamed(error_event(500))),
+        (SANDBOXES, streamed(error_event(504))),
+        (WARMUPS, failed(401, "Unauthorized")),
+        (WARMUPS, failed(404, "NotFound")),
+    ],
+    ids=["warm-ups 500", "sandboxes 504", "its token", "rejected"],
+)
+async def test_a_watch_that_fails_in_passing_costs_no_term(tmp_path: Path, path: str, answer: Answer) -> None:
+    async with leading(tmp_path) as (api, controller):
+        api.watches[path] = answer
+        api.cut(path)
+        await until(lambda: shows(controller, True))
+        del api.watches[path]
+        await until(lambda: shows(controller, False))
+        assert controller.working.is_set()
+        assert api.lease is not None
+        assert "leaseTransitions" not in api.lease["spec"]  # of the first term
+
+
+async def test_a_token_that_is_rejected_is_tried_again_at_intervals(tmp_path: Path) -> None:
+    async with leading(tmp_path, without=WARMUPS) as (api, controller):
+        await until(lambda: len(api.asked.get(WARMUPS, [])) >= 5)
+        assert min(after - before for before, after in pairwise(api.asked[WARMUPS])) > 0.1
+        assert await shows(controller, True)
+        answer = await page(controller, "readyz")
+        assert f"cannot read sandboxes and imagewarmups with kopf: {WARMUPS}: status 401\n" == answer.text
+        assert answer.status_code == 200  # else a drain of the standby would wait for it
+        api.lists.clear()
+        await until(lambda: shows(controller, False))
+
+
+async def test_what_fails_for_long_leaves_the_lease_to_another(tmp_path: Path) -> None:
+    async with leading(tmp_path, list_timeout=2.0, lease_seconds=4.0) as (api, controller):
+        api.watches[WARMUPS] = streamed(error_event(500))
+        api.cut(WARMUPS)
+        await until(lambda: not controller.working.is_set())
+        await until(lambda: api.lease is not None and not api.lease["spec"].get("holderIdentity"))
+        api.watches.clear()
+        await until(lambda: controller.working.is_set())
