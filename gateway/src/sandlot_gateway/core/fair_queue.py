@@ -107,13 +107,13 @@ class FairQueue:
         self._drop(path[0], turn)
 
     def serve(self, path: Path, place: Place) -> None:
-        """Remove a waiter that was served, in turn or not. It uses its group's next turn.
+        """Remove a waiter that was served, in turn or not, with its turn: older ones would starve without theirs.
 
-        With its own turn, one served far ahead of its group's others would have every newcomer wait for all of these.
+        Out of turn, its number does not count as served: each newcomer would wait for all of its group's others.
         """
         group = self._groups[path[0]]
-        turn = group.turns[0]
-        self._served = max(self._served, turn[0])
+        turn, first = self.turn(path, place), group.turns[0]
+        self._served = max(self._served, first[0] if turn == first else first[0] - 1)
         group.queue.serve(path[1:], place)
         self._drop(path[0], turn)
 
