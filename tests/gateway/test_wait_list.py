@@ -61,6 +61,34 @@ def test_what_only_a_late_create_could_use_delays_no_newcomer() -> None:
     assert [one.tenant for one in served(line, 2)] == ["greedy", "modest"]
 
 
+def test_creates_that_leave_in_vain_leave_their_tenant_its_turns() -> None:
+    """They took their turns along, so that what joined later waited for all the turns of others before theirs."""
+    line: WaitList[int] = WaitList()
+    in_vain = [waiter("a", number, run="r") for number in range(1000)]
+    for one in in_vain:
+        line.add(one)
+    for number in range(1000):
+        line.add(waiter("b", number))
+    for one in in_vain[:-1]:
+        line.remove(one)
+    line.add(waiter("a", 1000, run="s"))
+    assert [one.tenant for one in served(line, 4)] == ["a", "b", "b", "a"]
+
+
+def test_creates_that_leave_after_their_turn_was_due_save_it_for_no_later_one() -> None:
+    line: WaitList[int] = WaitList()
+    in_vain = [waiter("a", number, TEMPLATES[1]) for number in range(3)]
+    for one in in_vain:
+        line.add(one)
+    for number in range(5):
+        line.add(waiter("b", number))
+    served(line, 3)
+    line.add(waiter("a", 3))
+    for one in in_vain:
+        line.remove(one)
+    assert [one.tenant for one in served(line, 2)] == ["b", "a"]
+
+
 def test_front_is_served_next_and_positions_tell_the_order() -> None:
     line: WaitList[int] = WaitList()
     first, second, again = waiter("a", 1), waiter("a", 2), waiter("b", 3)

@@ -101,9 +101,14 @@ class FairQueue:
         return [place for _, place in all_turns]
 
     def leave(self, path: Path, place: Place) -> None:
-        """Remove a waiter that was not served, with its turn: all others keep theirs."""
-        turn = self.turn(path, place)
-        self._groups[path[0]].queue.leave(path[1:], place)
+        """Remove a waiter that was not served, with its group's last turn: what remains has the earlier ones.
+
+        A turn that is due goes with the waiter: those who wait for long in vain would save early turns for newcomers.
+        """
+        group, turn = self._groups[path[0]], self.turn(path, place)
+        if turn[0] > self._served:
+            turn = group.turns[-1]
+        group.queue.leave(path[1:], place)
         self._drop(path[0], turn)
 
     def serve(self, path: Path, place: Place) -> None:
