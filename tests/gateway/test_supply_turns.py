@@ -81,3 +81,13 @@ def test_a_create_waits_no_longer_because_its_tenant_or_run_is_served_elsewhere(
         queue.free(SMALL)
         granted.append(queue.free(BIG))
     assert old in granted[:2]
+
+
+def test_creates_that_an_earlier_gateway_accepted_join_a_full_queue_and_take_turns() -> None:
+    """They went to its front: a thousand of one run delayed everybody else's first by a thousand slots."""
+    queue = Queue(SupplySettings(max_waiting=20))
+    recovered = [queue.ask(BIG, "a", patient=True) for _ in range(30)]
+    assert not any(isinstance(ask, QueueFull) for ask in recovered)
+    assert isinstance(queue.ask(BIG, "a"), QueueFull)
+    other = queue.ask(BIG, "b")
+    assert [queue.free(BIG) for _ in range(3)] == [recovered[0], other, recovered[1]]
