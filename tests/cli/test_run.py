@@ -48,6 +48,11 @@ def test_run_and_ps_know_the_training_run(cli: Run) -> None:
         assert info["run"] == run
         assert run in cli("ps").stdout
         cli("rm", info["id"])
+    label = "of-no-run"
+    cli("run", "--run", "", "--label", label, "--keep", "host", "--", "true", SANDLOT_RUN="by-env")
+    [info] = json.loads(cli("ps", "--label", label, "--json").stdout)
+    assert info["run"] is None
+    cli("rm", info["id"])
     refused = cli("run", "--run", "a/b", "host", "--", "true")
     assert refused.returncode == 2
     assert refused.stderr.startswith("sandlot: run: must be 1 to 63 of the characters A-Z a-z 0-9 . _ -")

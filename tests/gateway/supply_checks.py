@@ -139,7 +139,7 @@ class CheckedSupply(RuleBasedStateMachine):
                     self.holds[instance.id] = hold
                 case Refuse(ask, error):
                     asked = self.asks.pop(ask)
-                    assert not (asked.again and isinstance(error, QueueFull))
+                    assert not ((asked.again or asked.patient) and isinstance(error, QueueFull))
                     if isinstance(error, CannotStart):
                         refused.add(self.kind(asked.template))
                     if self.failed is not None and isinstance(error, StartFailed):

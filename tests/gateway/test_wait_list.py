@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sandlot_contract.template import Template
 from sandlot_gateway.core.waiting import Waiter, WaitList
@@ -61,6 +61,34 @@ def test_what_only_a_late_create_could_use_delays_no_newcomer() -> None:
     assert [one.tenant for one in served(line, 2)] == ["greedy", "modest"]
 
 
+def test_creates_that_leave_in_vain_leave_their_tenant_its_turns() -> None:
+    """They took their turns along, so that what joined later waited for all the turns of others before theirs."""
+    line: WaitList[int] = WaitList()
+    in_vain = [waiter("a", number, run="r") for number in range(1000)]
+    for one in in_vain:
+        line.add(one)
+    for number in range(1000):
+        line.add(waiter("b", number))
+    for one in in_vain[:-1]:
+        line.remove(one)
+    line.add(waiter("a", 1000, run="s"))
+    assert [one.tenant for one in served(line, 4)] == ["a", "b", "b", "a"]
+
+
+def test_creates_that_leave_after_their_turn_was_due_save_it_for_no_later_one() -> None:
+    line: WaitList[int] = WaitList()
+    in_vain = [waiter("a", number, TEMPLATES[1]) for number in range(3)]
+    for one in in_vain:
+        line.add(one)
+    for number in range(5):
+        line.add(waiter("b", number))
+    served(line, 3)
+    line.add(waiter("a", 3))
+    for one in in_vain:
+        line.remove(one)
+    assert [one.tenant for one in served(line, 2)] == ["b", "a"]
+
+
 def test_front_is_served_next_and_positions_tell_the_order() -> None:
     line: WaitList[int] = WaitList()
     first, second, again = waiter("a", 1), waiter("a", 2), waiter("b", 3)
@@ -81,6 +109,16 @@ def test_front_is_served_before_its_own_run_s_others() -> None:
 
 
 PATHS = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "r", "s"]))
+GROUPS = [("a", "r"), ("a", "s"), ("b", "r")]
+Action = tuple[Template, tuple[str, str], str]
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(TEMPLATES[1:]),
+        st.sampled_from(GROUPS),
+        st.sampled_from(["join", "join", "serve", "serve", "leave", "front"]),
+    ),
+    max_size=6,
+)
 
 
 @given(st.lists(st.tuples(PATHS, st.sampled_from(TEMPLATES), st.integers(0, 4)), max_size=60))
@@ -123,6 +161,49 @@ def test_everybody_is_served_once_and_in_turns(asks: list[tuple[tuple[str, str],
         gone += served(line, len(asks), template.key)
     assert not len(line)
     assert len({w.value for w in gone}) == len(gone)
+
+
+@given(ACTIONS, ACTIONS)
+@example(
+    [(TEMPLATES[1], GROUPS[0], "join")],
+    [
+        (TEMPLATES[1], GROUPS[2], "join"),
+        (TEMPLATES[2], GROUPS[0], "join"),
+        (TEMPLATES[2], GROUPS[0], "serve"),
+        (TEMPLATES[1], GROUPS[0], "serve"),
+    ],
+)
+@settings(deadline=None)
+def test_later_creates_overtake_an_older_one_a_bounded_number_of_times(
+    before: list[Action], again_and_again: list[Action]
+) -> None:
+    """Later creates are served ahead of an older one only until their groups have had as many turns as its own.
+
+    So of each group there are at most as many as creates waited when it joined. Whoever goes to the front overtakes it,
+    too, and one that leaves in vain gives its place to another.
+    """
+    line: WaitList[int] = WaitList()
+    waiting: list[Waiter[int]] = []
+    allowed: dict[
+        int, int
+    ] = {}  # of each create that waits: how many later ones may still be served before it
+    for number, (template, (tenant, run), what) in enumerate([*before, *again_and_again * 20]):
+        if what == "serve":
+            if (one := line.pop(template.key)) is not None:
+                waiting.remove(one)
+                for other in waiting:
+                    if other.key == one.key and other.value < one.value:
+                        allowed[other.value] -= 1
+                        assert allowed[other.value] >= 0
+        elif what == "leave":
+            if waiting:
+                line.remove(waiting.pop(number % len(waiting)))
+                allowed = {value: left + len(GROUPS) for value, left in allowed.items()}
+        else:
+            allowed = {value: left + (what == "front") for value, left in allowed.items()}
+            allowed[number] = len(GROUPS) * (len(waiting) + 1)
+            waiting.append(entered := waiter(tenant, number, template, run=run))
+            line.add(entered, front=what == "front")
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("rst"), st.booleans()), max_size=80))

@@ -235,3 +235,19 @@ async def test_an_upload_that_was_interrupted_is_sent_again(
     service.faults.append(Fault("/files", refuse=True))
     assert await faulty.files.upload(tmp_path / "big", "/big") == 2_000_000
     assert (service.root / "big").stat().st_size == 2_000_000
+
+
+async def test_a_run_s_list_has_no_others_sandboxes_also_of_a_gateway_that_knows_no_runs(
+    faulty: AsyncSandbox, service: Service
+) -> None:
+    """It ignores the query and answers with all of the tenant's, which a caller might delete."""
+    pages: list[object] = [
+        [{"id": "a"}, {"id": "b", "run": "other"}],
+        [{"id": "c", "run": "r"}, {"id": "d", "run": "r"}],
+    ]
+    for limit, expected in ((None, ["c", "d"]), (1, ["c"])):
+        for number, page in enumerate(pages):
+            body: dict[str, object] = {"sandboxes": page, "has_next": number == 0}
+            service.faults.append(Fault("/sandbox", status=200, body=body))
+        found = await AsyncSandbox.list(run="r", limit=limit, client=faulty.client)
+        assert [info.id for info in found] == expected

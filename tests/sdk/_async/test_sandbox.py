@@ -57,6 +57,8 @@ async def test_a_run_is_the_arguments_or_the_environments(
         assert {one.id, other.id} <= {info.id for info in await AsyncSandbox.list(client=client)}
         with pytest.raises(ValueError, match=r"^run: must be 1 to 63 of the characters"):
             await AsyncSandbox.list(run="a/b", client=client)
+    async with await AsyncSandbox.create(client=client, run="") as box:
+        assert box.info.run is None
     monkeypatch.setenv("SANDLOT_RUN", "with blank")
     with pytest.raises(ValueError, match=r"^SANDLOT_RUN: must be 1 to 63 of the characters"):
         await AsyncSandbox.create(client=client)

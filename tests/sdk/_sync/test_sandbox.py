@@ -54,6 +54,8 @@ def test_a_run_is_the_arguments_or_the_environments(client: Client, monkeypatch:
         assert {one.id, other.id} <= {info.id for info in Sandbox.list(client=client)}
         with pytest.raises(ValueError, match=r"^run: must be 1 to 63 of the characters"):
             Sandbox.list(run="a/b", client=client)
+    with Sandbox.create(client=client, run="") as box:
+        assert box.info.run is None
     monkeypatch.setenv("SANDLOT_RUN", "with blank")
     with pytest.raises(ValueError, match=r"^SANDLOT_RUN: must be 1 to 63 of the characters"):
         Sandbox.create(client=client)

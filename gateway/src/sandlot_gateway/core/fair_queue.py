@@ -101,19 +101,24 @@ class FairQueue:
         return [place for _, place in all_turns]
 
     def leave(self, path: Path, place: Place) -> None:
-        """Remove a waiter that was not served, with its turn: all others keep theirs."""
-        turn = self.turn(path, place)
-        self._groups[path[0]].queue.leave(path[1:], place)
+        """Remove a waiter that was not served, with its group's last turn: what remains has the earlier ones.
+
+        A turn that is due goes with the waiter: those who wait for long in vain would save early turns for newcomers.
+        """
+        group, turn = self._groups[path[0]], self.turn(path, place)
+        if turn[0] > self._served:
+            turn = group.turns[-1]
+        group.queue.leave(path[1:], place)
         self._drop(path[0], turn)
 
     def serve(self, path: Path, place: Place) -> None:
-        """Remove a waiter that was served, in turn or not. It uses its group's next turn.
+        """Remove a waiter that was served, in turn or not, with its turn: older ones would starve without theirs.
 
-        With its own turn, one served far ahead of its group's others would have every newcomer wait for all of these.
+        Out of turn, its number does not count as served: each newcomer would wait for all of its group's others.
         """
         group = self._groups[path[0]]
-        turn = group.turns[0]
-        self._served = max(self._served, turn[0])
+        turn, first = self.turn(path, place), group.turns[0]
+        self._served = max(self._served, first[0] if turn == first else first[0] - 1)
         group.queue.serve(path[1:], place)
         self._drop(path[0], turn)
 

@@ -139,7 +139,7 @@ class SupplyCore:
             self._effects.append(Grant(event.ask, hold, pool_hit=True, queued=0.0, start=0.0))
             return
         full = self._line.full(event.tenant, event.run, limit=self._settings.max_waiting)
-        if full is not None and not event.again:
+        if full is not None and not (event.again or event.patient):
             wait = self._matching.estimated_wait(full.waiting + 1, max_starts=self._settings.max_starts)
             self._effects.append(Refuse(event.ask, queue_full(full, retry_after=wait)))
             return

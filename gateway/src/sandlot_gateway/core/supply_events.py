@@ -88,8 +88,9 @@ class Asked:
     """A create needs an instance.
 
     `again`: it lost its instance to another claim and goes to the front, even of a full queue.
-    `patient`: it waits while the backend cannot start anything. `at_once`: if False, no start begins for it before the
-    next event. `avoid`: nodes that could not prepare its image, which come last.
+    `patient`: its caller has its id already, so it waits, in turn, while the queue is full or the backend cannot start
+    anything. `at_once`: if False, no start begins for it before the next event. `avoid`: nodes that could not prepare
+    its image, which come last.
     `lays_image`: only an instance that takes any image will do. `run`: the tenant's run that it is of, if any.
     """
 

@@ -161,7 +161,7 @@ class BringUp:
                 ticket = self._patient_ticket(sandbox)
 
     def _patient_ticket(self, sandbox: Sandbox) -> Ticket:
-        return self._claimer.ticket(sandbox, again=True, patient=True)
+        return self._claimer.ticket(sandbox, patient=True)
 
     async def _restore_into(self, sandbox: Sandbox, instance: Instance) -> None:
         """Restore the checkpoint's files into a claimed instance. Raises RestoreFailed."""

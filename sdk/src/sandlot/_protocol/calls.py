@@ -183,8 +183,8 @@ def create_document(
 
 
 def _run(run: str | None) -> str | None:
-    """Return the run that the argument or else the environment names."""
+    """Return the run that the argument or else the environment names; "" is none."""
     if run is not None:
-        return checks.run(run)
+        return None if run == "" else checks.run(run)
     named = os.environ.get("SANDLOT_RUN")
     return checks.run(named, name="SANDLOT_RUN") if named else None

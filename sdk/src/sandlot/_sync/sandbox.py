@@ -73,7 +73,7 @@ class Sandbox(Commands, Network, Checkpoints):
         `"1GiB"`, `cpu` cores, `network` "full" or "none". `gpu_type` (default: any) is one such as "H100". `wait` is how many seconds to wait until it is ready;
         0 returns at once. `allow` or `deny` is its egress policy, see `set_network`. `run_image_command` starts the
         image's ENTRYPOINT and CMD in place of a `start_command`; at its end, that process gets `stop_signal` (default
-        the image's, else SIGTERM) and `stop_grace` seconds. `run` names the training run that it is of (default SANDLOT_RUN):
+        the image's, else SIGTERM) and `stop_grace` seconds. `run` names the training run that it is of (default SANDLOT_RUN, "" for none):
         creates that wait take turns between the runs of an API key's tenant. Raises BadRequest, Busy, SandboxLost (the sandbox could
         not start) or WaitTimeout.
         """
@@ -153,7 +153,9 @@ class Sandbox(Commands, Network, Checkpoints):
         while True:
             per_page = 1000 if limit is None else max(1, min(1000, limit))
             document = client.call("GET", f"/sandbox?page={page}&per_page={per_page}{query}")
-            found += [documents.sandbox_info(item) for item in document.get("sandboxes") or ()]
+            infos = (documents.sandbox_info(item) for item in document.get("sandboxes") or ())
+            # A gateway that knows no runs ignores the query: the caller would get, and might delete, all sandboxes.
+            found += [info for info in infos if run in (None, info.run)]
             page += 1
             if not document.get("has_next") or (limit is not None and len(found) >= limit):
                 return found if limit is None else found[:limit]

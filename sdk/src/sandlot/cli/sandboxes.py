@@ -73,7 +73,8 @@ def run(
     ] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label to find and delete it by.")] = None,
     run_name: Annotated[
-        str | None, typer.Option("--run", help="The training run that it is of; default: SANDLOT_RUN.")
+        str | None,
+        typer.Option("--run", help='The training run that it is of, "" for none; default: SANDLOT_RUN.'),
     ] = None,
     name: Annotated[str | None, typer.Option(help="A display name.")] = None,
     lifetime: Annotated[float, typer.Option(help="Seconds until the sandbox ends by itself.")] = 3600.0,
