@@ -98,7 +98,7 @@ class LocalBackend:
             cgroups=lambda: self._cgroups,
             layout=layout,
             hidden=Hidden(own=(layout.state_dir, layout.images, *secret_paths)),
-            gpus=Gpus(self._entries, root=settings.gpu_root),
+            gpus=Gpus(self._entries, left=self._remover.gpus_left, root=settings.gpu_root),
             tokens=tokens,
             settings=LaunchSettings.of(layout, heartbeat=settings.heartbeat),
             max_instances=settings.max_instances,

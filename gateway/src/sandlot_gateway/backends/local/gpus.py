@@ -29,9 +29,12 @@ class Found:
 
 
 class Gpus:
-    def __init__(self, entries: Mapping[InstanceId, Entry], *, root: Path) -> None:
-        """`root`: of the machine. `entries`: their records alone say which GPUs are in use."""
+    def __init__(
+        self, entries: Mapping[InstanceId, Entry], *, left: Mapping[InstanceId, list[int]], root: Path
+    ) -> None:
+        """`root`: of the machine. In use are the GPUs of `entries` and those `left`, whose removal has failed."""
         self._entries = entries
+        self._left = left
         self._root = root
 
     def find(self, template: Template) -> Found:
@@ -67,14 +70,15 @@ class Gpus:
 
     def choose(self, count: int, found: Found) -> list[int]:
         """Return the minor numbers of free ones. The caller enters them in a record at once. Raises Unavailable."""
-        used = {minor for entry in self._entries.values() for minor in entry.record.gpus}
+        left = {minor for minors in self._left.values() for minor in minors}
+        used = left.union(*(entry.record.gpus for entry in self._entries.values()))
         free = [gpu.minor for gpu in found.gpus if gpu.minor not in used]
         if len(free) < count:
-            raise Unavailable(
-                f"{len(free)} of this machine's {len(found.gpus)} such GPUs are free, and the sandbox needs {count}: "
-                "delete a sandbox that has one",
-                only_kind=True,
-            )
+            text = f"{len(free)} of this machine's {len(found.gpus)} such GPUs are free, and the sandbox needs {count}"
+            if stuck := sorted(left.intersection(gpu.minor for gpu in found.gpus)):
+                names = ", ".join(f"/dev/nvidia{minor}" for minor in stuck)
+                text += f"; {names} had a sandbox that could not be removed, the gateway's log says why"
+            raise Unavailable(f"{text}: delete a sandbox that has one", only_kind=True)
         return free[:count]
 
     def document(self, minors: list[int], found: Found) -> dict[str, Any]:
