@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,6 @@ from tests.local.gateway import Gateway
 from tests.local.gpu_machine import H100, add_control, add_device, add_driver, add_gpu, gpu_machine
 from tests.local.oci import entry, layer, one_image, symlink
 from tests.local.test_image_sandboxes import program_files, small_root
-from tests.waiting import until
 
 pytestmark = NEEDS_ROOT
 
@@ -121,45 +117,6 @@ async def test_the_next_gateway_knows_which_gpus_are_in_use(machine: Machine, ro
         await gateway.backend.destroy(instance.id)
         await started(gateway, ONE)
         await gateway.backend.destroy_all(timeout=60)
-
-
-@contextmanager
-def nothing_can_be_removed(machine: Machine) -> Iterator[None]:
-    """Removals fail, as while a process is stuck in the kernel."""
-    instances = machine.state_dir / "instances"
-    subprocess.run(["mount", "--bind", instances, instances], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", instances], check=True)
-        yield
-    finally:
-        subprocess.run(["umount", "-l", instances], check=True)
-
-
-async def is_free(gateway: Gateway, template: Template) -> bool:
-    try:
-        await gateway.backend.launch(template)
-    except Unavailable:
-        return False
-    return True
-
-
-async def test_a_gpu_of_what_could_not_be_removed_stays_in_use(machine: Machine, root: Path) -> None:
-    two = replace(ONE, gpu_count=2)
-    async with machine.gateway(gpu_root=root) as gateway:
-        instance, _ = await started(gateway, ONE)
-        with nothing_can_be_removed(machine):
-            await gateway.backend.destroy(instance.id)
-            with pytest.raises(Unavailable, match="/dev/nvidia0 had a sandbox that could not be removed"):
-                await gateway.backend.launch(two)
-            await gateway.backend.stop(timeout=60)
-            async with machine.gateway(gpu_root=root, upkeep=0.2) as after:
-                with pytest.raises(Unavailable, match="1 of this machine's 2 such GPUs are free"):
-                    await after.backend.launch(two)
-                subprocess.run(
-                    ["mount", "-o", "remount,bind,rw", machine.state_dir / "instances"], check=True
-                )
-                await until(lambda: is_free(after, two))
-                await after.backend.destroy_all(timeout=60)
 
 
 async def test_an_instance_with_gpus_is_never_used_again(machine: Machine, root: Path) -> None:
