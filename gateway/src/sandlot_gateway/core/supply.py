@@ -96,11 +96,11 @@ class SupplyCore:
                 self._look_at = now  # other slots of its node may serve creates of that image now
             case Lost(instance_id) | Taken(instance_id):
                 self._gone(instance_id, event)
-            case Destroyed(instance_id):
+            case Destroyed(instance_id, instance):
                 self._evictions.destroyed(instance_id)
-                self._refusals.clear()
-            case RoomMade():
-                self._refusals.clear()
+                self._refusals.clear(instance)
+            case RoomMade(instance):
+                self._refusals.clear(instance)
             case Looked():
                 self._passed()
         if self._to_pump:
@@ -212,6 +212,7 @@ class SupplyCore:
     # Starts.
 
     def _launched(self, start_id: StartId, instance_id: InstanceId) -> None:
+        self._refusals.begun(self._starts[start_id].key)
         due = self._now + self._settings.start_timeout
         if (early := self._starts.launched(start_id, instance_id, now=self._now, due=due)) is not None:
             # Otherwise its create would wait for this start until the start times out.
@@ -292,7 +293,8 @@ class SupplyCore:
         self._evict()
         if self._refusals.stop_all:
             return
-        missing = self._demand.missing(max_starts=self._settings.max_starts, but=self._refusals.kinds)
+        most, refusals = self._settings.max_starts, self._refusals
+        missing = self._demand.missing(max_starts=most, but=refusals.kinds, one_of=refusals.one_at_a_time)
         for template, waiter in missing:
             start = self._starts.begin(self.slots.kind(template), template, waiter, now=self._now)
             self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))

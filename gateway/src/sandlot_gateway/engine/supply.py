@@ -207,9 +207,9 @@ class Supply:
         self._step(Lost(instance_id, loss.verdict, loss.message or loss.verdict))
         return slot
 
-    def capacity_freed(self) -> None:
-        """Retry starts that were rejected for lack of capacity."""
-        self._step(RoomMade())
+    def capacity_freed(self, instance: Instance | None) -> None:
+        """Retry starts that were rejected for lack of what this instance, or an unknown one, had."""
+        self._step(RoomMade(instance))
 
     def shed(self, pool: str) -> InstanceId | None:
         """Remove one ready instance of this pool; see Events.give_up."""
@@ -253,11 +253,12 @@ class Supply:
                     self._tasks.spawn(self._prime(address))
 
     async def _destroy(self, instance_id: InstanceId) -> None:
+        instance = self._backend.instance(instance_id)
         try:
             await self._backend.destroy(instance_id)
         finally:
             self.slots.gone(instance_id)
-            self._step(Destroyed(instance_id))
+            self._step(Destroyed(instance_id, instance))
 
     def _settle(self, ask: AskId) -> asyncio.Future[Grant] | None:
         self._wanted.pop(ask, None)
