@@ -109,3 +109,16 @@ async def test_a_start_that_fails_gives_its_gpus_back(machine: Machine, root: Pa
         (machine.state_dir / "elsewhere").rename(instances)
         await started(gateway, both)
         await gateway.backend.destroy_all(timeout=60)
+
+
+async def test_a_pool_can_be_made_smaller_once_the_driver_is_gone(machine: Machine, root: Path) -> None:
+    async with machine.gateway(gpu_root=root) as gateway:
+        await gateway.backend.set_pool(PoolSpec("gpus", ONE, 1))
+        await gateway.until(lambda: gateway.warm_count("gpus") == 1)
+        (root / "dev/nvidiactl").unlink()
+        await gateway.backend.set_pool(PoolSpec("gpus", ONE, 0))
+        for grown in (PoolSpec("gpus", ONE, 1), PoolSpec("gpus", replace(ONE, gpu_type="H100"), 0)):
+            with pytest.raises(BackendError, match="/dev/nvidiactl"):
+                await gateway.backend.set_pool(grown)
+        assert gateway.backend.pool("gpus") == PoolSpec("gpus", ONE, 0)
+        await gateway.backend.destroy_all(timeout=60)

@@ -243,7 +243,10 @@ class LocalBackend:
         return self._planner.spec(name)
 
     async def set_pool(self, spec: PoolSpec) -> None:
-        await self._starter.gpus_for(spec.template)
+        old = self._planner.spec(spec.name)
+        # A pool that asks for no more can be changed once the driver is gone.
+        if old is None or old.template != spec.template or old.size < spec.size:
+            await self._starter.gpus_for(spec.template)
         await self._keeper.set(spec)
 
     async def delete_pool(self, name: str) -> bool:
