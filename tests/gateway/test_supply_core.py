@@ -155,7 +155,9 @@ def test_creates_for_which_no_gpu_is_free_take_one_turn_at_a_time_and_none_when_
     [more] = launches(core.step(Asked(AskId(9), ONE, "beta"), 0.4))
     assert more.template == ONE
     refuse(probe, 0.5)
+    assert core.refusals.why(core.slots.kind(gpu)) == "no GPU is free"
     [probe] = launches(core.step(Looked(), 1.5))
     again = launches(core.step(Launched(probe.start, "i-new"), 1.6))
     assert [launch.template for launch in again] == [gpu]  # as many as there are turns
     assert core.starting == BOUNDS.max_starts
+    assert core.refusals.why(core.slots.kind(gpu)) is None

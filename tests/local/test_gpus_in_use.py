@@ -17,7 +17,7 @@ from sandlot_gateway.core.instances import Instance, PoolSpec
 from tests.local.conftest import NEEDS_ROOT, Machine
 from tests.local.gateway import Gateway
 from tests.local.gpu_machine import H100, gpu_machine
-from tests.local.test_gpus import ONE, started
+from tests.local.test_gpus import ONE, out, started
 from tests.waiting import until
 
 pytestmark = NEEDS_ROOT
@@ -94,7 +94,7 @@ async def test_starts_at_the_same_time_get_different_gpus(machine: Machine, root
         for instance in made:
             await gateway.until_ready(instance)
             boxes.append((instance, await gateway.claim(instance)))
-        seen = [(await gateway.run(*box, "ls /dev | grep 'nvidia[0-9]'"))["stdout"] for box in boxes]
+        seen = [await out(gateway, box, "ls /dev | grep 'nvidia[0-9]'") for box in boxes]
         assert sorted(seen) == ["nvidia0\n", "nvidia1\n"]
         await gateway.backend.destroy_all(timeout=60)
 

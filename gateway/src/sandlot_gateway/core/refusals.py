@@ -19,9 +19,8 @@ class Refusals:
         )
         self._all_until: float | None = None
         self._kind_until: dict[str, float] = {}
-        self._scarce: dict[
-            str, float
-        ] = {}  # kind -> when its last start was refused, if none has begun since
+        # kind -> when and why its last start was refused, if none has begun since
+        self._scarce: dict[str, tuple[float, str]] = {}
 
     def add(self, event: LaunchRefused, kind: str, *, now: float) -> None:
         """Note the refusal of a start of this kind."""
@@ -29,7 +28,7 @@ class Refusals:
         if event.only_kind:
             # Else creates that need nothing scarce would wait with those for which, say, no GPU is free.
             self._kind_until.setdefault(kind, until)
-            self._scarce[kind] = now
+            self._scarce[kind] = now, event.message
             return
         if self._all_until is None:
             self._all_until = until
@@ -52,7 +51,7 @@ class Refusals:
         if self._all_until is not None and now >= self._all_until:
             self._all_until = self.of_all = None
         self._kind_until = {kind: until for kind, until in self._kind_until.items() if now < until}
-        self._scarce = {kind: at for kind, at in self._scarce.items() if now < at + _REMEMBERED}
+        self._scarce = {kind: last for kind, last in self._scarce.items() if now < last[0] + _REMEMBERED}
 
     @property
     def stop_all(self) -> bool:
@@ -67,6 +66,10 @@ class Refusals:
     def one_at_a_time(self) -> Collection[str]:
         """The kinds that only one start may try: more would be refused, and take the turns of other kinds."""
         return self._scarce.keys()
+
+    def why(self, kind: str) -> str | None:
+        """Return why the last start of this kind was refused, if none has begun since."""
+        return self._scarce[kind][1] if kind in self._scarce else None
 
     def next_due(self) -> float | None:
         """Return when the first one is over."""

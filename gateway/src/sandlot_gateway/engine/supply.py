@@ -149,14 +149,14 @@ class Supply:
         return self._core.position(ask)
 
     def trouble(self, template: Template, tenant: str) -> str | None:
-        """Return why a pool of slots that could serve this create has failed to start the last one."""
+        """Return why the last start for this create, or of a pool of slots that could serve it, has not begun."""
         kind = self.slots.kind(template)
         for status in self._backend.pools():
             spec = status.spec
             serves = not spec.template.image and spec.owner in (None, tenant)
             if serves and status.failures and status.message and self.slots.kind(spec.template) == kind:
                 return f"pool {spec.name!r} has failed to start a slot: {status.message}"
-        return None
+        return self._core.refusals.why(kind)
 
     @property
     def waiting(self) -> int:
