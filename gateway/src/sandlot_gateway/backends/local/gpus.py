@@ -90,11 +90,13 @@ class Gpus:
         used = left.union(*(entry.record.gpus for entry in self._entries.values()))
         free = [gpu.minor for gpu in found.gpus if gpu.minor not in used]
         if len(free) < count:
-            text = f"{len(free)} of this machine's {len(found.gpus)} such GPUs are free, and the sandbox needs {count}"
-            if stuck := sorted(left.intersection(gpu.minor for gpu in found.gpus)):
-                names = ", ".join(f"/dev/nvidia{minor}" for minor in stuck)
-                text += f"; {names} had a sandbox that could not be removed, the gateway's log says why"
-            raise Unavailable(f"{text}: delete a sandbox that has one", only_kind=True)
+            stuck = ", ".join(f"/dev/{gpu.device}" for gpu in found.gpus if gpu.minor in left)
+            also = f"; {stuck} had a sandbox that could not be removed, the log says why" if stuck else ""
+            raise Unavailable(
+                f"{len(free)} of this machine's {len(found.gpus)} such GPUs are free, and the sandbox needs {count}"
+                f"{also}: delete a sandbox that has one",
+                only_kind=True,
+            )
         return free[:count]
 
     def document(self, minors: list[int], found: Found) -> dict[str, Any]:
