@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from urllib.request import Request, urlopen
 
 import pytest
 from sandlot import BadRequest, Client, Pools, Sandbox
@@ -16,7 +17,7 @@ from sandlot.errors import WaitTimeout
 from tests.local.conftest import NEEDS_ROOT
 from tests.local.gpu_machine import H100, gpu_machine
 from tests.stack import Stack, private_stack
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, wait_until
 
 pytestmark = NEEDS_ROOT
 
@@ -99,3 +100,17 @@ def test_the_command_line_asks_for_gpus(stack: Stack, tmp_path: Path) -> None:
     )
     assert (said["gpu_count"], said["gpu_type"]) == (1, "h100")
     assert "1 h100" in cli("pools", "ls")
+
+
+def test_a_create_that_waits_for_a_gpu_says_so(client: Client, stack: Stack) -> None:
+    def pending(box: Sandbox) -> str:
+        url = f"{stack.url}/api/v1/sandbox/{box.id}"
+        request = Request(url, headers={"Authorization": f"Bearer {stack.api_key}"})
+        with urlopen(request) as answer:
+            return json.load(answer)["pendingMessage"] or ""
+
+    with (
+        Sandbox.create(client=client, gpu_count=1),
+        Sandbox.create(client=client, gpu_count=1, wait=0) as waiting,
+    ):
+        wait_until(lambda: "0 of this machine's 1 such GPUs are free" in pending(waiting))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Slots
@@ -9,6 +12,8 @@ from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
     Asked,
     AskId,
+    Destroyed,
+    Effect,
     Grant,
     Launch,
     Launched,
@@ -112,7 +117,7 @@ def test_a_start_that_lacks_what_only_its_kind_needs_holds_up_no_other_kind() ->
     assert due is not None
     assert due <= 5.0
     again = core.step(RoomMade(), 3.0)
-    assert [effect.template for effect in again if isinstance(effect, Launch)] == [BIG, BIG]
+    assert [effect.template for effect in again if isinstance(effect, Launch)] == [BIG]
 
 
 def test_a_refused_kind_is_tried_again_after_its_time() -> None:
@@ -123,3 +128,36 @@ def test_a_refused_kind_is_tried_again_after_its_time() -> None:
     assert not core.step(Looked(), 4.9)
     [again] = core.step(Looked(), 5.0)
     assert isinstance(again, Launch)
+
+
+def test_creates_for_which_no_gpu_is_free_take_one_turn_at_a_time_and_none_when_a_plain_sandbox_ends() -> (
+    None
+):
+    """Each end of any sandbox began as many starts as there are turns, all in vain, and other creates had none."""
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
+    gpu = replace(ONE, gpu_count=1)
+
+    def launches(effects: Sequence[Effect]) -> list[Launch]:
+        return [effect for effect in effects if isinstance(effect, Launch)]
+
+    def refuse(launch: Launch, at: float) -> None:
+        core.step(LaunchRefused(launch.start, "no GPU is free", 1.0, refuse=False, only_kind=True), at)
+
+    begun = [launch for n in range(4) for launch in launches(core.step(Asked(AskId(n), gpu, "alpha"), 0.0))]
+    assert len(begun) == BOUNDS.max_starts
+    for launch in begun:
+        refuse(launch, 0.0)
+    plain, other = new_instance("i-plain", ONE), new_instance("i-gpu", gpu)
+    assert not launches(core.step(Destroyed(plain.id, plain), 0.1))
+    assert not launches(core.step(RoomMade(plain), 0.2))
+    [probe] = launches(core.step(RoomMade(other), 0.3))
+    assert not launches(core.step(RoomMade(other), 0.4))
+    [more] = launches(core.step(Asked(AskId(9), ONE, "beta"), 0.4))
+    assert more.template == ONE
+    refuse(probe, 0.5)
+    assert core.refusals.why(core.slots.kind(gpu)) == "no GPU is free"
+    [probe] = launches(core.step(Looked(), 1.5))
+    again = launches(core.step(Launched(probe.start, "i-new"), 1.6))
+    assert [launch.template for launch in again] == [gpu]  # as many as there are turns
+    assert core.starting == BOUNDS.max_starts
+    assert core.refusals.why(core.slots.kind(gpu)) is None

@@ -253,3 +253,22 @@ class PoolMachine(RuleBasedStateMachine):
 
 PoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestPoolMachine = PoolMachine.TestCase
+
+
+def test_a_pool_that_lacks_what_others_use_asks_again_soon_for_one_and_has_not_failed() -> None:
+    planner, ids = Planner(PlanSettings(max_starting=4)), itertools.count()
+    planner.set(pool(3))
+    now = 0.0
+    for _ in range(20):
+        begun = begin(planner, planner.plan(now=now, warm={}), ids)
+        assert len(begun) == (3 if now == 0.0 else 1)
+        for instance_id in begun:
+            planner.refused("a", instance_id, now=now, message="no GPU is free", retry_after=1.0)
+        assert planner.plan(now=now, warm={}).again_at == now + 1.0
+        now += 1.0
+    [status] = planner.statuses()
+    assert (status.failures, status.message) == (0, "no GPU is free")
+    [one] = begin(planner, planner.plan(now=now, warm={}), ids)
+    planner.ready(one)
+    assert planner.statuses()[0].message is None
+    assert len(planner.plan(now=now, warm={"a": 1}).starts) == 2

@@ -216,7 +216,9 @@ class SandboxResponse(BaseModel):
     pool: str | None
     run: str | None
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
-    pendingMessage: str | None = Field(description="Progress of its image, or what its pool lacks.")
+    pendingMessage: str | None = Field(
+        description="Progress of its image, or what its pool or its start lacks."
+    )
 
 
 class SandboxList(BaseModel):

@@ -64,16 +64,18 @@ class Demand:
         )
 
     def missing(
-        self, *, max_starts: int, but: Collection[str] = ()
+        self, *, max_starts: int, but: Collection[str] = (), one_of: Collection[str] = ()
     ) -> Iterator[tuple[Template, Waiter[Ask] | None]]:
         """Yield the starts to begin now, one at a time, each with the create that it is meant for.
 
-        `but`: kinds of which none may begin.
+        `but`: kinds of which none may begin. `one_of`: of each of these, one launch call at a time.
         """
         own = self._own_starts(slot_pools=True)
         on_the_way = self._on_the_way(own)
         for key in self._line.in_turn():
             missing = min(self._line.waiting(key) - on_the_way[key], max_starts - len(self._starts))
+            if key in one_of:
+                missing = min(missing, 1 - self._starts.launching(key))
             if missing <= 0 or key in but:
                 continue
             line = self._line.in_line(key)

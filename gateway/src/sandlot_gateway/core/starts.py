@@ -114,6 +114,10 @@ class Starts:
     def count_by_key(self) -> Counter[str]:
         return Counter(start.key for start in self._starts.values())
 
+    def launching(self, key: str) -> int:
+        """Count the launch calls for this template that have not returned."""
+        return sum(start.key == key and start.instance_id is None for start in self._starts.values())
+
     def _forget_early(self) -> None:
         """Forget reports older than the oldest launch call in progress: they belong to none of them."""
         if not self._early:

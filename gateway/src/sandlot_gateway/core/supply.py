@@ -68,7 +68,7 @@ class SupplyCore:
         self._demand = Demand(line=line, starts=self._starts, seen=seen, kind=slots.kind)
         self._matching = Matching(slots=slots, line=line, seen=seen, spare_seconds=settings.spare_seconds)
         self._evictions = Evictions(slots=slots, line=line, demand=self._demand, matching=self._matching)
-        self._refusals = Refusals()
+        self.refusals = Refusals()
         self._look_at: float | None = None
         self._now = 0.0
         self._effects: list[Effect] = []
@@ -96,11 +96,11 @@ class SupplyCore:
                 self._look_at = now  # other slots of its node may serve creates of that image now
             case Lost(instance_id) | Taken(instance_id):
                 self._gone(instance_id, event)
-            case Destroyed(instance_id):
+            case Destroyed(instance_id, instance):
                 self._evictions.destroyed(instance_id)
-                self._refusals.clear()
-            case RoomMade():
-                self._refusals.clear()
+                self.refusals.clear(instance)
+            case RoomMade(instance):
+                self.refusals.clear(instance)
             case Looked():
                 self._passed()
         if self._to_pump:
@@ -109,7 +109,7 @@ class SupplyCore:
 
     def look_at(self) -> float | None:
         """Return when the next `Looked` is due if no other event comes first."""
-        parts = (self._starts, self._refusals, self._matching)
+        parts = (self._starts, self.refusals, self._matching)
         times = (self._look_at, *(part.next_due() for part in parts))
         return min((at for at in times if at is not None), default=None)
 
@@ -145,7 +145,7 @@ class SupplyCore:
             return
         ask = Ask(event.ask, self._now, avoid=event.avoid, lays_image=event.lays_image)
         waiter = Waiter(event.template, key, event.tenant, ask, event.run, waiting=False)
-        refusal = self._refusals.of_all
+        refusal = self.refusals.of_all
         if refusal is not None and not event.patient and not self._evictions.cover_one_more(waiter):
             if (evicted := self._evictions.one_for(waiter, self._now)) is None:
                 self._effects.append(Refuse(event.ask, refusal.error))
@@ -212,6 +212,7 @@ class SupplyCore:
     # Starts.
 
     def _launched(self, start_id: StartId, instance_id: InstanceId) -> None:
+        self.refusals.begun(self._starts[start_id].key)
         due = self._now + self._settings.start_timeout
         if (early := self._starts.launched(start_id, instance_id, now=self._now, due=due)) is not None:
             # Otherwise its create would wait for this start until the start times out.
@@ -220,7 +221,7 @@ class SupplyCore:
             self._give_up_unwanted(self._starts[start_id])
 
     def _refused(self, event: LaunchRefused) -> None:
-        self._refusals.add(event, self._starts.over(event.start).key, now=self._now)
+        self.refusals.add(event, self._starts.over(event.start).key, now=self._now)
         if event.refuse:
             self._evict()
             on_the_way = self._demand.on_the_way()
@@ -262,7 +263,7 @@ class SupplyCore:
 
     def _passed(self) -> None:
         now = self._now
-        self._refusals.passed(now)
+        self.refusals.passed(now)
         if self._look_at is None or now >= self._look_at:
             self._look_at = None
             for waiter, instance in self._matching.overlooked(now):
@@ -290,9 +291,10 @@ class SupplyCore:
             return
         self._look_at = self._look_at or self._now + _LOOK_EVERY
         self._evict()
-        if self._refusals.stop_all:
+        if self.refusals.stop_all:
             return
-        missing = self._demand.missing(max_starts=self._settings.max_starts, but=self._refusals.kinds)
+        most, refusals = self._settings.max_starts, self.refusals
+        missing = self._demand.missing(max_starts=most, but=refusals.kinds, one_of=refusals.one_at_a_time)
         for template, waiter in missing:
             start = self._starts.begin(self.slots.kind(template), template, waiter, now=self._now)
             self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))

@@ -133,7 +133,7 @@ class LaunchFailed:
 class LaunchRefused:
     """The backend cannot start anything for `retry_after` seconds. `refuse`: fail waiting creates with this message.
 
-    `only_kind`: it cannot start more of this kind of template.
+    `only_kind`: it cannot start more of this kind of template, because others use the GPUs.
     """
 
     start: StartId
@@ -189,14 +189,20 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Destroyed:
-    """The backend has removed an instance after `Destroy`, or has failed to."""
+    """The backend has removed an instance after `Destroy`, or has failed to. `instance`: see `RoomMade`."""
 
     instance_id: InstanceId
+    instance: Instance | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RoomMade:
-    """Capacity was freed: a start that was rejected for lack of it may succeed now."""
+    """Capacity was freed: a start that was rejected for lack of it may succeed now.
+
+    `instance`: what had it, None if that is unknown.
+    """
+
+    instance: Instance | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Retirer:
                     return True
                 return await self._end(instance, verdict=verdict, only_of=ended.sandbox_id)
         finally:
-            self._supply.capacity_freed()
+            self._supply.capacity_freed(instance)
 
     async def _recycled(self, ended: Generation) -> bool:
         tenant, pools = ended.binding.tenant, self._pools_for(ended)
@@ -180,9 +180,10 @@ class Retirer:
             await self._destroy(instance.id, given_back=given_back)
 
     async def _destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
+        instance = self._backend.instance(instance_id)
         try:
             await self._backend.destroy(instance_id, given_back=given_back)
         except Exception:
             _log.exception("an instance could not be destroyed", extra={"instance": instance_id})
         self._slots.gone(instance_id)
-        self._supply.capacity_freed()
+        self._supply.capacity_freed(instance)

@@ -149,14 +149,14 @@ class Supply:
         return self._core.position(ask)
 
     def trouble(self, template: Template, tenant: str) -> str | None:
-        """Return why a pool of slots that could serve this create has failed to start the last one."""
+        """Return why the last start for this create, or of a pool of slots that could serve it, has not begun."""
         kind = self.slots.kind(template)
         for status in self._backend.pools():
             spec = status.spec
             serves = not spec.template.image and spec.owner in (None, tenant)
             if serves and status.failures and status.message and self.slots.kind(spec.template) == kind:
                 return f"pool {spec.name!r} has failed to start a slot: {status.message}"
-        return None
+        return self._core.refusals.why(kind)
 
     @property
     def waiting(self) -> int:
@@ -207,9 +207,9 @@ class Supply:
         self._step(Lost(instance_id, loss.verdict, loss.message or loss.verdict))
         return slot
 
-    def capacity_freed(self) -> None:
-        """Retry starts that were rejected for lack of capacity."""
-        self._step(RoomMade())
+    def capacity_freed(self, instance: Instance | None) -> None:
+        """Retry starts that were rejected for lack of what this instance, or an unknown one, had."""
+        self._step(RoomMade(instance))
 
     def shed(self, pool: str) -> InstanceId | None:
         """Remove one ready instance of this pool; see Events.give_up."""
@@ -253,11 +253,12 @@ class Supply:
                     self._tasks.spawn(self._prime(address))
 
     async def _destroy(self, instance_id: InstanceId) -> None:
+        instance = self._backend.instance(instance_id)
         try:
             await self._backend.destroy(instance_id)
         finally:
             self.slots.gone(instance_id)
-            self._step(Destroyed(instance_id))
+            self._step(Destroyed(instance_id, instance))
 
     def _settle(self, ask: AskId) -> asyncio.Future[Grant] | None:
         self._wanted.pop(ask, None)

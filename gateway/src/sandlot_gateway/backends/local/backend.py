@@ -98,7 +98,7 @@ class LocalBackend:
             cgroups=lambda: self._cgroups,
             layout=layout,
             hidden=Hidden(own=(layout.state_dir, layout.images, *secret_paths)),
-            gpus=Gpus(self._entries, root=settings.gpu_root),
+            gpus=Gpus(self._entries, left=self._remover.gpus_left, root=settings.gpu_root),
             tokens=tokens,
             settings=LaunchSettings.of(layout, heartbeat=settings.heartbeat),
             max_instances=settings.max_instances,
@@ -243,7 +243,10 @@ class LocalBackend:
         return self._planner.spec(name)
 
     async def set_pool(self, spec: PoolSpec) -> None:
-        await self._starter.gpus_for(spec.template)
+        old = self._planner.spec(spec.name)
+        # A pool that asks for no more can be changed once the driver is gone.
+        if old is None or old.template != spec.template or old.size < spec.size:
+            await self._starter.gpus_for(spec.template)
         await self._keeper.set(spec)
 
     async def delete_pool(self, name: str) -> bool:

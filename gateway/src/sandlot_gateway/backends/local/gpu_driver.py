@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .root_links import resolve_below
+
 # The libraries of the driver for compute, management and video, as NVIDIA's container toolkit names them. CUDA's own
 # (libcudart, libcublas, ...) belong to the image.
 _LIBRARY = re.compile(
@@ -17,6 +19,7 @@ _LIBRARY = re.compile(
 )
 _PROGRAMS = ("nvidia-smi", "nvidia-debugdump")
 _MAIN = "libcuda.so.1"  # the others are those beside it, so that all are of one version
+_BESIDE = "libnvidia-ml.so.1"  # CUDA's compatibility packages, of another version than the kernel's, lack it
 _OWN = "usr/local/nvidia"  # where machines whose image lacks the driver mount it
 _PROGRAM_DIRS = (f"{_OWN}/bin", "usr/bin", "usr/local/bin")
 _MAX_INCLUDES = 8  # of ld.so.conf in each other
@@ -32,22 +35,23 @@ class Driver:
 
 def find_driver(root: Path) -> Driver | None:
     """Return the driver of the machine whose root this is, None if it has no `libcuda.so.1`. Blocks on the disk."""
-    libraries = next((path for path in _library_dirs(root) if _is_main(path)), None)
+    libraries = next((path for path in _library_dirs(root) if _has_driver(root, path)), None)
     if libraries is None:
         return None
     driver = Driver()
-    for path in sorted(libraries.iterdir()):
+    for path in sorted(resolve_below(root, libraries).iterdir()):
         if _LIBRARY.fullmatch(path.name):
-            _add(driver, "lib", path)
+            _add(driver, root, "lib", path)
     for name in _PROGRAMS:
-        found = next((path for each in _PROGRAM_DIRS if (path := root / each / name).is_file()), None)
+        paths = (root / each / name for each in _PROGRAM_DIRS)
+        found = next((path for path in paths if resolve_below(root, path).is_file()), None)
         if found is not None:
-            _add(driver, "bin", found)
+            _add(driver, root, "bin", found)
     return driver
 
 
-def _add(driver: Driver, directory: str, path: Path) -> None:
-    file = path.resolve()
+def _add(driver: Driver, root: Path, directory: str, path: Path) -> None:
+    file = resolve_below(root, path)
     if not file.is_file():
         return
     driver.files[f"{directory}/{file.name}"] = str(file)
@@ -55,10 +59,12 @@ def _add(driver: Driver, directory: str, path: Path) -> None:
         driver.links[f"{directory}/{path.name}"] = file.name
 
 
-def _is_main(directory: Path) -> bool:
-    """Return whether it has the library, for this machine's programs: others may be there for those of 32 bits."""
+def _has_driver(root: Path, directory: Path) -> bool:
+    """Return whether it has the driver for this machine's programs: others may be there for those of 32 bits."""
     try:
-        with open(directory / _MAIN, "rb") as file:
+        if not resolve_below(root, directory / _BESIDE).is_file():
+            return False
+        with open(resolve_below(root, directory / _MAIN), "rb") as file:
             return file.read(5) == b"\x7fELF\x02"
     except OSError:
         return False
@@ -77,7 +83,7 @@ def _named_dirs(root: Path, pattern: str, *, depth: int) -> Iterator[str]:
         return
     for path in sorted(root.glob(pattern)):
         try:
-            lines = path.read_text(errors="replace").splitlines()
+            lines = resolve_below(root, path).read_text(errors="replace").splitlines()
         except OSError:
             continue
         for line in lines:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from .gpu_driver import Driver, find_driver
 from .gpu_models import is_type
 
 _UNSUPPORTED = "UNSUPPORTED"
+_KEEP = 1.0  # seconds: creates that wait for a GPU would list the machine's libraries all the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,26 @@ class Found:
 
 
 class Gpus:
-    def __init__(self, entries: Mapping[InstanceId, Entry], *, root: Path) -> None:
-        """`root`: of the machine. `entries`: their records alone say which GPUs are in use."""
+    def __init__(
+        self,
+        entries: Mapping[InstanceId, Entry],
+        *,
+        left: Mapping[InstanceId, list[int]],
+        root: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`root`: of the machine. In use are the GPUs of `entries` and those `left`, whose removal has failed."""
         self._entries = entries
-        self._root = root
+        self._left = left
+        self._root = root.absolute()
+        self._clock = clock
+        self._driver: Driver | None = None
+        self._driver_until = 0.0
 
     def find(self, template: Template) -> Found:
         """Return the GPUs for a template that wants some. Blocks on the disk.
 
-        They are looked up for each start: a driver may be loaded, and its device files made, while the gateway runs.
+        They are looked up while the gateway runs, the driver's files at most once a second: it may be loaded later.
         Raises BackendError if the machine can never start it.
         """
         gpus = find_gpus(self._root)
@@ -59,20 +72,29 @@ class Gpus:
         if lacking := [name for name in CONTROL if name not in control]:
             text = f"this machine lacks /dev/{lacking[0]}: load the driver's modules, say with nvidia-modprobe -u -c 0"
             raise BackendError(text, error_type=_UNSUPPORTED, field="gpu_count")
-        driver = find_driver(self._root)
+        driver = self._driver
+        if driver is None or self._clock() >= self._driver_until:
+            driver = self._driver = find_driver(self._root)
+            self._driver_until = self._clock() + _KEEP
         if driver is None:
-            text = "this machine has no libcuda.so.1 where the dynamic linker looks: install the driver's libraries"
+            text = (
+                "this machine has no libcuda.so.1 with libnvidia-ml.so.1 beside it where the dynamic linker looks: "
+                "install the driver's libraries"
+            )
             raise BackendError(text, error_type=_UNSUPPORTED, field="gpu_count")
         return Found(fitting, control, driver)
 
     def choose(self, count: int, found: Found) -> list[int]:
         """Return the minor numbers of free ones. The caller enters them in a record at once. Raises Unavailable."""
-        used = {minor for entry in self._entries.values() for minor in entry.record.gpus}
+        left = {minor for minors in self._left.values() for minor in minors}
+        used = left.union(*(entry.record.gpus for entry in self._entries.values()))
         free = [gpu.minor for gpu in found.gpus if gpu.minor not in used]
         if len(free) < count:
+            stuck = ", ".join(f"/dev/{gpu.device}" for gpu in found.gpus if gpu.minor in left)
+            also = f"; {stuck} had a sandbox that could not be removed, the log says why" if stuck else ""
             raise Unavailable(
-                f"{len(free)} of this machine's {len(found.gpus)} such GPUs are free, and the sandbox needs {count}: "
-                "delete a sandbox that has one",
+                f"{len(free)} of this machine's {len(found.gpus)} such GPUs are free, and the sandbox needs {count}"
+                f"{also}: delete a sandbox that has one",
                 only_kind=True,
             )
         return free[:count]

@@ -16,7 +16,7 @@ from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
 
 from ...atomic_file import write_atomic
-from ...core.backend import BackendError, Events
+from ...core.backend import BackendError, Events, Unavailable
 from ...core.instances import Instance, PoolSpec, PoolStatus, Reuse
 from .planner import Planner
 
@@ -140,8 +140,12 @@ class PoolKeeper:
             self.planner.gone(token)
             raise
         except BackendError as error:
-            log.warning("pool %s: a start failed: %s", spec.name, error)
-            self.planner.failed(spec.name, token, now=loop.time(), message=str(error))
+            if isinstance(error, Unavailable) and error.only_kind:
+                wait, text = error.retry_after, str(error)
+                self.planner.refused(spec.name, token, now=loop.time(), message=text, retry_after=wait)
+            else:
+                log.warning("pool %s: a start failed: %s", spec.name, error)
+                self.planner.failed(spec.name, token, now=loop.time(), message=str(error))
         except Exception as error:
             log.exception("pool %s: a start failed unexpectedly", spec.name)
             self.planner.failed(spec.name, token, now=loop.time(), message=repr(error))

@@ -39,7 +39,7 @@ class _Pool:
     starting: set[InstanceId] = field(default_factory=set)  # or being reset
     resetting: dict[InstanceId, str] = field(default_factory=dict)  # those of them being reset, by tenant
     failures: int = 0
-    message: str | None = None
+    message: str | None = None  # why the last start has not succeeded
     retry_at: float = 0.0
     claimed_at: float | None = None
 
@@ -141,6 +141,15 @@ class Planner:
             wait = self.settings.backoff * 2 ** min(pool.failures - 1, 63)
             pool.retry_at = now + min(wait, self.settings.max_backoff)
 
+    def refused(
+        self, name: str, instance_id: InstanceId, *, now: float, message: str, retry_after: float
+    ) -> None:
+        """Note that the start lacked what other instances use now, which is no failure of the pool's."""
+        self._forget(instance_id)
+        if (pool := self._pools.get(name)) is not None:
+            pool.message = message
+            pool.retry_at = now + retry_after
+
     def plan(self, *, now: float, warm: Mapping[str, int]) -> Plan:
         """Return the plan. `warm`: ready, unclaimed instances by pool. Call `began` for each start in it."""
         plan_again: list[float] = []
@@ -185,8 +194,8 @@ class Planner:
             if now < pool.retry_at:
                 again.append(pool.retry_at)
             else:
-                # After a failure start one at a time, to see whether its cause is gone.
-                missing[name] = min(count, max(0, 1 - len(pool.starting))) if pool.failures else count
+                # After a failure or refusal start one at a time, to see whether its cause is gone.
+                missing[name] = min(count, max(0, 1 - len(pool.starting))) if pool.message else count
         return {name: count for name, count in missing.items() if count}
 
     def _surplus(self, *, now: float, warm: Mapping[str, int], again: list[float]) -> dict[str, int]:

@@ -48,6 +48,8 @@ class Remover:
         self._pool = pool
         self._end_grace = end_grace
         self._events: Events | None = None
+        # The GPUs of what could not be removed: a process of it, stuck in the kernel, may have them open.
+        self.gpus_left: dict[InstanceId, list[int]] = {}
 
     def listen(self, events: Events) -> None:
         """Report lost instances to `events` from now on."""
@@ -141,9 +143,13 @@ class Remover:
     async def clear(self, directory: InstanceDir, record: Record | None, *, search: bool) -> None:
         """Remove what is left of one. `search`: also scan for processes, if its sidecar did not end cleanly."""
         paths = [Path(text) for text in record.cgroups] if record is not None else []
-        await self._background.in_thread(
+        removed = await self._background.in_thread(
             remove_remains, directory, paths or self._cgroups().paths(directory.id), search
         )
+        if not removed.problems:
+            self.gpus_left.pop(directory.id, None)
+        elif record is not None and record.gpus:
+            self.gpus_left[directory.id] = record.gpus
 
     async def _take_away(self, entry: Entry) -> None:
         self._keeper.planner.gone(entry.instance.id)
