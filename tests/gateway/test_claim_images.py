@@ -208,7 +208,7 @@ async def test_an_image_that_is_always_gone_again_fails_the_create(replica, mach
 
 
 async def test_a_node_that_fails_is_avoided(replica, machine: Machine) -> None:
-    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (bad, good):
+    async with sidecars(3, Path(machine.directory), token=TOKENS.instance) as (bad, beside, good):
 
         async def only_on_b(instance: Instance) -> dict[str, Any]:
             if instance.node == "a":
@@ -218,6 +218,7 @@ async def test_a_node_that_fails_is_avoided(replica, machine: Machine) -> None:
         images = Images(only_on_b)
         one = replica(images=images, patience=QUICK)
         one.offer(bad, node="a")
+        one.offer(beside, node="a")
         one.offer(good, node="b")
         sandbox = new_sandbox(image="another")
         await one.claim(sandbox)

@@ -96,6 +96,7 @@ async def test_a_create_whose_image_is_not_there_takes_no_slot_from_the_next(
     [
         (400, {"error": "bad_request", "message": "no such directory", "field": "workdir"}),
         (409, {"error": "bound", "bound_to": "another"}),
+        (410, {"error": "ended", "message": "its node drains"}),
     ],
 )
 async def test_a_late_rejection_takes_no_slot_from_the_next_create(
@@ -121,7 +122,7 @@ async def test_a_late_rejection_takes_no_slot_from_the_next_create(
         await second.arrived.wait()
         first.go_on.set()
         await until(lambda: one.outcomes)
-        assert one.phase(sidecar) is Phase.CLAIMING
+        assert (one.phase(sidecar), one.discarded) == (Phase.CLAIMING, [])
         second.go_on.set()
         assert (await claiming).instance.id == sidecar.instance_id
         assert one.supply.slots.bound_to(sidecar.instance_id) == "t"
