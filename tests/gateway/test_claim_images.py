@@ -56,7 +56,9 @@ class Images:
         assert tenant == "t"
         self.asked.append(instance.id)
         document = await self._answer(instance)
-        return None if document is None else ClaimImage(document, self.command, self.stop_signal)
+        if document is None:
+            return None
+        return ClaimImage(document, self.command if with_config else (), self.stop_signal)
 
     def image_laid(self, instance: Instance, *, before: Laid | None) -> None:
         self.laid.append((instance.id, before, instance.laid))
