@@ -133,6 +133,19 @@ async def test_an_image_that_cannot_be_laid_fails_the_create_and_no_instance(
         assert one.phase(sidecar) is Phase.WARM
 
 
+async def test_an_image_whose_configuration_is_rejected_fails_the_create_at_once(
+    replica, machine: Machine
+) -> None:
+    """Every other instance would reject it, too."""
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        refusal = {"error": "bad_request", "message": "no such user", "field": "image.user"}
+        sidecar.before_claim = lambda claim: (400, refusal)
+        one = replica(sidecar, images=Images(prepared))
+        with pytest.raises(StartFailed, match="no such user"):
+            await one.claim(new_sandbox())
+        assert (sidecar.claims_seen, one.phase(sidecar)) == (1, Phase.WARM)
+
+
 @pytest.mark.parametrize("ahead", [True, False])
 async def test_an_image_that_cannot_be_prepared_fails_the_create(
     replica, machine: Machine, ahead: bool
@@ -226,6 +239,25 @@ async def test_a_node_that_fails_is_avoided(replica, machine: Machine) -> None:
         await one.claim(sandbox)
         assert images.asked == [bad.instance_id, good.instance_id]
         assert one.phase(bad) is Phase.WARM
+
+
+async def test_a_node_that_failed_is_avoided_also_after_another_instance_was_taken(
+    replica, machine: Machine
+) -> None:
+    async with sidecars(4, Path(machine.directory), token=TOKENS.instance) as (bad, taken, beside, good):
+        taken.before_claim = lambda claim: (409, {"error": "already_claimed"})
+
+        async def not_on_a(instance: Instance) -> dict[str, Any]:
+            if instance.node == "a":
+                raise NodeFailed("no agent on node a", node="a")
+            return DOCUMENT
+
+        images = Images(not_on_a)
+        one = replica(images=images, patience=QUICK)
+        for slot, node in ((bad, "a"), (taken, "b"), (beside, "a"), (good, "c")):
+            one.offer(slot, node=node)
+        await one.claim(new_sandbox(image="another"))
+        assert images.asked == [bad.instance_id, taken.instance_id, good.instance_id]
 
 
 async def test_nodes_that_all_fail_end_the_create(replica, machine: Machine) -> None:
