@@ -99,6 +99,23 @@ async def test_the_sidecar_is_told_and_the_digest_is_kept(replica, machine: Mach
         assert images.laid == [(sidecar.instance_id, None, Laid("sha256:abc", sandbox.spec.image))]
 
 
+async def test_the_backend_is_told_which_image_another_one_replaces(replica, machine: Machine) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        ids = iter(("sha256:1", "sha256:2"))
+
+        async def named(instance: Instance) -> dict[str, Any]:
+            return {**DOCUMENT, "id": next(ids)}
+
+        images = Images(named)
+        one = replica(sidecar, images=images)
+        await one.claim(new_sandbox(image="first"))
+        sidecar._reset(keep=False)
+        one.offer(sidecar)
+        await one.claim(new_sandbox(image="second"))
+        first, second = Laid("sha256:1", "first"), Laid("sha256:2", "second")
+        assert images.laid == [(sidecar.instance_id, None, first), (sidecar.instance_id, first, second)]
+
+
 async def test_an_older_sidecar_that_ignores_it_is_passed_over(replica, machine: Machine) -> None:
     async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (older, good):
         older.lays_images = False
