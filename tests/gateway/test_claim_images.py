@@ -56,7 +56,9 @@ class Images:
         assert tenant == "t"
         self.asked.append(instance.id)
         document = await self._answer(instance)
-        return None if document is None else ClaimImage(document, self.command, self.stop_signal)
+        if document is None:
+            return None
+        return ClaimImage(document, self.command if with_config else (), self.stop_signal)
 
     def image_laid(self, instance: Instance, *, before: Laid | None) -> None:
         self.laid.append((instance.id, before, instance.laid))
@@ -97,6 +99,23 @@ async def test_the_sidecar_is_told_and_the_digest_is_kept(replica, machine: Mach
         assert images.laid == [(sidecar.instance_id, None, Laid("sha256:abc", sandbox.spec.image))]
 
 
+async def test_the_backend_is_told_which_image_another_one_replaces(replica, machine: Machine) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        ids = iter(("sha256:1", "sha256:2"))
+
+        async def named(instance: Instance) -> dict[str, Any]:
+            return {**DOCUMENT, "id": next(ids)}
+
+        images = Images(named)
+        one = replica(sidecar, images=images)
+        await one.claim(new_sandbox(image="first"))
+        sidecar._reset(keep=False)
+        one.offer(sidecar)
+        await one.claim(new_sandbox(image="second"))
+        first, second = Laid("sha256:1", "first"), Laid("sha256:2", "second")
+        assert images.laid == [(sidecar.instance_id, None, first), (sidecar.instance_id, first, second)]
+
+
 async def test_an_older_sidecar_that_ignores_it_is_passed_over(replica, machine: Machine) -> None:
     async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (older, good):
         older.lays_images = False
@@ -129,6 +148,19 @@ async def test_an_image_that_cannot_be_laid_fails_the_create_and_no_instance(
         assert (caught.value.verdict, caught.value.error_type) == ("image_pull", "IMAGE_PULL_FAILED")
         assert one.discarded == []
         assert one.phase(sidecar) is Phase.WARM
+
+
+async def test_an_image_whose_configuration_is_rejected_fails_the_create_at_once(
+    replica, machine: Machine
+) -> None:
+    """Every other instance would reject it, too."""
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        refusal = {"error": "bad_request", "message": "no such user", "field": "image.user"}
+        sidecar.before_claim = lambda claim: (400, refusal)
+        one = replica(sidecar, images=Images(prepared))
+        with pytest.raises(StartFailed, match="no such user"):
+            await one.claim(new_sandbox())
+        assert (sidecar.claims_seen, one.phase(sidecar)) == (1, Phase.WARM)
 
 
 @pytest.mark.parametrize("ahead", [True, False])
@@ -208,7 +240,7 @@ async def test_an_image_that_is_always_gone_again_fails_the_create(replica, mach
 
 
 async def test_a_node_that_fails_is_avoided(replica, machine: Machine) -> None:
-    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (bad, good):
+    async with sidecars(3, Path(machine.directory), token=TOKENS.instance) as (bad, beside, good):
 
         async def only_on_b(instance: Instance) -> dict[str, Any]:
             if instance.node == "a":
@@ -218,11 +250,31 @@ async def test_a_node_that_fails_is_avoided(replica, machine: Machine) -> None:
         images = Images(only_on_b)
         one = replica(images=images, patience=QUICK)
         one.offer(bad, node="a")
+        one.offer(beside, node="a")
         one.offer(good, node="b")
         sandbox = new_sandbox(image="another")
         await one.claim(sandbox)
         assert images.asked == [bad.instance_id, good.instance_id]
         assert one.phase(bad) is Phase.WARM
+
+
+async def test_a_node_that_failed_is_avoided_also_after_another_instance_was_taken(
+    replica, machine: Machine
+) -> None:
+    async with sidecars(4, Path(machine.directory), token=TOKENS.instance) as (bad, taken, beside, good):
+        taken.before_claim = lambda claim: (409, {"error": "already_claimed"})
+
+        async def not_on_a(instance: Instance) -> dict[str, Any]:
+            if instance.node == "a":
+                raise NodeFailed("no agent on node a", node="a")
+            return DOCUMENT
+
+        images = Images(not_on_a)
+        one = replica(images=images, patience=QUICK)
+        for slot, node in ((bad, "a"), (taken, "b"), (beside, "a"), (good, "c")):
+            one.offer(slot, node=node)
+        await one.claim(new_sandbox(image="another"))
+        assert images.asked == [bad.instance_id, taken.instance_id, good.instance_id]
 
 
 async def test_nodes_that_all_fail_end_the_create(replica, machine: Machine) -> None:

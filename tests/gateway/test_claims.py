@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from sandlot_gateway.engine.claim_failures import ClaimRefused, NoSidecar
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TEMPLATE, TOKENS, Replica, new_sandbox
 from tests.gateway.sidecars import sidecars
+from tests.waiting import until
 
 
 async def test_a_stale_generation_is_left_alone(machine: Machine) -> None:
@@ -181,3 +184,25 @@ async def test_a_sandbox_that_no_sidecar_answers_is_given_up_after_so_many(
         assert [gone.id for gone in one.discarded] == [sidecar.instance_id for sidecar in ended[:failures]]
         assert one.outcomes == ["taken", "stale"] + ["gone"] * failures
         assert sandbox.instance_id is None
+
+
+async def test_of_two_claims_of_a_sandbox_the_later_one_counts_whatever_the_clock_says(
+    replica, machine: Machine
+) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        sandbox = new_sandbox()
+        sandbox.asked_at = before = time.time() + 3600.0
+        await replica(sidecar).claim(sandbox)
+        assert sandbox.asked_at == pytest.approx(before + 0.001, rel=0, abs=1e-5)
+
+
+async def test_the_time_without_a_start_is_queued(replica, machine: Machine) -> None:
+    now = asyncio.get_running_loop().time
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        one, sandbox, asked = replica(), new_sandbox(), now()
+        ticket = one.claimer.ticket(sandbox, at_once=False)
+        await until(lambda: now() > asked + 0.01)
+        one.offer(sidecar)
+        await one.claimer.claim(sandbox, secrets={}, ticket=ticket)
+        assert sandbox.queued >= 0.01
+        assert sandbox.start == 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.pools import Pools
@@ -24,10 +22,7 @@ from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_kube.objects import Metadata, SandboxPool, SandboxPoolSpec, SandboxPoolStatus
 from sandlot_kube.template import Template as KubeTemplate
 
-from tests.gateway.replica import new_sandbox
 from tests.gateway.supply_world import BIG, ONE, World
-from tests.gateway.test_claim_images import Images, prepared
-from tests.waiting import until
 
 SLOTS = PoolSpec("slots", Template(""), 2)
 
@@ -114,26 +109,3 @@ def test_a_pool_resource_says_whether_it_has_instances(field: str | None) -> Non
     pools.replaced([SandboxPool(Metadata(name="slots"), spec, told)])
     [status] = pools.statuses()
     assert (status.failures, status.message, status.empty) == (2, "no node", field is None)
-
-
-async def test_a_create_that_waits_for_slots_says_why_there_are_none(
-    replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = replica(images=Images(prepared))
-    of_another = PoolStatus(
-        PoolSpec("theirs", Template(""), 1, owner="u"), starting=0, failures=1, message="full"
-    )
-    failing = PoolStatus(SLOTS, starting=1, failures=1, message="no node has room")
-    statuses = [of_another, failing]
-    monkeypatch.setattr(one.supply._backend, "pools", lambda: statuses)
-    sandbox = new_sandbox()
-    claim = asyncio.create_task(one.claim(sandbox))
-    await until(lambda: one.claimer.position(sandbox.id) is not None)
-    assert one.claimer.trouble(sandbox) == "pool 'slots' has failed to start a slot: no node has room"
-    statuses.remove(failing)
-    assert one.claimer.trouble(sandbox) is None
-    statuses.append(failing)
-    one.claimer.cancel(sandbox.id)
-    with pytest.raises(asyncio.CancelledError):
-        await claim
-    assert one.claimer.trouble(sandbox) is None

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sandlot_gateway.core.backend import NodeFailed
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.core.supply_events import StartFailed
-from sandlot_gateway.engine.claim_failures import Abandoned, ClaimRefused, NoSidecar
+from sandlot_gateway.engine.claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
 from sandlot_gateway.engine.images import Patience
 
 from tests.gateway.machine import Machine
@@ -77,6 +78,23 @@ async def test_a_create_that_is_cancelled_during_its_claim_releases_its_image(
         await asyncio.wait(task)
         assert task[0].cancelled()
         assert images.unlaid == [(sidecar.instance_id, DOCUMENT["id"])]
+
+
+async def test_an_accepted_claim_whose_instance_is_lost_before_the_answer_releases_its_image(
+    replica, machine: Machine
+) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        images = Images(prepared)
+        one = replica(sidecar, images=images)
+
+        def lose(claim: Any) -> None:
+            one.supply.lost(sidecar.instance_id, Loss("oom", "killed"))
+
+        sidecar.before_claim = lose
+        with pytest.raises(LostAtOnce) as caught:
+            await one.claim(new_sandbox())
+        assert caught.value.loss == Loss("oom", "killed")
+        assert (images.laid, images.unlaid) == ([], [(sidecar.instance_id, DOCUMENT["id"])])
 
 
 async def test_an_accepted_claim_releases_nothing(replica, machine: Machine) -> None:
