@@ -64,6 +64,35 @@ async def test_what_nothing_expects_is_answered_as_every_error(gateway, client, 
     assert record.request == "mine"
 
 
+async def test_what_nothing_expects_inside_a_response_is_counted_as_cut(ready):
+    gw, _ = await ready(echo())
+    sent: list[str] = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"x"} if not sent else await asyncio.Event().wait()
+
+    async def send(message):
+        """A server that fails at the body, and takes no second begin of a response."""
+        sent.append(message["type"])
+        if len(sent) == 2:
+            raise ValueError("nothing expects this")
+        if len(sent) > 2:
+            raise RuntimeError("the response has begun")
+
+    path = "/sbx/sb-1/exec"
+    headers = [(b"authorization", f"Bearer {gw.token}".encode()), (b"content-length", b"1")]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    await gw.plane(scope | {"headers": headers}, receive, send)
+    assert sent == ["http.response.start", "http.response.body", "http.response.start"]
+    counted = {
+        sample.labels["code"]: sample.value
+        for family in text_string_to_metric_families(gw.metrics.text().decode())
+        for sample in family.samples
+        if sample.name == "sandlot_requests_total" and sample.value
+    }
+    assert counted == {"cut": 1.0}
+
+
 async def test_a_token_opens_its_own_sandbox_only_and_expires(gateway, upstream, client):
     server = await upstream(echo())
     gw = await gateway()

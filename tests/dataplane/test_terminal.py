@@ -152,6 +152,24 @@ async def test_the_same_doors_as_over_http(terminal):
     assert await refusal(url(gw, "command=sh"), gw.token) == (502, "sandbox_not_found")
 
 
+async def test_each_refusal_has_the_requests_id_and_so_has_what_nothing_expects(terminal, caplog):
+    gw, _ = await terminal()
+    headers = {"Authorization": "Bearer key-of-acme", "X-Request-Id": "mine"}
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        async with websockets.connect(url(gw, "op=.."), additional_headers=headers, proxy=None):
+            pass
+    assert refused.value.response.headers["x-request-id"] == "mine"
+    gw.keys.keys = None  # so that to look for a key fails
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        async with websockets.connect(url(gw, "command=sh"), additional_headers=headers, proxy=None):
+            pass
+    response = refused.value.response
+    assert (response.status_code, json.loads(response.body)["error"]) == (503, "internal")
+    assert response.headers["x-request-id"] == "mine"
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert record.request == "mine"
+
+
 async def test_a_lost_sidecar_closes_the_terminal_with_an_error_code(terminal):
     gw, sidecar = await terminal()
     async with websockets.connect(url(gw, "command=sh"), **bearer(gw.token)) as connection:

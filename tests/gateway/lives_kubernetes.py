@@ -46,11 +46,14 @@ class Faults(logging.Handler):
 
 
 @contextmanager
-def faultless_world(directory: Path, *, gateways: int = 2, reuses: bool = False) -> Iterator[KubernetesWorld]:
-    """One that is quiet, and in which no part meets what it only logs."""
+def faultless_world(
+    directory: Path, *, gateways: int = 2, reuses: bool = False, listed: bool = True
+) -> Iterator[KubernetesWorld]:
+    """One in which no part meets what it only logs. `listed`: its gateways have read their first lists."""
     world = KubernetesWorld(directory, gateways=gateways, reuses=reuses)
     try:
-        world.quiet()
+        if listed:
+            world.quiet()
         yield world
     finally:
         world.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 
 import pytest
 from aiohttp import web
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
+from sandlot_gateway.core.owners import KeyHolder
 from sandlot_gateway.credentials import NEWS_PATH
 from sandlot_gateway.data.pool import HttpPool
 
@@ -18,16 +20,24 @@ SILENCE = 1.0  # seconds after which a gateway counts as silent, where a test wa
 
 
 class Other:
-    """A gateway that gets news and questions, and answers them while `answers` is set."""
+    """A gateway that gets news and questions. It answers those of keys while `answers_keys` is set, else `answers`."""
 
     def __init__(self, port: int) -> None:
         self.news: list[bytes] = []
         self.asked_for_keys = 0
         self.answers = asyncio.Event()
         self.answers.set()
+        self.answers_keys = asyncio.Event()
+        self.answers_keys.set()
+        self.was_asked = asyncio.Event()  # for a key
+        self.holder: KeyHolder | None = None  # of any key
         self.address = f"127.0.0.1:{port}"
         self._port = port
         self._runner: web.AppRunner | None = None
+
+    def fall_silent(self) -> None:
+        self.answers.clear()
+        self.answers_keys.clear()
 
     async def start(self) -> None:
         app = web.Application()
@@ -49,8 +59,9 @@ class Other:
 
     async def _asked_for_a_key(self, request: web.Request) -> web.Response:
         self.asked_for_keys += 1
-        await self.answers.wait()
-        return web.json_response({"holder": None})
+        self.was_asked.set()
+        await self.answers_keys.wait()
+        return web.json_response({"holder": None if self.holder is None else asdict(self.holder)})
 
     async def _asked(self, request: web.Request) -> web.Response:
         await self.answers.wait()
@@ -58,6 +69,7 @@ class Other:
 
     async def close(self) -> None:
         self.answers.set()
+        self.answers_keys.set()
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -17,7 +17,7 @@ from tests.gateway.test_lives_kubernetes import claimed_unheard
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    with faultless_world(tmp_path) as world:
+    with faultless_world(tmp_path, listed=False) as world:
         yield world
 
 

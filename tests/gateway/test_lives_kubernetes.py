@@ -122,7 +122,7 @@ TestKubernetesLives.settings = settings(
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
-    with faultless_world(tmp_path) as world:
+    with faultless_world(tmp_path, listed=False) as world:
         yield world
 
 

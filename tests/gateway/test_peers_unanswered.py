@@ -1,4 +1,4 @@
-"""A gateway that lately gave no answer is not asked for keys, whatever call it left unanswered, until it answers one."""
+"""A gateway that left a question of keys unanswered gets no others for a moment, unless it answers or refuses a call."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 from sandlot_contract.new_ids import new_sandbox_id
-from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion
+from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 
 from tests.gateway.other_gateways import SILENCE, Other, peers_of
 
 SANDBOX = new_sandbox_id(0.0)
 QUESTION = KeyQuestion("alpha", "key", SANDBOX, "gateway")
+HOLDER = KeyHolder(new_sandbox_id(0.0))
 NO_HOLDER = KeyAnswer((), all_heard=True)
 NOT_ALL_HEARD = KeyAnswer((), all_heard=False)
 
@@ -31,12 +32,13 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize("call", ["news", "claims", "whereabouts"])
-async def test_one_that_left_another_call_unanswered_is_left_out(others: list[Other], call: str) -> None:
-    answers, silent = others
+async def test_one_that_left_another_call_unanswered_is_asked(others: list[Other], call: str) -> None:
+    """Its holder of the key would not be heard of, and a second sandbox made for the key."""
+    answers, slow = others
     await answers.start()
-    await silent.start()
-    silent.answers.clear()
-    look = Looks()
+    await slow.start()
+    slow.fall_silent()
+    slow.holder = HOLDER
     async with peers_of(timeout=SILENCE) as peers:
         if call == "news":
             await peers.tell(b"1", told=nothing)
@@ -44,19 +46,62 @@ async def test_one_that_left_another_call_unanswered_is_left_out(others: list[Ot
             await peers.young_claims("alpha")
         else:
             await peers.whereabouts(SANDBOX)
-        assert await peers.holder_of_key(QUESTION, look=look) == NOT_ALL_HEARD
-    assert (answers.asked_for_keys, silent.asked_for_keys, look.count) == (1, 0, 0)
+        slow.answers_keys.set()
+        assert await peers.holder_of_key(QUESTION, look=Looks()) == KeyAnswer((HOLDER,), all_heard=True)
+
+
+async def test_one_that_left_a_question_of_keys_unanswered_is_left_out(others: list[Other]) -> None:
+    answers, silent = others
+    await answers.start()
+    await silent.start()
+    silent.fall_silent()
+    look = Looks()
+    async with peers_of(timeout=SILENCE) as peers:
+        for _ in range(2):
+            assert await peers.holder_of_key(QUESTION, look=look) == NOT_ALL_HEARD
+    assert (answers.asked_for_keys, silent.asked_for_keys, look.count) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("call", ["news", "a question of keys"])
+async def test_one_that_refused_a_connection_is_asked_again_at_once(others: list[Other], call: str) -> None:
+    """It may have started since."""
+    answers, starts = others
+    await answers.start()
+    starts.holder = HOLDER
+    async with peers_of(timeout=60.0) as peers:
+        if call == "news":
+            await peers.tell(b"1", told=nothing)
+        else:
+            assert await peers.holder_of_key(QUESTION, look=Looks()) == NO_HOLDER
+        await starts.start()
+        assert await peers.holder_of_key(QUESTION, look=Looks()) == KeyAnswer((HOLDER,), all_heard=True)
+
+
+async def test_the_late_silence_of_an_older_call_undoes_no_answer(others: list[Other]) -> None:
+    answers, silent = others
+    await answers.start()
+    await silent.start()
+    silent.fall_silent()
+    async with peers_of(timeout=SILENCE) as peers:
+        older = asyncio.create_task(peers.holder_of_key(QUESTION, look=Looks()))
+        await silent.was_asked.wait()
+        silent.answers.set()
+        await peers.tell(b"1", told=nothing)
+        assert await older == NOT_ALL_HEARD
+        silent.answers_keys.set()
+        assert await peers.holder_of_key(QUESTION, look=Looks()) == NO_HOLDER
 
 
 async def test_one_that_answers_anything_is_asked_again_at_once(others: list[Other]) -> None:
     answers, silent = others
     await answers.start()
     await silent.start()
-    silent.answers.clear()
+    silent.fall_silent()
     look = Looks()
     async with peers_of(timeout=SILENCE) as peers:
         assert await peers.holder_of_key(QUESTION, look=look) == NOT_ALL_HEARD
         silent.answers.set()
+        silent.answers_keys.set()
         await peers.tell(b"1", told=nothing)
         assert await peers.holder_of_key(QUESTION, look=look) == NO_HOLDER
     assert look.count == 0
@@ -68,7 +113,7 @@ async def test_the_last_claims_of_one_that_was_silent_before_it_died_are_looked_
     answers, dies = others
     await answers.start()
     await dies.start()
-    dies.answers.clear()
+    dies.fall_silent()
     look = Looks()
     async with peers_of(timeout=SILENCE) as peers:
         assert await peers.holder_of_key(QUESTION, look=look) == NOT_ALL_HEARD

@@ -13,6 +13,9 @@ from tests.gateway.conftest import Running
 
 HEAD = b"POST /api/v1/sandbox HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\n"
 CHUNKED = HEAD + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+URL = b"GET http://host HTTP/1.1\r\nHost: x\r\n\r\n"  # no path
+PORT = b"CONNECT host:80 HTTP/1.1\r\nHost: x\r\n\r\n"
+CUT = b"GET http://[:: HTTP/1.1\r\nHost: x\r\n\r\n"
 MOST = 64 << 10  # bytes
 
 
@@ -57,12 +60,24 @@ def told(answer: httpx.Response) -> dict[str, Any]:
     ("pieces", "status", "error"),
     [
         ([b"no request\r\n\r\n"], 400, "bad_request"),
+        ([URL], 400, "bad_request"),
+        ([PORT], 400, "bad_request"),
+        ([CUT], 400, "bad_request"),
         ([CHUNKED, b"no size\r\n"], 400, "bad_request"),
         ([HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"], 400, "bad_request"),
         ([over(HEAD + b"X-Long: ")], 431, "header_too_large"),
         ([CHUNKED, over(b"5;x=")], 431, "header_too_large"),
     ],
-    ids=["no request", "no chunk", "no GET", "a long head", "a long extension"],
+    ids=[
+        "no request",
+        "no path",
+        "a port",
+        "half an address",
+        "no chunk",
+        "no GET",
+        "a long head",
+        "a long extension",
+    ],
 )
 async def test_they_are_answered_in_the_shape_of_errors(
     box: Running, pieces: list[bytes], status: int, error: str
@@ -79,7 +94,9 @@ async def test_the_clients_own_id_is_in_the_answer_and_another_one_each_time(box
     assert ids[0] != ids[1]
 
 
-@pytest.mark.parametrize("after", [b"no request\r\n\r\n", over(b"GET / HTTP/1.1\r\nX-Long: ")])
+@pytest.mark.parametrize(
+    "after", [b"no request\r\n\r\n", URL, PORT, CUT, over(b"GET / HTTP/1.1\r\nX-Long: ")]
+)
 async def test_they_are_no_answer_to_the_request_before_them(box: Running, after: bytes) -> None:
     """A client would take the first answer for that of its first request."""
     made = await box.create()
@@ -90,11 +107,12 @@ async def test_they_are_no_answer_to_the_request_before_them(box: Running, after
     assert await answers_to(box, request + after) == []
 
 
-async def test_they_are_answered_after_an_answer(box: Running) -> None:
+@pytest.mark.parametrize("after", [b"no\r\n\r\n", URL, PORT, CUT])
+async def test_they_are_answered_after_an_answer(box: Running, after: bytes) -> None:
     url = httpx.URL(box.url)
     reader, writer = await asyncio.open_connection(url.host, url.port)
     try:
-        for data, status in ((b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"200"), (b"no\r\n\r\n", b"400")):
+        for data, status in ((b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"200"), (after, b"400")):
             writer.write(data)
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.split()[1] == status

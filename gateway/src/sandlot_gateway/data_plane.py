@@ -184,12 +184,15 @@ class DataPlane:
                 await _last_word(send, gateway_ended(), request_id=request_id)
             raise
         except Exception:
-            status = 503
             log.exception(
                 "a request failed in an unexpected way", extra={"request": request_id.decode("latin-1")}
             )
-            metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
-            await _last_word(send, unexpected(), request_id=request_id)
+            if await _last_word(send, unexpected(), request_id=request_id):
+                status = 503
+                metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
+            else:
+                status = "cut"
+                metrics.unfinished("cut")
         finally:
             metrics.in_flight -= 1
             if self._access.share:
@@ -232,10 +235,12 @@ class DataPlane:
                 self._request_gate.leave(lane)
 
 
-async def _last_word(send: Send, refusal: Refusal, *, request_id: bytes) -> None:
-    """Answer a request that is cut with an error that clients retry, instead of the server's 500."""
+async def _last_word(send: Send, refusal: Refusal, *, request_id: bytes) -> bool:
+    """Answer a request that is cut with an error that clients retry, instead of the server's 500; return whether it did."""
     # RuntimeError: the response has started; it ends with its connection. TimeoutError: the client does not read.
     with contextlib.suppress(RuntimeError, TimeoutError):
         async with asyncio.timeout(_LAST_WORD):
             headers = [*refusal.headers, (b"x-request-id", request_id)]
             await send_json(send, refusal.status, refusal.document, headers=headers)
+            return True
+    return False

@@ -49,7 +49,7 @@ class RouteMetrics:
         self.seconds.observe(seconds)
 
     def unfinished(self, code: str) -> None:
-        """Count a request without a complete response: `gone` (client left) or `cut` (upstream failed inside it)."""
+        """Count a request without a complete response: `gone` (client left) or `cut` (failed inside it)."""
         self._requests.labels(self.name, code, "none").inc()
 
 

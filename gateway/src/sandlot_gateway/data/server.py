@@ -70,11 +70,12 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._in_body = True
         self._head = 0
         self._framing.begin()
         self._be_patient()
-        super().on_headers_complete()
+        before = self.cycle
+        super().on_headers_complete()  # raises for a target without a path
+        self._in_body = self.cycle is not before  # else `cycle` is an earlier request's, or None
 
     def is_known(self, scope: dict[str, Any]) -> bool:
         """Return whether this request has a valid credential; `with_authentication` overrides it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,15 +10,18 @@ from contextlib import closing, contextmanager
 
 from ..credentials import bearer
 from ..metrics import Metrics
-from .answers import Receive, Refusal, Scope, Send, no_such_route
+from .answers import Receive, Refusal, Scope, Send, no_such_route, unexpected
 from .expose_http import ExposedHttp
 from .expose_ws import ExposedSocket, Handshake
 from .pool import HttpPool
 from .request import sandbox_in, sort_headers
 from .request_gate import RequestGate
+from .request_id import identify
 from .routes import Route
 from .sockets import refuse
 from .terminal import Terminal, TerminalRequest
+
+log = logging.getLogger("sandlot.data")
 
 
 class SocketPlane:
@@ -36,6 +40,7 @@ class SocketPlane:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
+        request_id = identify(sort_headers(scope["headers"]).request_id)
         parts: list[bytes] = scope["raw_path"].split(b"/", 3)
         exposed = len(parts) > 2 and parts[1] == b"expose"
         metrics = self._metrics.routes["expose" if exposed else "terminal"]
@@ -58,10 +63,25 @@ class SocketPlane:
                     await session.run(receive, send)
             except Refusal as refusal:
                 status = refusal.status
+                refusal.headers.append((b"x-request-id", request_id))
                 await refuse(scope, send, refusal)
             metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
         except OSError:
             metrics.unfinished("gone")  # the server raises it for a client that left during a send
+        except Exception:
+            log.exception(
+                "a WebSocket failed in an unexpected way", extra={"request": request_id.decode("latin-1")}
+            )
+            failure = unexpected()
+            failure.headers.append((b"x-request-id", request_id))
+            try:
+                await refuse(scope, send, failure)
+            except RuntimeError:  # it has been accepted: the server closes it
+                metrics.unfinished("cut")
+            except OSError:
+                metrics.unfinished("gone")
+            else:
+                metrics.finished(failure.status, verdict=b"", seconds=time.perf_counter() - started)
         finally:
             self._open -= 1
             metrics.in_flight -= 1

@@ -1,9 +1,11 @@
-"""Calls other gateways, and notes which of them left their last call unanswered."""
+"""Calls other gateways, and notes which of them left calls unanswered."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
@@ -21,12 +23,13 @@ class Missing(Enum):
 
 
 @dataclass(slots=True)
-class _Unanswered:
-    """A gateway's last call. `why`: DEAD or SILENT. `searched`: its last claims have been looked for since it died."""
+class _Peer:
+    """What the calls of one gateway came to; times are on the loop's clock."""
 
-    why: Missing
-    at: float
-    searched: bool
+    answered_at: float = -math.inf
+    is_late: bool = False  # its last call got no answer
+    searched: bool = False  # its last claims have been looked for since it died
+    silent_about_keys_at: float = -math.inf  # -inf if it has answered or refused a call since
 
 
 class PeerCalls:
@@ -36,10 +39,24 @@ class PeerCalls:
         self._headers = [("authorization", f"Bearer {token}")]
         self._timeout = timeout
         self._left_out = left_out
-        self._unanswered: dict[str, _Unanswered] = {}  # by address
+        self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)  # by address
 
     async def ask(self, address: str, target: str) -> Answer | Missing:
         return await self._call(address, "GET", target, self._headers)
+
+    async def ask_for_key(self, address: str, target: str) -> Answer | Missing:
+        """As `ask`; SILENT, without a call, for a moment after one got no answer: each create would wait for it.
+
+        Silence about anything else leaves it asked: a holder that is not heard of costs a second sandbox for the key.
+        """
+        began = asyncio.get_running_loop().time()
+        if began < self._peers[address].silent_about_keys_at + self._left_out:
+            return Missing.SILENT
+        told = await self.ask(address, target)
+        peer = self._peers[address]
+        if told is Missing.SILENT and peer.answered_at <= began:
+            peer.silent_about_keys_at = asyncio.get_running_loop().time()
+        return told
 
     async def tell(self, address: str, target: str, body: bytes) -> Answer | Missing:
         headers = [*self._headers, ("content-type", "application/json")]
@@ -47,31 +64,26 @@ class PeerCalls:
 
     def is_late(self, address: str) -> bool:
         """Return whether its last call got no answer, so that a caller would pay for waiting for it."""
-        return address in self._unanswered
-
-    def left_out(self, address: str) -> Missing | None:
-        """Return why it gets no questions of keys for a moment: each create would wait for it."""
-        note = self._unanswered.get(address)
-        is_recent = note is not None and asyncio.get_running_loop().time() < note.at + self._left_out
-        return note.why if note is not None and is_recent else None
+        return self._peers[address].is_late
 
     def is_searched(self, address: str) -> bool:
         """Return whether the last claims of this gateway, which is dead, have been looked for."""
-        note = self._unanswered.get(address)
-        return note is not None and note.searched
+        return self._peers[address].searched
 
     def searched(self, address: str) -> None:
-        if (note := self._unanswered.get(address)) is not None:
-            note.searched = True
+        peer = self._peers[address]
+        peer.searched = peer.is_late  # else it has come back meanwhile
 
     def keep_only(self, addresses: Collection[str]) -> None:
         """Forget gateways that are gone."""
-        for address in self._unanswered.keys() - set(addresses):
-            del self._unanswered[address]
+        for address in self._peers.keys() - set(addresses):
+            del self._peers[address]
 
     async def _call(
         self, address: str, method: str, target: str, headers: list[tuple[str, str]], body: bytes = b""
     ) -> Answer | Missing:
+        clock = asyncio.get_running_loop().time
+        began = clock()
         why = Missing.SILENT
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
@@ -85,9 +97,11 @@ class PeerCalls:
                     except DialError as error:
                         why = Missing.DEAD if error.refused else Missing.SILENT
                         break
-                    self._unanswered.pop(address, None)
+                    self._peers[address] = _Peer(answered_at=clock())
                     return answer
-        before = self._unanswered.get(address)
-        now = asyncio.get_running_loop().time()
-        self._unanswered[address] = _Unanswered(why, now, before is not None and before.searched)
+        peer = self._peers[address]
+        if peer.answered_at <= began:  # else a newer call's answer counts
+            peer.is_late = True
+            if why is Missing.DEAD:
+                peer.silent_about_keys_at = -math.inf  # to ask it again costs no wait
         return why

@@ -34,7 +34,7 @@ class PeerSettings:
     own_port: int
     max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
-    left_out: float = 2.0  # seconds without questions of keys after a call that got no answer
+    left_out: float = 2.0  # seconds without questions of keys after one that got no answer
 
 
 class _Told(msgspec.Struct):
@@ -157,7 +157,7 @@ class Peers:
     async def _holder_at(
         self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
     ) -> KeyHolder | Missing | None:
-        told = self._calls.left_out(address) or await self._calls.ask(address, target)
+        told = await self._calls.ask_for_key(address, target)
         if isinstance(told, Missing):
             if told is Missing.DEAD and not self._calls.is_searched(address):
                 await look()
