@@ -10,9 +10,7 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,24 +19,9 @@ import pytest
 
 from loadtests import publish
 from loadtests.load import events, profile_files
-from loadtests.load.events import Event
-from loadtests.processes import with_mark
-from tests.load.command import run
+from tests.load.short_runs import Result, run_all
 
 pytestmark = [pytest.mark.longest, pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    said: str
-    reports: Path
-
-    def summary(self, name: str) -> dict[str, Any]:
-        return json.loads((self.reports / name / "summary.json").read_text())
-
-    def events(self, name: str) -> list[Event]:
-        return list(events.read(self.reports / name / "events.jsonl"))
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +35,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
     with (shared / "load.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            done.write_text(json.dumps(_run_all(reports)))
+            done.write_text(json.dumps(run_all(reports)))
     code, said = json.loads(done.read_text())
     return Result(code, said, reports)
-
-
-def _run_all(reports: Path) -> tuple[int, str]:
-    # A directory of its own for what the command makes, so that nothing else on the machine is taken for its leavings.
-    with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
-        done = run("all", "--short", "--every", "0.5", reports=reports, timeout=570, env={"TMPDIR": home})
-        assert with_mark(home) == []
-        assert home not in Path("/proc/self/mountinfo").read_text()
-        assert os.listdir(home) == []
-    return done.returncode, done.stdout + done.stderr
 
 
 def test_every_profile_keeps_its_bounds(whole: Result) -> None:

@@ -220,9 +220,8 @@ def ps(
     from sandlot import Sandbox
 
     with output.connection.client() as client:
-        found = Sandbox.list(
-            labels=label or [], run=run_name, active=None if everything else True, client=client
-        )
+        active = None if everything else True
+        found = Sandbox.list(labels=label or [], run=run_name, active=active, client=client)
     if quiet and not json:
         for info in found:
             print(info.id)

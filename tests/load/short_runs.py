@@ -1,0 +1,38 @@
+"""Runs the short version of every profile, and reads what each left."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtests.load import events
+from loadtests.load.events import Event
+from loadtests.processes import with_mark
+from tests.load.command import run
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    said: str
+    reports: Path
+
+    def summary(self, name: str) -> dict[str, Any]:
+        return json.loads((self.reports / name / "summary.json").read_text())
+
+    def events(self, name: str) -> list[Event]:
+        return list(events.read(self.reports / name / "events.jsonl"))
+
+
+def run_all(reports: Path) -> tuple[int, str]:
+    # A directory of its own for what the command makes, so that nothing else on the machine is taken for its leavings.
+    with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
+        done = run("all", "--short", "--every", "0.5", reports=reports, timeout=570, env={"TMPDIR": home})
+        assert with_mark(home) == []
+        assert home not in Path("/proc/self/mountinfo").read_text()
+        assert os.listdir(home) == []
+    return done.returncode, done.stdout + done.stderr
