@@ -61,6 +61,22 @@ def test_what_only_a_late_create_could_use_delays_no_newcomer() -> None:
     assert [one.tenant for one in served(line, 2)] == ["greedy", "modest"]
 
 
+def test_a_create_that_waits_for_something_scarce_costs_no_other_tenant_its_turns() -> None:
+    """While one of its tenant's creates could not be served, the others' turns moved away from those of newcomers."""
+    line: WaitList[int] = WaitList()
+    line.add(waiter("old", 0, TEMPLATES[1]))
+    for number in range(1, 4):
+        line.add(waiter("old", number))
+    for number in range(1000):
+        served(line, 1)
+        line.add(waiter("old", number))
+    for number in range(20):
+        line.add(waiter("new", number))
+        line.add(waiter("old", number))
+    turns = Counter(one.tenant for one in served(line, 20))
+    assert abs(turns["old"] - turns["new"]) <= 2
+
+
 def test_creates_that_leave_in_vain_leave_their_tenant_its_turns() -> None:
     """They took their turns along, so that what joined later waited for all the turns of others before theirs."""
     line: WaitList[int] = WaitList()
@@ -171,6 +187,15 @@ def test_everybody_is_served_once_and_in_turns(asks: list[tuple[tuple[str, str],
         (TEMPLATES[2], GROUPS[0], "join"),
         (TEMPLATES[2], GROUPS[0], "serve"),
         (TEMPLATES[1], GROUPS[0], "serve"),
+    ],
+)
+@example(
+    [(TEMPLATES[1], GROUPS[2], "front")],
+    [
+        (TEMPLATES[2], GROUPS[2], "serve"),
+        (TEMPLATES[1], GROUPS[1], "join"),
+        (TEMPLATES[2], GROUPS[1], "join"),
+        (TEMPLATES[2], GROUPS[2], "join"),
     ],
 )
 @settings(deadline=None)

@@ -53,6 +53,8 @@ class _Group:
 
     queue: FairQueue | _Fifo
     turns: list[Turn] = field(default_factory=list[Turn])
+    # The last number that was given: with a number that was served out of turn, each newcomer would overtake older ones.
+    last: int = 0
 
 
 class FairQueue:
@@ -76,8 +78,9 @@ class FairQueue:
         """Give the waiter's group one more turn: after its others, or at the front for a waiter at the front."""
         if (group := self._groups.get(path[0])) is None:
             group = self._groups[path[0]] = _Group(FairQueue(self._below) if self._below else _Fifo())
-        last = group.turns[-1][0] if group.turns else 0
-        number = max(self._served, last) + 1 if place.behind else self._served
+        number = self._served
+        if place.behind:
+            number = group.last = max(self._served, group.last) + 1
         insort(group.turns, (number, place.serial))
         insort(self._turns, (number, place.serial))
         group.queue.add(path[1:], place)
@@ -106,19 +109,22 @@ class FairQueue:
         A turn that is due goes with the waiter: those who wait for long in vain would save early turns for newcomers.
         """
         group, turn = self._groups[path[0]], self.turn(path, place)
-        if turn[0] > self._served:
-            turn = group.turns[-1]
         group.queue.leave(path[1:], place)
-        self._drop(path[0], turn)
+        if turn[0] <= self._served:
+            self._drop(path[0], turn)
+        else:
+            self._drop(path[0], group.turns[-1])
+            group.last = group.turns[-1][0] if group.turns else 0
 
     def serve(self, path: Path, place: Place) -> None:
         """Remove a waiter that was served, in turn or not, with its turn: older ones would starve without theirs.
 
-        Out of turn, its number does not count as served: each newcomer would wait for all of its group's others.
+        Out of turn, its number counts less those of its group that are still before it: else each newcomer would wait
+        for all of these.
         """
-        group = self._groups[path[0]]
-        turn, first = self.turn(path, place), group.turns[0]
-        self._served = max(self._served, first[0] if turn == first else first[0] - 1)
+        group, turn = self._groups[path[0]], self.turn(path, place)
+        before = bisect_left(group.turns, turn)
+        self._served = max(self._served, turn[0] - before - 1 if before else turn[0])
         group.queue.serve(path[1:], place)
         self._drop(path[0], turn)
 
