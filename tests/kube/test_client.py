@@ -41,6 +41,17 @@ async def test_a_refusal_has_status_reason_message_and_wait(server_and_client) -
     assert error.retry_after == 3.0
 
 
+@pytest.mark.parametrize(("asked", "wait"), [("3600", 60.0), ("inf", 60.0), ("nan", None), ("-1", None)])
+async def test_a_server_may_ask_for_a_minute_at_most(
+    server_and_client, asked: str, wait: float | None
+) -> None:
+    script, client = server_and_client
+    script.lists = [answered(503, {"kind": "Status"}, {"Retry-After": asked})]
+    with pytest.raises(KubeError) as caught:
+        await client.request("GET", PATH)
+    assert caught.value.retry_after == wait
+
+
 async def test_a_refusal_without_a_status_object_is_told_all_the_same(server_and_client) -> None:
     script, client = server_and_client
 

@@ -160,6 +160,26 @@ async def test_a_watch_that_is_rejected_lists_again(
     assert seen.told == [("all", ["a"]), ("all", ["b"])]
 
 
+async def test_lists_after_rejected_watches_are_waited_for_longer_and_longer(
+    server_and_client, monkeypatch
+) -> None:
+    """A list works while every watch is rejected: it was repeated as fast as the shortest wait allowed."""
+    script, client = server_and_client
+    longest: list[float] = []
+
+    def drawn(least: float, most: float) -> float:
+        longest.append(most)
+        return least
+
+    monkeypatch.setattr("sandlot_kube.backoff.random.uniform", drawn)
+    script.lists = [listed(version=7)] * 8
+    script.watches = [*[failed(400, "Rejected")] * 7, stay_open()]
+    async with following(client, shortest_wait=0.02, longest_wait=0.1):
+        await requests(script, 8, watch=True)
+    assert longest == sorted(longest)
+    assert longest[0] < longest[-1] == 0.1
+
+
 async def test_a_server_that_says_when_to_come_back_is_not_asked_before(server_and_client) -> None:
     script, client = server_and_client
     loop = asyncio.get_running_loop()

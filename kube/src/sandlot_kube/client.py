@@ -18,6 +18,7 @@ from sandlot_kube.sockets import Sockets
 MERGE_PATCH = "application/merge-patch+json"
 _COMPARED = 10.0  # seconds between two comparisons of the clocks
 _SAME = 2.5  # seconds by which clocks may differ and count as equal
+_LONGEST_RETRY = 60.0  # seconds that a server may ask to wait
 _LONGEST_LINE = 16 << 20  # bytes; the API server stores objects of at most about 3 MB
 
 
@@ -192,13 +193,18 @@ def _refusal(answer: aiohttp.ClientResponse, body: bytes) -> KubeError:
         status = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
         status = _Status(message=body[:200].decode(errors="replace").strip())
-    try:
-        retry_after = float(answer.headers["Retry-After"])
-    except (KeyError, ValueError):
-        retry_after = None
     return KubeError(
         status=answer.status,
         reason=status.reason or (answer.reason or ""),
         message=status.message,
-        retry_after=retry_after,
+        retry_after=_retry_after(answer),
     )
+
+
+def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
+    try:
+        seconds = float(answer.headers["Retry-After"])
+    except (KeyError, ValueError):
+        return None
+    # An hour would blind a watch as long, and infinity for ever. NaN is no number of seconds.
+    return min(seconds, _LONGEST_RETRY) if seconds >= 0 else None

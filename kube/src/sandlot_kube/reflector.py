@@ -170,7 +170,6 @@ class Reflector(Generic[T]):
             self.failure = None  # it goes on, however slowly
         self._apply(self._replaced, items)
         self._version = page.metadata.resource_version
-        self._failures = 0
         self._well()
         self.synced.set()
 
