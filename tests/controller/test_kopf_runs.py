@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from sandlot_controller import kopf_runs
+from sandlot_controller import kopf_runs, lifecycle
 from sandlot_controller.act.api import Api
 from sandlot_controller.kopf_watches import KopfWatches
 from sandlot_controller.metrics import Metrics
@@ -19,7 +19,7 @@ from tests.controller.played_api import NAMESPACE, played_api
 from tests.kube.scripted import Answer, answered, event, failed, listed, streamed
 from tests.waiting import until
 
-WARMUPS = paths.warmups(NAMESPACE)
+SANDBOXES, WARMUPS = paths.sandboxes(NAMESPACE), paths.warmups(NAMESPACE)
 
 
 def warmup(name: str) -> dict[str, Any]:
@@ -104,5 +104,30 @@ async def test_what_cannot_be_listed_is_not_taken_for_deleted(answer: Answer) ->
             assert set(known.by_name) == {"a"}
             api.lists.clear()
             await until(lambda: not known.by_name)
+        finally:
+            await stop(running)
+
+
+async def test_many_resources_are_told_at_once() -> None:
+    """kopf's workers held their places for 5 s after each resource: 13 resources a second."""
+    count = 640  # would take 50 s
+    names: set[str] = set()
+    ended = SimpleNamespace(seen=lambda one: names.add(one.metadata.name))
+    async with played_api() as (api, client):
+        api.lists[SANDBOXES] = listed(
+            *({**warmup(f"sb-{number}"), "kind": "Sandbox", "spec": {"template": {"image": "a"}}} for number in range(count)),
+            version=1,
+        )  # fmt: skip
+        running = asyncio.create_task(
+            lifecycle.run(
+                cast(Any, ended),
+                cast(Any, SimpleNamespace()),
+                KopfWatches(NAMESPACE),
+                access=client.access,
+                namespace=NAMESPACE,
+            )
+        )
+        try:
+            await until(lambda: len(names) == count, seconds=30)
         finally:
             await stop(running)

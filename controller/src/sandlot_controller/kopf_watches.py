@@ -25,8 +25,10 @@ class KopfWatches:
         self._collections = {paths.sandboxes(namespace), self._warmups}
         self._clock = clock
         self._refused: set[str] = set()  # in this run of kopf, and not answered since
+        # Of this run: kopf asks for no collection whose definition is not installed.
+        self._asked_for: set[str] = set()
         self._open: set[str] = set()
-        self._open_since: float | None = None  # all of them
+        self._open_since: float | None = None  # all that it asked for
         self._failure: str | None = None  # the last one
         self._failing_since = 0.0
 
@@ -45,6 +47,7 @@ class KopfWatches:
     def failed(self, why: str) -> None:
         """kopf itself has failed, and watches nothing."""
         self._open.clear()
+        self._asked_for.clear()
         # Else the end of the other watch, which a rejected token closes, would hide why.
         self._fail(self._failure if self._refused and self._failure else why)
         self._refused.clear()
@@ -53,6 +56,7 @@ class KopfWatches:
         """kopf has the beginning of an answer. `wrong`: why it is of no use."""
         if path not in self._collections:
             return
+        self._asked_for.add(path)
         if wrong is not None:
             self._open.discard(path)
             self._refused.add(path)
@@ -61,10 +65,12 @@ class KopfWatches:
         self._refused.discard(path)
         if watch:
             self._open.add(path)
-            if self._open_since is None and self._open == self._collections:
-                self._open_since = self._clock()
         elif path == self._warmups:
             self.listed.set()
+        if self._open != self._asked_for:
+            self._open_since = None
+        elif self._open_since is None:
+            self._open_since = self._clock()
 
     def _fail(self, why: str) -> None:
         if self.failure is None:

@@ -1,0 +1,61 @@
+"""When kopf's watches count as working."""
+
+from __future__ import annotations
+
+from sandlot_controller.kopf_watches import KopfWatches
+from sandlot_kube import paths
+
+NAMESPACE = "sandboxes"
+SANDBOXES, WARMUPS = paths.sandboxes(NAMESPACE), paths.warmups(NAMESPACE)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_they_work_again_when_all_have_been_open_for_some_seconds() -> None:
+    clock = Clock()
+    watches = KopfWatches(NAMESPACE, clock=clock)
+    for path in (SANDBOXES, WARMUPS):
+        watches.answered(path, watch=False, wrong=None)
+        watches.answered(path, watch=True, wrong=None)
+    watches.answered(WARMUPS, watch=True, wrong="status 503")
+    clock.now += 100
+    assert watches.failure == f"{WARMUPS}: status 503"
+    assert watches.failing_for == 100
+    watches.answered(WARMUPS, watch=True, wrong=None)
+    clock.now += 1
+    assert watches.failure is not None, "a server may fail it as soon as it is open"
+    clock.now += 5
+    assert watches.failure is None
+
+
+def test_a_resource_that_is_not_installed_is_not_waited_for() -> None:
+    """kopf asks for none of it: one passing failure of the other counted for ever, and the leader gave up."""
+    clock = Clock()
+    watches = KopfWatches(NAMESPACE, clock=clock)
+    watches.answered(SANDBOXES, watch=True, wrong="status 503")
+    watches.answered(SANDBOXES, watch=True, wrong=None)
+    clock.now += 6
+    assert watches.failure is None
+
+
+def test_a_failure_of_kopf_itself_is_one_until_its_next_run_watches_all() -> None:
+    clock = Clock()
+    watches = KopfWatches(NAMESPACE, clock=clock)
+    for path in (SANDBOXES, WARMUPS):
+        watches.answered(path, watch=True, wrong=None)
+    watches.failed("kopf failed: no reason")
+    clock.now += 6
+    assert watches.failure == "kopf failed: no reason"
+    watches.answered(SANDBOXES, watch=True, wrong=None)
+    watches.answered(WARMUPS, watch=False, wrong=None)
+    clock.now += 6
+    assert watches.failure == "kopf failed: no reason"
+    watches.answered(WARMUPS, watch=True, wrong=None)
+    clock.now += 6
+    assert watches.failure is None
