@@ -21,6 +21,7 @@ from tests.prime_rpc.test_clients import (
     test_many_at_once,
     test_synchronous_client,
     test_timeouts,
+    told,
 )
 
 __all__ = [
@@ -30,13 +31,14 @@ __all__ = [
     "test_many_at_once",
     "test_synchronous_client",
     "test_timeouts",
+    "told",
 ]
 
 
-@pytest.fixture
-def client(whole: Stack, authority: Authority, tmp_path: Path) -> Iterator[Client]:
+@pytest.fixture(scope="module")
+def client(whole: Stack, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     python = client_python("prime-sandboxes", "0.5.1")
-    trust = trusting(python, authority=authority.file, directory=tmp_path / "trust")
+    trust = trusting(python, authority=authority.file, directory=tmp_path_factory.mktemp("rpc") / "trust")
     server = replace(server_of(whole, tcp=True), url=authority.url(whole), environment=trust)
     with tempfile.TemporaryDirectory() as home:
         yield Client(python=python, server=server, home=Path(home))
