@@ -201,7 +201,7 @@ async def test_the_time_without_a_start_is_queued(replica, machine: Machine) -> 
     async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
         one, sandbox, asked = replica(), new_sandbox(), now()
         ticket = one.claimer.ticket(sandbox, at_once=False)
-        await until(lambda: now() > asked + 0.01)
+        await until(lambda: now() > asked + 0.02)
         one.offer(sidecar)
         await one.claimer.claim(sandbox, secrets={}, ticket=ticket)
         assert sandbox.queued >= 0.01
