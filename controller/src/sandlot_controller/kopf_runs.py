@@ -19,7 +19,6 @@ from .kopf_watches import KopfWatches
 
 _log = logging.getLogger(__name__)
 _SHORTEST, _LONGEST = 0.2, 10.0  # seconds between two runs
-_LOOK = 0.5  # seconds between two looks at how long kopf has been failing
 
 
 class KopfGivenUp(Exception):
@@ -46,9 +45,9 @@ async def run(
 
 async def _failing_for(watches: KopfWatches, seconds: float) -> None:
     while True:
-        if watches.failing_for >= seconds:
+        if (left := seconds - watches.failing_for) <= 0:
             return
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(left)  # a failure that begins meanwhile is due later than that
 
 
 async def _again(
