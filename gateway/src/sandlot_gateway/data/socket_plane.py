@@ -63,8 +63,7 @@ class SocketPlane:
                     await session.run(receive, send)
             except Refusal as refusal:
                 status = refusal.status
-                refusal.headers.append((b"x-request-id", request_id))
-                await refuse(scope, send, refusal)
+                await refuse(scope, send, refusal, request_id=request_id)
             metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
         except OSError:
             metrics.unfinished("gone")  # the server raises it for a client that left during a send
@@ -73,9 +72,8 @@ class SocketPlane:
                 "a WebSocket failed in an unexpected way", extra={"request": request_id.decode("latin-1")}
             )
             failure = unexpected()
-            failure.headers.append((b"x-request-id", request_id))
             try:
-                await refuse(scope, send, failure)
+                await refuse(scope, send, failure, request_id=request_id)
             except RuntimeError:  # it has been accepted: the server closes it
                 metrics.unfinished("cut")
             except OSError:

@@ -11,13 +11,14 @@ INTERNAL = 1011
 TRY_LATER = 1013
 
 
-async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
+async def refuse(scope: Scope, send: Send, refusal: Refusal, *, request_id: bytes) -> None:
     """Reject with the status and JSON of HTTP, or with close code 4000 + status if the server cannot."""
     if "websocket.http.response" in (scope.get("extensions") or {}):
         body = msgspec.json.encode(refusal.document)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", request_id),
             *refusal.headers,
         ]
         await send({"type": "websocket.http.response.start", "status": refusal.status, "headers": headers})
