@@ -1,4 +1,4 @@
-"""kopf runs again after a failure; a warm-up that was deleted in between is told as gone."""
+"""kopf runs again after a failure, and the controller drops a warm-up that somebody deleted in between."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class _Fifo:
 
 @dataclass(slots=True)
 class _Group:
-    """One group: its turns, of which the i-th belongs to whoever is the i-th within the group."""
+    """A group and its turns. The i-th turn belongs to the i-th waiter of the group."""
 
     queue: FairQueue | _Fifo
     turns: list[Turn] = field(default_factory=list[Turn])

@@ -7,7 +7,9 @@ from collections.abc import Collection
 from .instances import Instance
 from .supply_events import LaunchRefused
 
-_REMEMBERED = 60.0  # seconds since the last refusal of a kind that nobody may wait for any more
+_REMEMBERED = (
+    60.0  # seconds from a kind's last refusal until it is forgotten: maybe nobody waits for the kind any more
+)
 
 
 class Refusals:

@@ -84,7 +84,7 @@ class _Line(Generic[T]):
 
 
 class WaitList(Generic[T]):
-    """One fair queue of all waiters, who take turns whatever they wait for, and a line of those for each template."""
+    """One fair queue of all waiters, and a line for each template. Waiters take turns whatever they wait for."""
 
     def __init__(self) -> None:
         self._queue = FairQueue((_tenth, _evenly))

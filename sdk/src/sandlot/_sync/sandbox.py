@@ -70,12 +70,12 @@ class Sandbox(Commands, Network, Checkpoints):
         """Create a sandbox from an image (default "host") or a checkpoint and wait until it can run commands.
 
         `timeout` and `idle_timeout` are seconds (None: no limit), `memory` and `disk` bytes or strings such as
-        `"1GiB"`, `cpu` cores, `network` "full" or "none". `gpu_type` (default: any) is one such as "H100". `wait` is how many seconds to wait until it is ready;
-        0 returns at once. `allow` or `deny` is its egress policy, see `set_network`. `run_image_command` starts the
-        image's ENTRYPOINT and CMD in place of a `start_command`; at its end, that process gets `stop_signal` (default
-        the image's, else SIGTERM) and `stop_grace` seconds. `run` names the training run that it is of (default SANDLOT_RUN, "" for none):
-        creates that wait take turns between the runs of an API key's tenant. Raises BadRequest, Busy, SandboxLost (the sandbox could
-        not start) or WaitTimeout.
+        `"1GiB"`, `cpu` cores, `network` "full" or "none". `gpu_type` (default: any) is one such as "H100". `wait` is how
+        many seconds to wait until it is ready; 0 returns at once. `allow` or `deny` is its egress policy, see
+        `set_network`. `run_image_command` starts the image's ENTRYPOINT and CMD in place of a `start_command`; at its
+        end, that process gets `stop_signal` (default the image's, else SIGTERM) and `stop_grace` seconds. `run` names the
+        training run that it is of (default SANDLOT_RUN, "" for none): creates that wait take turns between the runs of
+        an API key's tenant. Raises BadRequest, Busy, SandboxLost (the sandbox could not start) or WaitTimeout.
         """
         client = client or default_client()
         body = calls.create_document(
