@@ -14,6 +14,7 @@ import pytest
 from sandlot import BadRequest, Client, Pools, Sandbox
 from sandlot.errors import WaitTimeout
 
+from tests.cli.conftest import environment
 from tests.local.conftest import NEEDS_ROOT
 from tests.local.gpu_machine import H100, gpu_machine
 from tests.stack import Stack, private_stack
@@ -88,9 +89,8 @@ def test_the_command_line_asks_for_gpus(stack: Stack, tmp_path: Path) -> None:
             text=True,
             check=False,
             timeout=SECONDS,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SANDLOT_URL": stack.url,
-                 "SANDLOT_API_KEY": stack.api_key},
-        )  # fmt: skip
+            env=environment(stack.url, stack.api_key, tmp_path),
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

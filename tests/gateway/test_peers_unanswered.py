@@ -28,16 +28,21 @@ class Looks:
 
 
 def nothing() -> None:
-    """Called once news are told."""
+    """Ignore that the news are told."""
+
+
+async def answering_and_silent(others: list[Other]) -> tuple[Other, Other]:
+    answers, silent = others
+    await answers.start()
+    await silent.start()
+    silent.fall_silent()
+    return answers, silent
 
 
 @pytest.mark.parametrize("call", ["news", "claims", "whereabouts"])
 async def test_one_that_left_another_call_unanswered_is_asked(others: list[Other], call: str) -> None:
     """Its holder of the key would not be heard of, and a second sandbox made for the key."""
-    answers, slow = others
-    await answers.start()
-    await slow.start()
-    slow.fall_silent()
+    _, slow = await answering_and_silent(others)
     slow.holder = HOLDER
     async with peers_of(timeout=SILENCE) as peers:
         if call == "news":
@@ -51,10 +56,7 @@ async def test_one_that_left_another_call_unanswered_is_asked(others: list[Other
 
 
 async def test_one_that_left_a_question_of_keys_unanswered_is_left_out(others: list[Other]) -> None:
-    answers, silent = others
-    await answers.start()
-    await silent.start()
-    silent.fall_silent()
+    answers, silent = await answering_and_silent(others)
     look = Looks()
     async with peers_of(timeout=SILENCE) as peers:
         for _ in range(2):
@@ -78,10 +80,7 @@ async def test_one_that_refused_a_connection_is_asked_again_at_once(others: list
 
 
 async def test_the_late_silence_of_an_older_call_undoes_no_answer(others: list[Other]) -> None:
-    answers, silent = others
-    await answers.start()
-    await silent.start()
-    silent.fall_silent()
+    _, silent = await answering_and_silent(others)
     async with peers_of(timeout=SILENCE) as peers:
         older = asyncio.create_task(peers.holder_of_key(QUESTION, look=Looks()))
         await silent.was_asked.wait()
@@ -93,10 +92,7 @@ async def test_the_late_silence_of_an_older_call_undoes_no_answer(others: list[O
 
 
 async def test_one_that_answers_anything_is_asked_again_at_once(others: list[Other]) -> None:
-    answers, silent = others
-    await answers.start()
-    await silent.start()
-    silent.fall_silent()
+    _, silent = await answering_and_silent(others)
     look = Looks()
     async with peers_of(timeout=SILENCE) as peers:
         assert await peers.holder_of_key(QUESTION, look=look) == NOT_ALL_HEARD
@@ -110,10 +106,7 @@ async def test_one_that_answers_anything_is_asked_again_at_once(others: list[Oth
 async def test_the_last_claims_of_one_that_was_silent_before_it_died_are_looked_for(
     others: list[Other],
 ) -> None:
-    answers, dies = others
-    await answers.start()
-    await dies.start()
-    dies.fall_silent()
+    _, dies = await answering_and_silent(others)
     look = Looks()
     async with peers_of(timeout=SILENCE) as peers:
         assert await peers.holder_of_key(QUESTION, look=look) == NOT_ALL_HEARD
