@@ -10,7 +10,13 @@ from typing import Any, cast
 import pytest
 from sandlot_contract.node_agent import LONGEST_WAIT
 from sandlot_gateway.backends.kubernetes.claim_images import KubernetesImages
-from sandlot_gateway.backends.kubernetes.node_agents import AgentUnreachable, NodeAgents, Prepared, Progress
+from sandlot_gateway.backends.kubernetes.node_agents import (
+    AgentError,
+    AgentUnreachable,
+    NodeAgents,
+    Prepared,
+    Progress,
+)
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.backend import NodeFailed
 from sandlot_kube.objects import Metadata, Pod, PodSpec, PodStatus
@@ -72,6 +78,17 @@ async def test_a_token_that_cannot_be_read_again_is_an_agent_that_is_away(tmp_pa
         await agents.images("n1")
     pool.answer = ValueError("invalid header")
     with pytest.raises(AgentUnreachable, match="does not answer"):
+        await agents.images("n1")
+
+
+async def test_a_failure_without_a_code_is_not_the_agents_own(tmp_path: Path) -> None:
+    """As of a request that was under way when the agent ended."""
+    pool = Pool(SimpleNamespace(status=500, body=b"Internal Server Error"))
+    agents = agents_of(pool, tmp_path / "token")
+    with pytest.raises(AgentUnreachable, match="node agent of n1 answered 500 without a reason"):
+        await agents.images("n1")
+    pool.answer = SimpleNamespace(status=500, body=b'{"code": "failed", "detail": "its log has the cause"}')
+    with pytest.raises(AgentError, match="its log has the cause"):
         await agents.images("n1")
 
 

@@ -26,7 +26,7 @@ class AgentError(Exception):
 
 
 class AgentUnreachable(Exception):
-    """No agent runs on the node, it does not answer, or it rejects this gateway's token."""
+    """No agent runs on the node, it does not answer itself, or it rejects this gateway's token."""
 
 
 class ImageConfig(msgspec.Struct):
@@ -61,7 +61,7 @@ class _List(msgspec.Struct):
 
 
 class _Error(msgspec.Struct):
-    code: str = _UNKNOWN
+    code: str = ""
     detail: str = ""
 
 
@@ -161,7 +161,11 @@ class NodeAgents:
                 error = msgspec.json.decode(answer.body, type=_Error)
             except msgspec.MsgspecError:
                 error = _Error()
-            raise AgentError(error.code, error.detail or f"the node agent of {node} answered {answer.status}")
+            text = error.detail or f"the node agent of {node} answered {answer.status} without a reason"
+            if answer.status >= 500 and not error.code:
+                # Its server's own answer, as to a request that the agent's end cut off: the next agent knows better.
+                raise AgentUnreachable(f"{text}; look at its pod's log")
+            raise AgentError(error.code or _UNKNOWN, text)
         return answer
 
     def _new_token(self) -> str | None:
