@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests that need Kubernetes' programs (the chart, a real API server, gVisor), then those on a cluster in file
-# order: they share one release, and the outages come last. Arguments select tests of the latter. SANDLOT_TEST_CONTEXT
-# selects a cluster of your own, which stays unchanged and whose nodes no test kills.
+# Runs the tests that need Kubernetes' programs (the chart, a real API server, gVisor), then those on a cluster.
+# Arguments select tests of the latter. SANDLOT_TEST_CONTEXT selects a cluster of your own, which stays unchanged and whose
+# nodes no test kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/python -m tests.prime.environments
@@ -15,6 +15,5 @@ if [ $# = 0 ]; then
     .venv/bin/python -m tests.conformance
     SCOPE=programs bash tools/test.sh || failed=$?
 fi
-bash tools/with_cluster.sh .venv/bin/python -m pytest -p no:randomly tests/kubernetes tests/cluster/test_live.py "$@" ||
-    failed=$?
+bash tools/with_cluster.sh bash tools/test_on_cluster.sh "$@" || failed=$?
 exit "$failed"

@@ -12,7 +12,7 @@ from tests.cluster.engine import Engine
 from tests.cluster.paths import IMAGES
 from tests.cluster.shell import ClusterError, CommandFailed
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.whole_cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CONNECT = "import socket,sys; socket.create_connection((sys.argv[1], 8700), timeout=8)"
 

@@ -28,6 +28,12 @@ def program(name: str) -> str:
     return str(own) if own.exists() else shutil.which(name) or name
 
 
+def release_name() -> str:
+    """$SANDLOT_TEST_RELEASE, with the name of the parallel worker if this is one."""
+    name, worker = os.environ.get("SANDLOT_TEST_RELEASE", "sandlot"), os.environ.get("PYTEST_XDIST_WORKER")
+    return name if worker is None else f"{name}-{worker}"
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """`kubeconfig` and `context` say which cluster."""
@@ -44,7 +50,7 @@ class Stack:
             kubeconfig=os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config"),
             context=os.environ.get("SANDLOT_TEST_CONTEXT"),
             runtime="gvisor" if runtime == "gvisor" else "",
-            release=release or os.environ.get("SANDLOT_TEST_RELEASE", "sandlot"),
+            release=release or release_name(),
         )
 
     @property

@@ -21,6 +21,8 @@ from tests.kubernetes.releases import SMALL, release_of_its_own
 from tests.kubernetes.stack import IMAGE, Stack
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.whole_cluster
+
 PROGRAMS = ("runsc", "containerd-shim-runsc-v1")
 CONFIG = "/etc/containerd/config.toml"
 HANDLER = "runsc-installed"  # none of the nodes knows it

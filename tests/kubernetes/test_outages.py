@@ -24,7 +24,7 @@ from tests.kubernetes.killing import (
 )
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
-pytestmark = pytest.mark.parametrize("stack", ["runc"], indirect=True)
+pytestmark = [pytest.mark.whole_cluster, pytest.mark.parametrize("stack", ["runc"], indirect=True)]
 # Kubernetes takes a node for silent 50 s after its last word, the controller for lost 30 s (nodeGrace) after that.
 NODE_LOST = 50.0 + 30.0
 

@@ -19,7 +19,7 @@ SANDBOXES = 20
 CALLERS = 50
 SCRIPT = Path(__file__).parents[2] / "prime" / "callers_script.py"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole_cluster]
 
 
 @pytest.fixture(scope="module")
