@@ -9,6 +9,6 @@ run() { # run MARKS WORD...
     .venv/bin/python -m pytest -p no:randomly -m "$1" tests/kubernetes tests/cluster/test_live.py "${@:2}" || code=$?
     [ "$code" = 0 ] || [ "$code" = 5 ] || failed=$code # 5: no tests collected
 }
-run "not whole_cluster" -n 2 --dist loadgroup --no-loadscope-reorder "$@"
+run "not whole_cluster" -n 2 --dist loadscope --no-loadscope-reorder "$@"
 run whole_cluster "$@"
 exit "$failed"

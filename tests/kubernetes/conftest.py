@@ -4,38 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from sandlot import Client
 
+from tests.kubernetes.groups import GroupScheduling, rank
 from tests.kubernetes.stack import Stack
 
 # Seconds until a test hangs: with the fixtures that begin or end with it, which install and uninstall whole releases.
 HANGS = 900
-# Of tests that share a parallel worker. What takes longest begins first; the rest in the order of the files.
-GROUPS = ("on gvisor", "on runc", "node agents", "prime")
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that need the same release, or what a node has once, share a worker."""
-    if item.get_closest_marker("xdist_group") is not None or not isinstance(item, pytest.Function):
-        return
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    if "stack" in params:
-        group = f"on {params['stack']}"
-    elif "whole" in (*item.fixturenames, *params.values()):
-        group = "prime"
-    else:
-        group = item.path.stem
-    item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _rank(item: pytest.Item) -> tuple[bool, int]:
-    """What a killed node leaves broken spoils no other test."""
-    marked = item.get_closest_marker("xdist_group")
-    group = marked.args[0] if marked is not None else None
-    breaks = item.path.name in ("test_outages.py", "test_live.py")
-    return breaks, GROUPS.index(group) if group in GROUPS else len(GROUPS)
+# What a killed node leaves broken spoils no other test.
+LAST = ("test_outages.py", "test_live.py")
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order, which is by runtime
@@ -48,7 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             said = item.get_closest_marker("timeout")
             seconds = max([HANGS, *(said.args if said else ())])
             item.add_marker(pytest.mark.timeout(seconds), append=False)
-    items.sort(key=_rank)
+    items.sort(key=lambda item: (item.path.name in LAST, rank(item.nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

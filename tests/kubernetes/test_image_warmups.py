@@ -19,8 +19,6 @@ from tests.kubernetes.node_agents import Agent
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import Stack
 
-pytestmark = pytest.mark.xdist_group("node agents")
-
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:

@@ -26,8 +26,6 @@ from tests.kubernetes.lazy_nodes import (
 from tests.kubernetes.node_agents import leave_no_image
 from tests.kubernetes.releases import release_of_its_own
 
-pytestmark = pytest.mark.xdist_group("node agents")
-
 # The name of the pool of each runtime, and the runtime class of its pods.
 POOLS = {"runc": {}, "gvisor": {"runtimeClass": "gvisor"}}
 

@@ -19,8 +19,6 @@ from tests.kubernetes.releases import SMALL, release_of_its_own
 from tests.kubernetes.stack import IMAGE, Stack
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.xdist_group("node agents")
-
 REACH = """
 import socket, sys
 try:

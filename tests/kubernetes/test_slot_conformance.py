@@ -18,8 +18,6 @@ from tests.conformance.sameness import Expected, assert_like, of_container, proc
 from tests.kubernetes.node_agents import leave_no_image
 from tests.kubernetes.releases import release_of_its_own, with_slots
 
-pytestmark = pytest.mark.xdist_group("node agents")
-
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 # What containerd's overlayfs does not unpack, or not as it was meant, for any pod: it puts each layer into a directory
 # of its own, where links of the layers below are not followed.

@@ -20,8 +20,6 @@ from tests.kubernetes.pools import RECORDED_AFTER
 from tests.kubernetes.releases import release_of_its_own, with_slots
 from tests.kubernetes.stack import Stack
 
-pytestmark = pytest.mark.xdist_group("node agents")
-
 SLOTS = 3
 POOL = {
     "size": SLOTS,

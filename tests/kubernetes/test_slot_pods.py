@@ -17,8 +17,6 @@ from tests.kubernetes.node_agents import DIRECTORY, PROGRAM, Agent, call_from, d
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import Stack
 
-pytestmark = pytest.mark.xdist_group("node agents")
-
 POOL: dict[str, Any] = {"size": 1, "template": POOLED, "reuse": {"policy": "tenant"}}
 ARCHIVES = {name: IMAGES / "archives" / f"{name}.tar" for name in ("python", "node-agent")}
 # Whether it is the node agent's image.
