@@ -26,9 +26,8 @@ def environment(url: str, api_key: str, home: Path) -> dict[str, str]:
     return {**kept, "SANDLOT_URL": url, "SANDLOT_API_KEY": api_key, "SANDLOT_HOME": str(home)}
 
 
-@pytest.fixture
-def cli(server: Server, tmp_path: Path) -> Run:
-    """`cli("ps", "--json")` runs `sandlot ps --json` to its end."""
+def command_line(url: str, api_key: str, home: Path) -> Run:
+    """`command_line(...)("ps", "--json")` runs `sandlot ps --json` to its end, with this server named."""
 
     def run(*arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -38,16 +37,23 @@ def cli(server: Server, tmp_path: Path) -> Run:
             text=True,
             check=False,
             timeout=SECONDS,
-            env={
-                **environment(server.url, server.api_key, tmp_path / "home"),
-                **WARNINGS_SHOWN,
-                **extra,
-            },
+            env={**environment(url, api_key, home), **WARNINGS_SHOWN, **extra},
         )
         assert_no_complaints(done.stderr)
         return done
 
     return run
+
+
+@pytest.fixture
+def cli(server: Server, tmp_path: Path) -> Run:
+    return command_line(server.url, server.api_key, tmp_path / "home")
+
+
+@pytest.fixture
+def lone_cli(tmp_path: Path) -> Run:
+    """For what needs no server: none answers at the URL that it knows."""
+    return command_line("http://127.0.0.1:1", "a-key", tmp_path / "home")
 
 
 @pytest.fixture

@@ -140,29 +140,44 @@ def test_bench(cli: Run) -> None:
     [
         (["exec", "sb-none", "true"], 3),
         (["logs", "sb-none"], 3),
+        (["shell", "sb-none"], 3),
         (["--api-key", "wrong", "ps"], 4),
         (["--url", "http://127.0.0.1:1", "ps"], 1),
-        (["--url", "http://127.0.0.1:1", "run", "host", "--", "true"], 125),
-        (["--url", "http://127.0.0.1:1", "exec", "sb-none", "true"], 125),
-        (["--url", "http://127.0.0.1:1", "exec", "-d", "sb-none", "true"], 125),
-        (["--url", "http://127.0.0.1:1", "shell"], 125),
-        (["--url", "http://127.0.0.1:1", "shell", "sb-none"], 125),
-        (["shell", "sb-none"], 3),
+        (["run", "--cpu", "0", "host", "--", "true"], 2),
+        (["run", "--timeout", "-1", "host", "--", "true"], 2),
+    ],
+)
+def test_an_error_is_one_line_without_a_traceback(cli: Run, arguments: list[str], code: int) -> None:
+    assert_one_line(cli(*arguments), code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["ps"], 1),
+        (["run", "host", "--", "true"], 125),
+        (["exec", "sb-none", "true"], 125),
+        (["exec", "-d", "sb-none", "true"], 125),
+        (["shell"], 125),
+        (["shell", "sb-none"], 125),
         (["--url", "nonsense", "ps"], 4),
         (["rm"], 2),
         (["frobnicate"], 2),
         (["exec"], 2),
         (["run", "--memory", "lots", "host", "--", "true"], 2),
-        (["run", "--cpu", "0", "host", "--", "true"], 2),
         (["run", "--network", "some", "host", "--", "true"], 2),
-        (["run", "--timeout", "-1", "host", "--", "true"], 2),
         (["run", "host"], 2),
         (["cp", "/no/such/file", "sb-none:/tmp"], 2),
         (["pools", "set", "p", "--size", "-1"], 2),
     ],
 )
-def test_errors_are_one_line_without_a_traceback(cli: Run, arguments: list[str], code: int) -> None:
-    done = cli(*arguments)
+def test_an_error_without_a_server_is_one_line_without_a_traceback(
+    lone_cli: Run, arguments: list[str], code: int
+) -> None:
+    assert_one_line(lone_cli(*arguments), code)
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
     assert done.returncode == code, done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
@@ -234,11 +249,11 @@ def test_every_command_but_the_interactive_ones_speaks_json() -> None:
     assert without == INTERACTIVE
 
 
-def test_version_and_help(cli: Run) -> None:
+def test_version_and_help(lone_cli: Run) -> None:
     from sandlot import __version__
 
-    assert cli("--version").stdout == cli("version").stdout == f"sandlot {__version__}\n"
-    text = cli("--help").stdout
+    assert lone_cli("--version").stdout == lone_cli("version").stdout == f"sandlot {__version__}\n"
+    text = lone_cli("--help").stdout
     for command in (
         "up",
         "run",

@@ -12,6 +12,7 @@ import pytest
 from sandlot_controller.controller import Controller
 from sandlot_kube import paths
 
+from tests import plain_http
 from tests.controller.cluster import Cluster
 from tests.controller.gaps import Gaps
 from tests.waiting import until
@@ -49,7 +50,7 @@ async def holder(cluster: Cluster) -> str:
 
 
 async def page(controller: Controller, name: str) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
+    async with plain_http.async_client() as client:
         return await client.get(f"http://127.0.0.1:{controller.port}/{name}")
 
 

@@ -15,6 +15,7 @@ import pytest
 from sandlot_controller.controller import Controller
 from sandlot_kube import paths
 
+from tests import plain_http
 from tests.controller.played import settings_in
 from tests.controller.played_api import NAMESPACE, PlayedApi, played_api
 from tests.kube.scripted import Answer, failed, streamed
@@ -50,7 +51,7 @@ async def leading(
 
 
 async def page(controller: Controller, name: str) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
+    async with plain_http.async_client() as client:
         return await client.get(f"http://127.0.0.1:{controller.port}/{name}")
 
 

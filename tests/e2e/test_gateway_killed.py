@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import httpx
 import pytest
 from sandlot import AsyncClient, AsyncSandbox, Client, Pools, Sandbox
 
+from tests import plain_http
 from tests.stack import Stack
 from tests.waiting import SECONDS, wait_until
 
@@ -85,7 +85,7 @@ def test_everything_is_known_again(stack: Stack, client: Client) -> None:
     assert [info.id for info in found] == [box.id]
     assert found[0].name == "kept"
     assert box.exec("echo $K $S").stdout == "v hidden\n"
-    document = httpx.get(
+    document = plain_http.get(
         f"{stack.url}/api/v1/sandbox/{box.id}",
         headers={"Authorization": f"Bearer {stack.api_key}"},
         timeout=SECONDS,

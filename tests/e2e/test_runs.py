@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
-
+from tests import plain_http
 from tests.stack import private_stack
 from tests.waiting import wait_until
 
@@ -14,7 +13,7 @@ SMALL = {"docker_image": "host", "memory_gb": 0.125, "wait_seconds": 0}
 def test_a_run_that_fills_the_queue_delays_another_by_one_turn() -> None:
     with private_stack("--max-waiting", "20", "--max-starts", "1") as stack:
         headers = {"Authorization": f"Bearer {stack.api_key}"}
-        with httpx.Client(base_url=stack.url, headers=headers, timeout=60) as client:
+        with plain_http.client(base_url=stack.url, headers=headers, timeout=60) as client:
             while (filled := client.post(PATH, json={**SMALL, "run": "a"})).status_code == 201:
                 pass
             assert (filled.status_code, "its run 'a' " in filled.json()["detail"]) == (503, True)

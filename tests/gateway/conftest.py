@@ -19,6 +19,7 @@ from sandlot_gateway.ending import EndRequests
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 
+from tests import plain_http
 from tests.gateway.image_node import nodes
 from tests.gateway.kubernetes_world import world
 from tests.gateway.machine import Machine, StubBackend
@@ -102,8 +103,7 @@ async def running(state_dir: Path, machine: Machine, **options: Any) -> AsyncIte
         task.result()
     gateway, url = announced.result()
     headers = {"Authorization": f"Bearer {KEY}"}
-    # Without TLS: to read all authorities' certificates takes 24 ms of a core.
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30, verify=False) as client:
+    async with plain_http.async_client(base_url=url, headers=headers, timeout=30) as client:
         try:
             yield Running(gateway, url, backends[0], machine, client, ending, task)
         finally:

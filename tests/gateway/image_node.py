@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 import uvicorn
@@ -26,6 +25,7 @@ from sandlot_node.images import Image, ImageId
 from sandlot_node.metrics import Metrics
 from sandlot_node.preparer import Preparer
 
+from tests import plain_http
 from tests.gateway.kubernetes_world import TEMPLATE, Running, World
 from tests.gateway.pod_sidecar import next_address
 from tests.node.agents import PlayedEngine, preparer_of
@@ -92,7 +92,9 @@ class ImageNode:
     async def forget(self, image: str) -> None:
         """Somebody releases the image."""
         headers = {"Authorization": f"Bearer {AGENT_TOKEN}"}
-        async with httpx.AsyncClient(base_url=f"http://{self.ip}:{NODE_AGENT_PORT}", headers=headers) as one:
+        async with plain_http.async_client(
+            base_url=f"http://{self.ip}:{NODE_AGENT_PORT}", headers=headers
+        ) as one:
             answer = await one.delete(f"/v1/images/{self.engine.ids[image]}")
             assert answer.status_code == 204, answer.text
 

@@ -24,6 +24,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_kube.client import KubeClient
 from sandlot_kube.template import Template
 
+from tests import plain_http
 from tests.gateway.kubelet import Kubelet, apply_crds
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
@@ -171,7 +172,7 @@ class World:
             task.result()
         gateway, url = announced.result()
         headers = {"Authorization": "Bearer key"}
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
+        async with plain_http.async_client(base_url=url, headers=headers, timeout=60) as client:
             running = Running(gateway, url, client, ending=ending, task=task)
             if self.kubelet.webhook is None:
                 self.kubelet.webhook = running.webhook

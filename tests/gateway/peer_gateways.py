@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests import ports
+from tests import plain_http, ports
 from tests.gateway.kubernetes_world import FIELDS, Running, World
 from tests.waiting import until
 
@@ -88,18 +88,18 @@ class Killed:
 
     async def ask(self, method: str, path: str, *, key: str = "key", body: Any = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"}
-        async with httpx.AsyncClient(base_url=self._url, headers=headers, timeout=60) as client:
+        async with plain_http.async_client(base_url=self._url, headers=headers, timeout=60) as client:
             return await client.request(method, path, json=body)
 
     async def create(self, **fields: Any) -> httpx.Response:
         headers = {"Authorization": "Bearer key"}
-        async with httpx.AsyncClient(base_url=self._url, headers=headers, timeout=60) as client:
+        async with plain_http.async_client(base_url=self._url, headers=headers, timeout=60) as client:
             return await client.post("/api/v1/sandbox", json={**FIELDS, **fields})
 
     async def warm(self) -> None:
         """Until it has every warm pod that there is."""
         headers = {"Authorization": "Bearer key"}
-        async with httpx.AsyncClient(base_url=self._url, headers=headers, timeout=60) as client:
+        async with plain_http.async_client(base_url=self._url, headers=headers, timeout=60) as client:
 
             async def has_all() -> bool:
                 return "sandlot_ready_instances 2.0" in (await client.get("/metrics")).text
@@ -128,7 +128,7 @@ async def claimed(world: World) -> list[str]:
     found: list[str] = []
     for sidecar in list(world.kubelet.sidecars.values()):
         headers = {"Authorization": f"Bearer {sidecar.config['token']}"}
-        async with httpx.AsyncClient(
+        async with plain_http.async_client(
             base_url=f"http://{sidecar.config['listen']}", headers=headers
         ) as client:
             state = (await client.get("/v1/state")).json()

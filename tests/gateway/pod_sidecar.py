@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import httpx
 from sandlot_kube.template import Template, key
 
+from tests import plain_http
 from tests.ports import address
 
 _numbers = itertools.count(1)
@@ -79,7 +79,9 @@ class Sidecar:
     async def ask_end(self, verdict: str) -> None:
         """As a gateway does."""
         headers = {"Authorization": f"Bearer {self.config['token']}"}
-        async with httpx.AsyncClient(base_url=f"http://{self.config['listen']}", headers=headers) as client:
+        async with plain_http.async_client(
+            base_url=f"http://{self.config['listen']}", headers=headers
+        ) as client:
             (await client.post("/v1/end", json={"verdict": verdict})).raise_for_status()
 
     def word(self, event: str, **fields: Any) -> dict[str, Any]:

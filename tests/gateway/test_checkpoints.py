@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from sandlot import AsyncClient, AsyncSandbox, BadRequest, Conflict, NotFound, SandboxLost, ServerError
 
+from tests import plain_http
 from tests.leaks import no_leaks
 from tests.stack import Stack
 
@@ -58,7 +59,7 @@ async def client(stack: Stack) -> AsyncIterator[AsyncClient]:
 
 def ask(stack: Stack, method: str, path: str, *, key: str | None = None, body: Any = None) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key or stack.api_key}"}
-    return httpx.request(method, f"{stack.url}/api/v1{path}", headers=headers, json=body, timeout=60)
+    return plain_http.request(method, f"{stack.url}/api/v1{path}", headers=headers, json=body, timeout=60)
 
 
 async def run(box: AsyncSandbox, command: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 import pytest
 
+from tests import plain_http
 from tests.gateway.conftest import API, Running, running
 from tests.waiting import until
 
@@ -47,7 +47,7 @@ async def test_tenants_do_not_see_each_other(box: Running) -> None:
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic a2V5LWE=", "Bearer kéy"])
 async def test_without_a_key_nothing(box: Running, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header.encode("utf-8")}
-    async with httpx.AsyncClient(base_url=box.url) as client:
+    async with plain_http.async_client(base_url=box.url) as client:
         for method, url in [("GET", f"{API}/sandbox"), ("POST", f"{API}/sandbox"), ("GET", "/metrics")]:
             answer = await client.request(method, url, headers=headers)
             assert answer.status_code == 401
@@ -222,5 +222,5 @@ async def test_whoami_and_unknown_routes(box: Running) -> None:
 
 
 async def test_metrics_may_be_public(state_dir, machine) -> None:
-    async with running(state_dir, machine, metrics_public=True) as box, httpx.AsyncClient() as client:
+    async with running(state_dir, machine, metrics_public=True) as box, plain_http.async_client() as client:
         assert (await client.get(f"{box.url}/metrics")).status_code == 200

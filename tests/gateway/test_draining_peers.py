@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.gateway.peer_gateways import SECRETS, Killed, address, claimed, cold_names, two_peers
 from tests.waiting import until
@@ -28,7 +29,7 @@ async def ask(
 ) -> httpx.Response | None:
     """The answer over a new connection, or None if that is refused."""
     headers = {"Authorization": f"Bearer {token}"}
-    async with httpx.AsyncClient(base_url=gateway.url, headers=headers, timeout=60) as client:
+    async with plain_http.async_client(base_url=gateway.url, headers=headers, timeout=60) as client:
         try:
             return await client.request(method, path, params=params, json=body)
         except httpx.ConnectError:

@@ -7,9 +7,9 @@ import json
 import logging
 from pathlib import Path
 
-import httpx
 import pytest
 
+from tests import plain_http
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
 from tests.waiting import until
@@ -57,7 +57,7 @@ class MountedSecret:
 async def use(box: Running, sandbox_id: str, key: str, *, stop: asyncio.Event) -> list[int]:
     """The status of each request to both APIs, one after another on one connection."""
     seen: list[int] = []
-    async with httpx.AsyncClient(base_url=box.url, headers=box.as_tenant(key), timeout=30) as client:
+    async with plain_http.async_client(base_url=box.url, headers=box.as_tenant(key), timeout=30) as client:
         while not stop.is_set():
             answers = [
                 await client.get(f"/api/v1/sandbox/{sandbox_id}"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 from sandlot_gateway.core.slot import Phase
 
+from tests import plain_http
 from tests.gateway.image_node import (
     IMAGES,
     OWN,
@@ -102,7 +102,7 @@ async def test_a_slot_that_has_the_image_goes_first_then_one_whose_node_has_it(
         made = await gateway.made(docker_image=IMAGES[0])
         assert pod_of(gateway, made) == own
         assert (first.engine.pulls, second.engine.pulls) == ([], [])
-        client = httpx.AsyncClient(headers={"Authorization": "Bearer a token of the node agents"})
+        client = plain_http.async_client(headers={"Authorization": "Bearer a token of the node agents"})
         async with client:
             url = f"http://{second.ip}:8660/v1/images?wait=10"
             assert (await client.post(url, json={"image": IMAGES[1]})).status_code == 200
@@ -145,7 +145,7 @@ async def test_the_first_claim_of_an_image_that_the_node_has_costs_one_call(
 ) -> None:
     node = nodes[0]
     headers = {"Authorization": "Bearer a token of the node agents"}
-    async with httpx.AsyncClient(base_url=f"http://{node.ip}:8660/v1", headers=headers) as client:
+    async with plain_http.async_client(base_url=f"http://{node.ip}:8660/v1", headers=headers) as client:
         answer = await client.post("/images?wait=10", json={"image": IMAGES[0]})
         assert answer.status_code == 200
     async with laying_gateway(world, image_list_pause=0.2) as gateway:

@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-import httpx
 import pytest
 import schemathesis
 import uvloop
@@ -25,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
+from tests import plain_http
 from tests.gateway.conftest import KEY, Running, running
 from tests.gateway.machine import Machine
 
@@ -82,9 +82,9 @@ OPERATIONS = [
 def test_the_api_is_as_documented(server: str, operation: str) -> None:
     url = server
     headers = {"Authorization": f"Bearer {KEY}"}
-    made = httpx.post(f"{url}/api/v1/sandbox", json={"docker_image": "host"}, headers=headers)
+    made = plain_http.post(f"{url}/api/v1/sandbox", json={"docker_image": "host"}, headers=headers)
     sandbox_id = made.json()["id"]
-    schema = schemathesis.openapi.from_dict(httpx.get(f"{url}/api/v1/openapi.json").json())
+    schema = schemathesis.openapi.from_dict(plain_http.get(f"{url}/api/v1/openapi.json").json())
     schema.config.update(base_url=url)
     method, _, path = operation.partition(" ")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -33,7 +34,7 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture
 def client(stack: Stack) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {stack.api_key}"}
-    with httpx.Client(base_url=stack.url, headers=headers, timeout=60) as client:
+    with plain_http.client(base_url=stack.url, headers=headers, timeout=60) as client:
         yield client
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -41,7 +42,7 @@ def bindings(stack: Stack) -> dict[str, tuple[str | None, int]]:
 
 def of(stack: Stack, key: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=stack.url, headers=headers, timeout=60)
+    return plain_http.client(base_url=stack.url, headers=headers, timeout=60)
 
 
 def use(client: httpx.Client) -> bool:

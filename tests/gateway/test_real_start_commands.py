@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.local.test_image_sandboxes import small_root
 from tests.stack import private_stack
 from tests.waiting import wait_until
@@ -43,7 +44,7 @@ def _no_leaks() -> None:
 def client() -> Iterator[httpx.Client]:
     with private_stack("--pool", "warm=1", descriptors=True) as stack:
         headers = {"Authorization": f"Bearer {stack.api_key}"}
-        with httpx.Client(base_url=stack.url, headers=headers, timeout=60) as client:
+        with plain_http.client(base_url=stack.url, headers=headers, timeout=60) as client:
             yield client
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
 from tests.gateway.warm_pool import warmed
@@ -70,7 +71,7 @@ async def test_one_that_is_asked_again_cuts_what_runs(state_dir: Path) -> None:
     with Stack(state_dir / "state", options=options) as stack:
         assert stack.process is not None
         headers = {"Authorization": f"Bearer {stack.api_key}"}
-        async with httpx.AsyncClient(base_url=stack.url, headers=headers, timeout=60) as client:
+        async with plain_http.async_client(base_url=stack.url, headers=headers, timeout=60) as client:
             made = await client.post("/api/v1/sandbox", json={"docker_image": "host", "wait_seconds": 25})
             command = {"command": "exec sleep 600"}
             running = asyncio.create_task(client.post(f"/sbx/{made.json()['id']}/exec", json=command))
@@ -93,7 +94,7 @@ def takes_connections(stack: Stack) -> bool:
 
 
 def client_of(stack: Stack) -> httpx.Client:
-    return httpx.Client(base_url=stack.url, headers={"Authorization": f"Bearer {stack.api_key}"})
+    return plain_http.client(base_url=stack.url, headers={"Authorization": f"Bearer {stack.api_key}"})
 
 
 async def test_a_private_stack_takes_its_sandboxes_along(state_dir: Path, machine: Machine) -> None:

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.settings import Settings
 
+from tests import plain_http
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
 
@@ -33,7 +33,7 @@ async def test_two_gateways_do_not_share_a_state_directory(state_dir: Path, mach
 async def test_without_any_key_one_is_made_and_kept(state_dir: Path, machine: Machine) -> None:
     keys = []
     for _ in range(2):
-        async with running(state_dir, machine, api_keys=None) as box, httpx.AsyncClient() as client:
+        async with running(state_dir, machine, api_keys=None) as box, plain_http.async_client() as client:
             keys.append(json.loads((state_dir / "endpoint.json").read_text())["api_key"])
             headers = {"Authorization": f"Bearer {keys[-1]}"}
             me = await client.get(f"{box.url}/api/v1/user/whoami", headers=headers)

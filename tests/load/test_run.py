@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from loadtests.run import app
+from tests import plain_http
 from tests.load.command import ROOT, command, run
 from tests.stack import Stack, private_stack
 from tests.waiting import SECONDS, wait_until
@@ -89,7 +89,7 @@ def test_a_generator_that_was_held_up_is_told(tmp_path: Path, stack: Stack) -> N
 def executed(stack: Stack) -> float:
     """The commands that the gateway has answered so far."""
     headers = {"Authorization": f"Bearer {stack.api_key}"}
-    answer = httpx.get(f"{stack.url}/metrics", headers=headers, timeout=SECONDS)
+    answer = plain_http.get(f"{stack.url}/metrics", headers=headers, timeout=SECONDS)
     return sum(
         sample.value
         for family in text_string_to_metric_families(answer.raise_for_status().text)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from sandlot_contract.template import Template
 
+from tests import plain_http
 from tests.local.conftest import SMALL, Machine
 from tests.local.oci import layer, one_image
 from tests.local.test_image_sandboxes import small_root
@@ -81,7 +82,7 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture
 def client(stack: Stack) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {stack.api_key}"}
-    with httpx.Client(base_url=stack.url, headers=headers, timeout=60) as client:
+    with plain_http.client(base_url=stack.url, headers=headers, timeout=60) as client:
         wait_until(lambda: pool(client)["ready"] == 2)
         yield client
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from sandlot_node.containerd import mounts
 
+from tests import plain_http
 from tests.cluster.relay import relay
 from tests.node.private_containerd import NEEDS_CONTAINERD, Containerd, unmount_all
 from tests.node.registries import OPEN, Layer, Registries, TestImage, tell_nodes
@@ -58,13 +59,13 @@ class Program:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/healthz").status_code == 200
+            return plain_http.get(f"{self.url}/healthz").status_code == 200
         except httpx.TransportError:
             return False
 
     def call(self, method: str, path: str, *, body: dict[str, str] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        return httpx.request(method, f"{self.url}{path}", headers=headers, timeout=60, json=body)
+        return plain_http.request(method, f"{self.url}{path}", headers=headers, timeout=60, json=body)
 
     def prepare(self, image: str) -> httpx.Response:
         return self.call("POST", "/v1/images?wait=30", body={"image": image})

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 from connectrpc.errors import ConnectError
 from sandlot import AsyncClient, AsyncSandbox, SandboxLost
 
+from tests import plain_http
 from tests.prime.conftest import client_python
 from tests.prime.server import Server
 from tests.prime.verdicts import Row
@@ -94,7 +94,7 @@ def new_box(server: Server, **fields: Any) -> Box:
     """A sandbox whose `vm` makes 0.2.42 and verifiers speak REST."""
     body = {"docker_image": server.image, "vm": False, **fields}
     headers = {"Authorization": f"Bearer {server.api_key}"}
-    with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60) as client:
+    with plain_http.client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60) as client:
         answer = client.post("/sandbox", json=body)
         assert answer.is_success, answer.text
         sandbox_id = answer.json()["id"]
@@ -119,7 +119,7 @@ def boxes(server: Server, **fields: Any) -> Iterator[Callable[..., Box]]:
 
 
 async def until_they_run(box: Box, count: int) -> None:
-    async with httpx.AsyncClient(headers=box.headers, timeout=SECONDS) as client:
+    async with plain_http.async_client(headers=box.headers, timeout=SECONDS) as client:
 
         async def they_run() -> bool:
             ops = (await client.get(f"{box.base}/ops")).json()["ops"]
@@ -140,7 +140,7 @@ async def of_the_sdk(server: Server, box: Box, command: str, *, timeout: int) ->
 
 
 async def of_rest(box: Box, command: str, *, timeout: int) -> str:
-    async with httpx.AsyncClient(headers=box.headers, timeout=120) as client:
+    async with plain_http.async_client(headers=box.headers, timeout=120) as client:
         body = {"command": command, "sandbox_id": box.sandbox_id, "timeout": timeout, "env": {}}
         answer = await client.post(f"{box.base}/exec", json=body)
     document = answer.json()
@@ -162,7 +162,7 @@ async def of_control(server: Server, box: Box, expected: str) -> str:
     """The sandbox's status; its end may be told to the commands a moment before the gateway hears of it."""
     headers = {"Authorization": f"Bearer {server.api_key}"}
     deadline = asyncio.get_running_loop().time() + SECONDS
-    async with httpx.AsyncClient(headers=headers, timeout=SECONDS) as client:
+    async with plain_http.async_client(headers=headers, timeout=SECONDS) as client:
         while True:
             document = (await client.get(f"{server.url}/api/v1/sandbox/{box.sandbox_id}")).json()
             said = " ".join(filter(None, (document["status"], document["errorType"])))

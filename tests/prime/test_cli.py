@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.prime.conftest import client_python
 from tests.prime.server import Server
 
@@ -28,7 +29,9 @@ def home() -> Iterator[Path]:
 @pytest.fixture
 def nothing_left(server: Server) -> Iterator[None]:
     """Deletes what a failed test leaves: on a cluster it would take the room of later tests' pods."""
-    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.api_key}"}) as client:
+    with plain_http.client(
+        base_url=server.url, headers={"Authorization": f"Bearer {server.api_key}"}
+    ) as client:
         before = _live(client)
         yield
         if left := sorted(_live(client) - before):
@@ -111,7 +114,7 @@ def test_deletion_by_label_and_of_all(prime: Prime, server: Server):
 
 def test_sandbox_of_an_older_client_is_listed(prime: Prime, server: Server):
     """Newer clients cannot read a start command that is a string: one would break the whole list."""
-    answer = httpx.post(
+    answer = plain_http.post(
         f"{server.url}/api/v1/sandbox",
         headers={
             "Authorization": f"Bearer {server.api_key}",

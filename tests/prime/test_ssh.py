@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.prime.conftest import client_python
 from tests.prime.server import Server
 from tests.prime_rpc.support import Box
@@ -38,10 +39,10 @@ class Api:
         self._headers = {"Authorization": f"Bearer {server.api_key}"}
 
     def post(self, **body: object) -> httpx.Response:
-        return httpx.post(self._path, headers=self._headers, json=body, timeout=SECONDS)
+        return plain_http.post(self._path, headers=self._headers, json=body, timeout=SECONDS)
 
     def delete(self, session_id: str) -> httpx.Response:
-        return httpx.delete(f"{self._path}/{session_id}", headers=self._headers, timeout=SECONDS)
+        return plain_http.delete(f"{self._path}/{session_id}", headers=self._headers, timeout=SECONDS)
 
 
 class Ssh:

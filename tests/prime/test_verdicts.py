@@ -18,7 +18,8 @@ from tests.prime_rpc.support import Box
 from tests.stack import Stack, private_stack
 from tests.waiting import until
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+# `longest`: else each of several workers would start a world.
+pytestmark = [pytest.mark.longest, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMMANDS = {**SAME_COMMANDS, "the disk's limit": "head -c 100000000 /dev/zero > /fill"}
 
@@ -69,7 +70,6 @@ def only_one(found: list[int]) -> list[int]:
     return found if len(found) == 1 else []
 
 
-@pytest.mark.longest
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.cause)
 async def test_every_surface_says_of_every_end_what_the_table_says(
     stack: Stack, world: World, make_box: Callable[..., Box], row: Row

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 
+from tests import plain_http
 from tests.prime.server import Server
 from tests.prime_rpc.support import Box
 from tests.stack import Stack, private_stack
@@ -39,7 +39,7 @@ def new_box(server: Server) -> Callable[[], Box]:
 
 def make_box(server: Server | Stack, *, image: str = "host", **more: Any) -> Box:
     headers = {"Authorization": f"Bearer {server.api_key}"}
-    with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60) as client:
+    with plain_http.client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60) as client:
         body = {"name": "rpc", "docker_image": image, "memory_gb": 1, "vm": True, **more}
         answer = client.post("/sandbox", json=body)
         assert answer.status_code in (200, 201), answer.text

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import pytest
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from sandlot_gateway.rpc.generated import command_session_pb2 as m
 from sandlot_gateway.rpc.generated.command_session_connect import CommandSessionClient
 
+from tests import plain_http
 from tests.waiting import until
 
 
@@ -120,7 +120,7 @@ class Box:
         await until(so_many, what=f"{count} of {pattern!r} run")
 
     def delete(self) -> None:
-        httpx.delete(
+        plain_http.delete(
             f"{self.url}/api/v1/sandbox/{self.sandbox_id}",
             headers={"Authorization": f"Bearer {self.api_key}"},
             timeout=60,

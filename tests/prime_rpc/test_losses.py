@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import pytest
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 
+from tests import plain_http
 from tests.e2e.processes import init, sidecars
 from tests.prime_rpc.support import Box, Seen, bash, new_session, refused
 from tests.sidecar.processes import descendants
@@ -30,7 +30,7 @@ def sleeps(pid: int) -> bool:
 
 async def test_start_waits_for_a_sandbox_that_is_starting(stack: Stack):
     headers = {"Authorization": f"Bearer {stack.api_key}"}
-    async with httpx.AsyncClient(base_url=stack.url, headers=headers, timeout=60) as client:
+    async with plain_http.async_client(base_url=stack.url, headers=headers, timeout=60) as client:
         body = {"docker_image": "host", "wait_seconds": 0, "cpu_cores": 0.7}  # none that is warm fits
         sandbox = (await client.post("/api/v1/sandbox", json=body)).json()
         auth = (await client.post(f"/api/v1/sandbox/{sandbox['id']}/auth")).json()
@@ -78,7 +78,7 @@ async def test_sessions_are_counted(stack: Stack, new_box: Callable[[], Box]):
     box = new_box()
     await box.run("true")
     await box.run("kill -9 $$")
-    async with httpx.AsyncClient(base_url=stack.url, timeout=60) as client:
+    async with plain_http.async_client(base_url=stack.url, timeout=60) as client:
         answer = await client.get("/metrics", headers={"Authorization": f"Bearer {stack.api_key}"})
     for verdict in ("exited", "signaled"):
         assert f'sandlot_requests_total{{code="2xx",route="rpc",verdict="{verdict}"}}' in answer.text

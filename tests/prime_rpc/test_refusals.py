@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-import httpx
 import pytest
 from connectrpc.code import Code
 from sandlot_gateway.rpc.generated import command_session_pb2 as m
 
+from tests import plain_http
 from tests.prime_rpc.support import Box, Seen, bash, new_session, refused, selector
 
 pytestmark = pytest.mark.root
@@ -120,7 +120,7 @@ async def test_ended_and_unknown_sandboxes_are_not_found(new_box: Callable[[], B
 def test_what_is_no_call_is_said_in_json(
     box: Box, method: str, path: str, content_type: str, body: bytes, status: int, code: str
 ):
-    answer = httpx.request(
+    answer = plain_http.request(
         method,
         f"{box.base}/command_session.CommandSession/{path}",
         content=body,
@@ -132,7 +132,7 @@ def test_what_is_no_call_is_said_in_json(
 
 @pytest.mark.parametrize("body", [b"", b"\0\0", b"\0\xff\xff\xff\xff", b"\0\0\0\0\2\xff\xff", b"\7\0\0\0\0"])
 def test_broken_envelopes_end_the_stream_with_an_error(box: Box, body: bytes):
-    answer = httpx.post(
+    answer = plain_http.post(
         f"{box.base}/command_session.CommandSession/Start",
         content=body,
         headers={**box.headers, "content-type": "application/connect+proto"},

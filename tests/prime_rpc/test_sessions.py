@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 from connectrpc.code import Code
 from sandlot_gateway.rpc.generated import command_session_pb2 as m
 
+from tests import plain_http
 from tests.prime_rpc.support import Box, Seen, bash, new_session, refused, selector
 
 pytestmark = pytest.mark.root
@@ -72,7 +72,7 @@ async def test_deadline_kills_the_whole_tree(box: Box):
 async def test_deadline_is_the_sidecars_to_hold(box: Box):
     """Over the bare wire: the client's own deadline would hide that the server never answers."""
     message = bash("echo partial; sleep 4003").SerializeToString()
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with plain_http.async_client(timeout=30) as client:
         answer = await client.post(
             f"{box.base}/command_session.CommandSession/Start",
             content=b"\0" + len(message).to_bytes(4, "big") + message,
@@ -244,7 +244,7 @@ async def test_json_is_spoken_too(box: Box):
     stream, seen = box.start(bash("echo ready; read x", session_uuid=session, stdin=True)), Seen()
     await seen.until(stream, b"ready")
     url = f"{box.base}/command_session.CommandSession/"
-    async with httpx.AsyncClient(headers=box.headers, timeout=60) as client:
+    async with plain_http.async_client(headers=box.headers, timeout=60) as client:
         listed = (await client.post(url + "List", json={})).json()["sessions"]
         (info,) = [each for each in listed if each["sessionUuid"] == session]
         assert info["pid"] == seen.pid

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from tests import plain_http
 from tests.policies import skip_without_egress_policies
 from tests.prime_rpc.support import Box
 from tests.probe import PROBE
@@ -29,7 +30,7 @@ class Sandbox:
 
     def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._stack.api_key}"}
-        return httpx.request(method, self._stack.url + path, headers=headers, timeout=60, **more)
+        return plain_http.request(method, self._stack.url + path, headers=headers, timeout=60, **more)
 
     def run(self, command: str, *, stdin: str = "") -> str:
         body = {"command": command, "stdin": stdin}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
+from tests import plain_http
 from tests.cable import Cable
 from tests.prime.egress.sandbox import EVERYTHING, NOTHING, NOWHERE, Sandbox
 from tests.prime_rpc.conftest import make_box
@@ -111,12 +111,12 @@ def test_what_cannot_be_held_is_refused_and_changes_nothing(
 def test_a_sandbox_without_a_network_gets_none(stack: Stack):
     headers = {"Authorization": f"Bearer {stack.api_key}"}
     body = {"docker_image": "host", "network": "none"}
-    box = httpx.post(f"{stack.url}/api/v1/sandbox", headers=headers, json=body, timeout=60).json()
+    box = plain_http.post(f"{stack.url}/api/v1/sandbox", headers=headers, json=body, timeout=60).json()
     path = f"{stack.url}/api/v1/sandbox/{box['id']}"
     same, refused = (
-        httpx.put(f"{path}/egress-policy", headers=headers, json=policy, timeout=60)
+        plain_http.put(f"{path}/egress-policy", headers=headers, json=policy, timeout=60)
         for policy in (NOTHING, EVERYTHING)
     )
     assert same.json()["generation"] == 1
     assert (refused.status_code, "created with network 'none'" in refused.text) == (422, True)
-    httpx.delete(path, headers=headers, timeout=60)
+    plain_http.delete(path, headers=headers, timeout=60)
