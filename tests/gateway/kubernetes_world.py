@@ -79,15 +79,19 @@ class Running:
         return await self.client.post("/api/v1/sandbox", json={**FIELDS, "wait_seconds": 20, **fields})
 
     async def made(self, **fields: Any) -> dict[str, Any]:
-        answer = await self.create(**fields)
+        made = await self.settled(await self.create(**fields))
+        assert made["status"] == "RUNNING", made
+        return made
+
+    async def settled(self, answer: httpx.Response) -> dict[str, Any]:
+        """The sandbox of a create's answer, once it runs or has ended: a loaded machine may need longer than a create waits."""
         assert answer.status_code == 201, answer.text
         made = answer.json()
-        if made["status"] == "PENDING":  # a loaded machine may need longer than a create waits
+        if made["status"] == "PENDING":
             sandbox = self.gateway.directory.get(made["id"])
             assert sandbox is not None
             await until(lambda: sandbox.status != "PENDING")
             made = await self.get(made["id"])
-        assert made["status"] == "RUNNING", made
         return made
 
     async def run(self, sandbox_id: str, command: str) -> str:

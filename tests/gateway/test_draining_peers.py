@@ -121,7 +121,7 @@ async def test_what_a_draining_gateway_does_not_bring_up_in_time_another_one_doe
         assert await asyncio.wait_for(one.task, 60) == 0
         assert await ask(one, "/readyz") is None
         kubelet.make_cold = True
-        again = (await retried).json()
+        again = await other.settled(await retried)
         assert (again["id"], again["status"]) == (made["id"], "RUNNING"), again
         assert await claimed(world) == [made["id"]]
 

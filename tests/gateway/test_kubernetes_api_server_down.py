@@ -36,12 +36,12 @@ async def test_without_an_api_server_warm_claims_go_on_and_cold_ones_are_refused
         await kubelet.until(lambda: kubelet.sandboxes[first["id"]].status.verdict, timeout=60)
         assert (await kubelet.record(second["id"])).status.verdict is None
         third = None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             while third is None:
                 answer = await gateway.create()
                 assert answer.status_code in (201, 503), answer.text
                 if answer.status_code == 201:
-                    third = answer.json()
+                    third = await gateway.settled(answer)
                 else:
                     await asyncio.sleep(float(answer.headers["retry-after"]))
         assert third["status"] == "RUNNING"

@@ -18,7 +18,7 @@ async def test_an_image_that_cannot_be_pulled_is_told_to_the_caller(world: World
         creating = asyncio.create_task(gateway.create())
         [name] = await kubelet.until(lambda: list(kubelet.sandboxes))
         await kubelet.set_sandbox_status(name, phase="Ended", verdict="image_pull", message="no such image")
-        answer = (await creating).json()
+        answer = await gateway.settled(await creating)
         assert (answer["status"], answer["errorType"]) == ("ERROR", "IMAGE_PULL_FAILED")
         assert "no such image" in answer["errorMessage"]
 

@@ -24,7 +24,7 @@ async def test_one_that_is_used_only_through_another_gateway_outlives_the_grace(
         await until(lambda: other.gateway.directory.by_key("alpha", "back"))
         for name in await cold_names(world, 2):
             await world.kubelet.pod(TEMPLATE, cold=name)
-        back = (await made).json()
+        back = await other.settled(await made)
         assert back["status"] == "RUNNING", back
         never = one.gateway.directory.by_key("alpha", "never")
         assert never is not None

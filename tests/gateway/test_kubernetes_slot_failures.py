@@ -29,7 +29,7 @@ async def test_an_image_that_cannot_be_had_ends_the_create(
     async with laying_gateway(world) as gateway:
         await nodes[0].pod()
         await gateway.warm()
-        answer = (await gateway.create(docker_image=IMAGES[0])).json()
+        answer = await gateway.settled(await gateway.create(docker_image=IMAGES[0]))
         assert (answer["status"], answer["errorType"]) == ("ERROR", "IMAGE_PULL_FAILED")
         assert answer["errorMessage"] == text
         await gateway.warm()
@@ -56,17 +56,13 @@ async def test_nodes_that_all_fail_end_the_create(world: World, nodes: list[Imag
     async with laying_gateway(world, agent_outage=5.0) as gateway:
         await nodes[0].pod()
         await gateway.warm()
-        answer = (await gateway.create(docker_image=IMAGES[0], wait_seconds=25)).json()
-        if answer["status"] == "PENDING":
-            answer = await gateway.is_ended(answer["id"])
+        answer = await gateway.settled(await gateway.create(docker_image=IMAGES[0]))
         assert (answer["errorType"], answer["errorMessage"]) == (
             "IMAGE_PULL_FAILED",
             "the disk is full: enlarge it",
         )
         await nodes[0].stop_agent()
-        answer = (await gateway.create(docker_image=IMAGES[1], wait_seconds=25)).json()
-        if answer["status"] == "PENDING":
-            answer = await gateway.is_ended(answer["id"])
+        answer = await gateway.settled(await gateway.create(docker_image=IMAGES[1]))
         assert answer["errorType"] == "START_FAILED"
         assert answer["errorMessage"].startswith("the node agent of n1 does not answer: ")
 
@@ -109,7 +105,7 @@ async def test_a_pull_without_progress_is_given_up(world: World, nodes: list[Ima
     async with laying_gateway(world, image_hold=0.1, image_stall=0.5) as gateway:
         await node.pod()
         await gateway.warm()
-        answer = (await gateway.create(docker_image=IMAGES[0])).json()
+        answer = await gateway.settled(await gateway.create(docker_image=IMAGES[0]))
         assert (answer["status"], answer["errorType"]) == ("ERROR", "IMAGE_PULL_FAILED")
         assert "has not prepared the image, without progress for " in answer["errorMessage"]
         await gateway.warm()

@@ -213,7 +213,7 @@ async def test_a_pod_of_before_serves_its_own_image_only(world: World, nodes: li
         await world.kubelet.until(lambda: world.kubelet.sandboxes)  # it starts cold
         made = await gateway.made(docker_image=IMAGES[0])
         assert pod_of(gateway, made) == old
-        answer = (await creating).json()
+        answer = await gateway.settled(await creating)
         assert answer["status"] == "RUNNING"
         assert not answer["poolHit"]
         assert len(world.kubelet.sidecars) == 2

@@ -95,7 +95,7 @@ async def test_a_restored_sandbox_can_be_used_through_any_gateway(world: World) 
         await until(durable, pause=0.1)
         asked = {**FIELDS, "wait_seconds": 20, "checkpoint_id": begun["id"]}
         del asked["docker_image"], asked["disk_size_gb"]  # the checkpoint's
-        made = (await one.client.post("/api/v1/sandbox", json=asked)).json()
+        made = await one.settled(await one.client.post("/api/v1/sandbox", json=asked))
         assert made["status"] == "RUNNING", made
         assert await other.run(made["id"], "sha256sum -c /root/sum") == "/root/big: OK\n"
 

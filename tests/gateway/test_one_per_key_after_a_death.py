@@ -53,7 +53,7 @@ async def test_a_gateway_that_dies_while_it_starts_one_is_followed_by_who_has_th
             if not answered:
                 with pytest.raises(httpx.HTTPError):
                     await first
-        made = (await retried).json()
+        made = await other.settled(await retried)
         assert made["status"] == "RUNNING", made
         assert told in (None, made["id"])
         assert await claimed(world) == [made["id"]]
@@ -118,7 +118,7 @@ async def test_a_create_that_begins_with_a_checkpoint_is_taken_over_with_its_fil
             await until(lambda: other.follows_any)
             kubelet.make_cold = True
             killed.kill()
-        again = (await retried).json()
+        again = await other.settled(await retried)
         assert (again["id"], again["status"]) == (told["id"], "RUNNING"), again
         assert sorted(await claimed(world)) == sorted([first["id"], told["id"]])
         assert await other.run(told["id"], "cat /file") == "of-the-first\n"
