@@ -43,6 +43,13 @@ def template_of(image: str) -> Template:
     return msgspec.structs.replace(TEMPLATE, image=image)
 
 
+def make_image(directory: Path, name: str, image: str) -> Path:
+    """The root of an image whose /etc/which has its name."""
+    root = make_root(directory, name)
+    (root / "etc/which").write_text(f"{image}\n")
+    return root
+
+
 class Engine(PlayedEngine):
     """Each image is a small root whose /etc/which has its name."""
 
@@ -51,8 +58,7 @@ class Engine(PlayedEngine):
         name = image_id.replace(":", "-")
         if not (self.directory / name).exists():
             which = next(name for name, its in self.ids.items() if its == image_id)
-            root = await asyncio.to_thread(make_root, self.directory, name)
-            (root / "etc/which").write_text(f"{which}\n")
+            await asyncio.to_thread(make_image, self.directory, name, which)
         image = self.attached[image_id] = replace(image, rootfs=self.directory / name / "rootfs")
         return image
 
@@ -145,6 +151,7 @@ async def image_nodes(world: World, names: Iterable[str] = ("n1",)) -> AsyncIter
     """Nodes whose agents serve."""
     (world.directory / "agent-token").write_text(AGENT_TOKEN)
     directory = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+    world.kubelet.pull = lambda image: make_image(Path(tempfile.mkdtemp(dir=directory)), "pulled", image)
     nodes: list[ImageNode] = []
     try:
         for name in names:

@@ -52,6 +52,8 @@ class Kubelet:
         self.sidecars: dict[str, Sidecar] = {}
         self.sandboxes: dict[str, Sandbox] = {}
         self.make_cold = True
+        # Returns the root of an image, for cold pods; None: they have the machine's.
+        self.pull: Callable[[str], Path] | None = None
         self.controls = True  # pods go when their Sandbox has ended, unless they are reused, or is deleted
         self._tokens = Tokens(key)
         self._news = asyncio.Event()
@@ -61,7 +63,12 @@ class Kubelet:
     # Pods.
 
     async def sidecar(
-        self, template: Template, *, instance_id: str | None = None, images: Path | None = None
+        self,
+        template: Template,
+        *,
+        instance_id: str | None = None,
+        images: Path | None = None,
+        lower: Path = Path("/"),
     ) -> Sidecar:
         """The process alone, without a pod."""
         instance_id = instance_id or new_instance_id()
@@ -71,6 +78,7 @@ class Kubelet:
             template=template,
             webhook=self.webhook,
             images=images,
+            lower=lower,
         )
         self.sidecars[instance_id] = sidecar
         await sidecar.start()
@@ -96,7 +104,10 @@ class Kubelet:
         instance_id = await self.pod_object(
             template, pool=pool, cold=cold, node=node, annotations=annotations
         )
-        sidecar = await self.sidecar(template, instance_id=instance_id, images=images)
+        lower = Path("/")
+        if cold is not None and self.pull is not None:
+            lower = await asyncio.to_thread(self.pull, template.image)
+        sidecar = await self.sidecar(template, instance_id=instance_id, images=images, lower=lower)
         await self.set_status(instance_id, phase="Running", podIP=sidecar.ip)
         return instance_id
 

@@ -27,7 +27,7 @@ def next_address() -> str:
 
 
 class Sidecar:
-    """One process at one address; `webhook` None: it tells nobody anything."""
+    """One process at one address, over the root `lower`; `webhook` None: it tells nobody anything."""
 
     def __init__(
         self,
@@ -37,11 +37,19 @@ class Sidecar:
         template: Template,
         webhook: str | None,
         images: Path | None = None,
+        lower: Path = Path("/"),
     ) -> None:
         self.ip = next_address()
         self.instance_id = instance_id
         self.directory = tempfile.mkdtemp(prefix="ks-", dir="/tmp")
-        root = {"lower": ["/"], "mask": [], "overlay": True, "disk": 64 << 20, "workdir": "/", "user": "root"}
+        root = {
+            "lower": [str(lower)],
+            "mask": [],
+            "overlay": True,
+            "disk": 64 << 20,
+            "workdir": "/",
+            "user": "root",
+        }
         if images is not None:
             root["images"] = str(images)
         self.config = {
