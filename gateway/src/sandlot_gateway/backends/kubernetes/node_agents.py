@@ -161,11 +161,14 @@ class NodeAgents:
                 error = msgspec.json.decode(answer.body, type=_Error)
             except msgspec.MsgspecError:
                 error = _Error()
-            text = error.detail or f"the node agent of {node} answered {answer.status} without a reason"
             if answer.status >= 500 and not error.code:
                 # Its server's own answer, as to a request that the agent's end cut off: the next agent knows better.
-                raise AgentUnreachable(f"{text}; look at its pod's log")
-            raise AgentError(error.code or _UNKNOWN, text)
+                raise AgentUnreachable(
+                    f"the node agent of {node} answered {answer.status} without a reason; look at its pod's log"
+                )
+            raise AgentError(
+                error.code or _UNKNOWN, error.detail or f"the node agent of {node} answered {answer.status}"
+            )
         return answer
 
     def _new_token(self) -> str | None:
