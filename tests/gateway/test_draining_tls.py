@@ -58,5 +58,10 @@ async def test_tls_clients_are_served_until_the_last_create_of_any_is_brought_up
         await other.run(ran["id"], "touch /tmp/go")
         assert (await command).json()["stdout"] == "done\n"
         assert await one.ended() == 0
-        assert {(await other.get(made["id"]))["status"] for made in (ran, plain, late)} == {"RUNNING"}
+
+        async def all_run() -> bool:  # once the watch has told the other gateway
+            told = [await other.get(made["id"]) for made in (ran, plain, late)]
+            return {each["status"] for each in told} == {"RUNNING"}
+
+        await until(all_run)
         assert sorted(await claimed(world)) == sorted(made["id"] for made in (ran, plain, late))
