@@ -44,7 +44,7 @@ def template_of(image: str) -> Template:
 
 
 def make_image(directory: Path, name: str, image: str) -> Path:
-    """The root of an image whose /etc/which has its name."""
+    """Make the root of an image, with its name in /etc/which."""
     root = make_root(directory, name)
     (root / "etc/which").write_text(f"{image}\n")
     return root

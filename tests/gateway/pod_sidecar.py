@@ -27,7 +27,7 @@ def next_address() -> str:
 
 
 class Sidecar:
-    """One process at one address, over the root `lower`; `webhook` None: it tells nobody anything."""
+    """Runs one sidecar at one address, over the root `lower`. Without a `webhook` it tells nobody anything."""
 
     def __init__(
         self,
