@@ -3,15 +3,18 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 UV_VERSION=0.13.8
+# The distribution's Python comes first: it is built with profile-guided optimization, which a pyenv build is not by
+# default, and the tests then take a third less time.
+candidates=(/usr/bin/python3.11 python3.11 /usr/bin/python3.12 python3.12 /usr/bin/python3.13 python3.13 python3)
 python=""
-for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
-    if [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+for candidate in ${PYTHON:-"${candidates[@]}"}; do
+    if "$candidate" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate
         break
     fi
 done
 if [ -z "$python" ]; then
-    echo "tools/setup.sh: found no Python 3.11 or newer; install it, or set PYTHON=/path/to/python3.11" >&2
+    echo "tools/setup.sh: ${PYTHON:-no Python found} is not 3.11 or newer with ensurepip; install it, or set PYTHON=/path/to/python3.11" >&2
     exit 1
 fi
 stamp=.venv/.stamp
