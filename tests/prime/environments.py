@@ -52,9 +52,9 @@ def pinned_environment(pinned: Path) -> Path:
 
 
 def _made(name: str, wanted: tuple[str, ...], *, key: str) -> Path:
-    """Install `wanted` under this name; another `key` is another environment."""
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    digest = hashlib.sha256(f"{python}\n{key}".encode()).hexdigest()[:8]
+    """Install `wanted` under this name; another `key` or Python is another environment."""
+    # With the interpreter's place and build: the environment links to it.
+    digest = hashlib.sha256(f"{sys.base_prefix}\n{sys.version}\n{key}".encode()).hexdigest()[:8]
     home = CACHE / f"{name}-{digest}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{home.name}.lock").open("w") as lock:
