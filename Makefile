@@ -1,6 +1,6 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site
+.PHONY: help setup demo demo-cluster test test-clients test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -17,6 +17,10 @@ demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report 
 test: setup  ## run the tests that need only this machine
 	bash tools/test.sh
 
+test-clients: setup  ## run the tests of published clients of Prime and others, which a package index gives
+	$(RUN)/python -m tests.prime.environments
+	SCOPE=clients bash tools/test.sh
+
 test-cgroup-v2: setup  ## run the tests of control groups in a virtual machine with cgroup v2 alone: ARGS="-k name FILE..."
 	$(RUN)/python -m tests.cgroup_v2 $(ARGS)
 
@@ -26,7 +30,7 @@ cluster: setup  ## start a kind cluster with gVisor for the tests; prints its ku
 cluster-images: setup  ## build the images and load them on the cluster's nodes
 	$(RUN)/python -m tests.cluster load-image $$($(RUN)/python -m images build)
 
-test-cluster: setup  ## run the tests that need a cluster or Kubernetes' programs: cluster up, images, chart, tests, down
+test-cluster: setup  ## run the tests that need a cluster, Kubernetes' programs or published clients: cluster up, images, chart, tests, down
 	bash tools/test_cluster.sh
 
 test-outages: setup  ## run only those that kill nodes, the API server and etcd

@@ -2,16 +2,16 @@
 # Runs the tests of this machine in random order: in many parallel workers, then `heavy` ones in one worker per core, then
 # `alone` ones, which measure the machine or its time. Most tests wait, so there are three workers per core; four per core
 # are no faster and cause timeouts. SEED repeats the order of an earlier run. SCOPE selects the tests: by default those
-# that need only Python, `programs` for those that need what `make cluster` builds.
+# that need only Python, `clients` for those of published clients, `programs` for those that need what `make cluster` builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=${SEED:-$RANDOM$RANDOM}
-scope=${SCOPE:-not programs}
+scope=${SCOPE:-not clients and not programs}
 cores=$(nproc)
 failed=0
 run() { # run WORKERS MARKS WORD...
     local code=0
-    .venv/bin/python -m pytest -p randomly --randomly-seed="$seed" -n "$1" --dist worksteal -m "$scope and $2" "${@:3}" ||
+    .venv/bin/python -m pytest -p randomly --randomly-seed="$seed" -n "$1" --dist worksteal -m "($scope) and $2" "${@:3}" ||
         code=$?
     [ "$code" = 0 ] || [ "$code" = 5 ] || failed=$code # 5: no tests collected
 }

@@ -1,4 +1,4 @@
-"""Runs the command line as a user does: as a process of its own, against both kinds of server."""
+"""Runs the command line as a user does: as a process of its own, against a real stack."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from sandlot import Client, Sandbox
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
-from tests.sdk.conftest import Server, server, service, stack
+from tests.sdk.conftest import Server, service, stack
 from tests.waiting import SECONDS
 
-__all__ = ["server", "service", "stack"]
+__all__ = ["service", "stack"]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -43,6 +43,13 @@ def command_line(url: str, api_key: str, home: Path) -> Run:
         return done
 
     return run
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Server:
+    """The real stack, or without root the small server: the SDK's tests compare both."""
+    found = request.getfixturevalue("stack" if os.geteuid() == 0 else "service")
+    return Server(url=found.url, api_key=found.api_key)
 
 
 @pytest.fixture

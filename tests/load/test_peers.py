@@ -18,6 +18,7 @@ from tests.stack import private_stack
 SWEREX = PEERS["swerex"]
 
 
+@pytest.mark.clients
 @pytest.mark.parametrize(
     "way", [peers_here, peers_in_pod], ids=["called directly", "called from its sandbox"]
 )

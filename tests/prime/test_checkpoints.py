@@ -9,7 +9,7 @@ import pytest
 from tests.prime.conftest import run_client
 from tests.prime.server import Server
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCRIPT = Path(__file__).with_name("checkpoint_script.py")
 

@@ -15,7 +15,7 @@ from tests import plain_http
 from tests.prime.conftest import client_python
 from tests.prime.server import Server
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 Prime = Callable[..., subprocess.CompletedProcess[str]]
 

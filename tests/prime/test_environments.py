@@ -16,6 +16,8 @@ from tests.prime.environments import (
     pinned_environment,
 )
 
+pytestmark = pytest.mark.clients
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -18,7 +18,7 @@ from tests.prime.conftest import client_python
 from tests.prime.environments import client_env
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @contextlib.contextmanager

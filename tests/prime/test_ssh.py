@@ -246,6 +246,7 @@ def test_what_cannot_be_is_refused(server: Server, box: Box, ssh: Ssh):
     assert unknown.delete(ssh.id).status_code == 404
 
 
+@pytest.mark.clients
 @pytest.mark.slow
 def test_prime_s_own_command_gets_in(server: Server, box: Box, directory: Path):
     program = client_python("prime", "0.18.0", also=("prime-sandboxes==0.5.1",)).with_name("prime")

@@ -19,7 +19,13 @@ from tests.stack import Stack, private_stack
 from tests.waiting import until
 
 # `longest`: else each of several workers would start a world.
-pytestmark = [pytest.mark.longest, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.longest,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 COMMANDS = {**SAME_COMMANDS, "the disk's limit": "head -c 100000000 /dev/zero > /fill"}
 

@@ -11,7 +11,7 @@ from tests.policies import skip_without_egress_policies
 from tests.prime.conftest import run_client
 from tests.prime.server import Server
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.longest

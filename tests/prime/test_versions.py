@@ -13,7 +13,7 @@ from tests.policies import skip_without_egress_policies
 from tests.prime.conftest import run_client
 from tests.prime.server import Server
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # Version, and the `vm` that its user gives; 0.2.18 to 0.2.42 choose their way to run commands by it.
 CASES = (

@@ -15,7 +15,7 @@ from tests.prime.conftest import client_python
 from tests.prime.server import Server
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
 
 VERSIONS = ("0.4.7", "0.5.1")
 SCRIPTS = Path(__file__).with_name("client_scripts.py")

@@ -147,6 +147,7 @@ async def test_terminal_over_tls(secure: Secure, box: Box):
     assert said == b"hi\r\n"
 
 
+@pytest.mark.clients
 def test_primes_client_through_https(secure: Secure, tmp_path: Path):
     python = client_python("prime-sandboxes", "0.5.1")
     server = Server(
