@@ -11,13 +11,14 @@ from sandlot_contract.statuses import Status
 from sandlot_gateway.control.errors import ApiError, errors
 from sandlot_gateway.control.field_types import WireStatus
 from sandlot_gateway.control.models import GatewayAuth
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import error_message, gateway_auth, json_response
 from sandlot_gateway.control.services import Have, Owned
 from sandlot_gateway.data.answers import TOKEN_REJECTED
 from sandlot_gateway.engine.errors import ResetFailed
 from sandlot_gateway.sidecars import SidecarError
 
-router = APIRouter(tags=["sandboxes"])
+router = APIRouter(prefix=PREFIX, tags=["sandboxes"])
 
 
 class ErrorContext(BaseModel):

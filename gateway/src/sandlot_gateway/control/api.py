@@ -22,9 +22,26 @@ from sandlot_gateway.control import (
     unsupported,
     warmups,
 )
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.services import Services
 
-PREFIX = "/api/v1"
+# Fixed paths before those with an id in the same segment: the first match wins.
+_MODULES = (
+    batches,
+    checkpoints,
+    exposing,
+    unsupported,
+    sandboxes,
+    access,
+    ssh,
+    egress,
+    pools,
+    templates,
+    warmups,
+    identity,
+    health,
+    peers,
+)
 
 
 def control_api(services: Services) -> FastAPI:
@@ -36,25 +53,9 @@ def control_api(services: Services) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # `include_router` would build each route again at the first request of each application, 0.2 s of CPU.
+        routes=[route for module in _MODULES for route in module.router.routes],
     )
     app.state.services = services
     errors.install(app)
-    # Fixed paths before those with an id in the same segment: the first match wins.
-    for module in (
-        batches,
-        checkpoints,
-        exposing,
-        unsupported,
-        sandboxes,
-        access,
-        ssh,
-        egress,
-        pools,
-        templates,
-        warmups,
-        identity,
-    ):
-        app.include_router(module.router, prefix=PREFIX)
-    app.include_router(health.router)
-    app.include_router(peers.router)
     return app

@@ -14,12 +14,13 @@ from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import body_errors
 from sandlot_gateway.control.field_types import SandboxIdText, Strict, WireStatus, unique
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import error_message, json_response
 from sandlot_gateway.control.services import READY_HOLD, Have, Services, Who, appeared
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sidecars import SidecarError, document
 
-router = APIRouter(tags=["batches"])
+router = APIRouter(prefix=PREFIX, tags=["batches"])
 
 # Seconds. Clients sleep up to 20 s between polls and send one at a time for all their jobs: a longer wait would
 # delay the news of another job's end, and the job's own time limit.

@@ -15,10 +15,11 @@ from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
 from sandlot_gateway.control.field_types import Strict, unique
 from sandlot_gateway.control.models import Done
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who, appeared
 
-router = APIRouter(tags=["checkpoints"])
+router = APIRouter(prefix=PREFIX, tags=["checkpoints"])
 
 CheckpointId = Annotated[str, Field(min_length=1, max_length=64)]
 

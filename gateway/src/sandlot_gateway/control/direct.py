@@ -13,9 +13,10 @@ from fastapi import Request, Response
 from sandlot_contract.ids import SandboxId, created_at
 
 from sandlot_gateway.control import sandboxes
-from sandlot_gateway.control.api import PREFIX, control_api
+from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.errors import ApiError, api_error_response, unexpected_response
 from sandlot_gateway.control.models import CreateRequest
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.services import Services, owned
 from sandlot_gateway.credentials import bearer
 from sandlot_gateway.keys import Tenant

@@ -10,6 +10,7 @@ from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.field_types import Strict
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Owned, Services
 from sandlot_gateway.data.pool import Answer
@@ -17,7 +18,7 @@ from sandlot_gateway.egress import EVERYTHING, NOTHING, BadTarget, Egress, canon
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import SidecarError, document
 
-router = APIRouter(tags=["network"])
+router = APIRouter(prefix=PREFIX, tags=["network"])
 
 _FIRST = 1  # generation of the policy from the create
 

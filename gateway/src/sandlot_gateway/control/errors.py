@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from sandlot_contract.ids import SandboxId
 from starlette.exceptions import HTTPException
@@ -175,9 +176,13 @@ def install(app: FastAPI) -> None:
 def _allowed(request: Request) -> list[str]:
     """Return all methods of this path; FastAPI names only those of the first matching route."""
     methods: set[str] = set()
-    for template, operations in request.app.openapi()["paths"].items():
-        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), request.url.path):
-            methods |= {name.upper() for name in operations}
+    for route in request.app.routes:
+        if (
+            isinstance(route, APIRoute)
+            and route.include_in_schema
+            and route.path_regex.match(request.url.path)
+        ):
+            methods |= route.methods or set()
     return sorted(methods)
 
 

@@ -11,12 +11,13 @@ from sandlot_contract.ids import SandboxId
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.field_types import Port, Strict
 from sandlot_gateway.control.models import Done
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import base_url, iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.data.exposure import ExposeError, Exposure
 
-router = APIRouter(tags=["exposures"])
+router = APIRouter(prefix=PREFIX, tags=["exposures"])
 
 
 class ExposeRequest(Strict):

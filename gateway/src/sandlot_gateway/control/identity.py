@@ -8,10 +8,11 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from sandlot_gateway.control.errors import errors
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Who
 
-router = APIRouter(tags=["identity"])
+router = APIRouter(prefix=PREFIX, tags=["identity"])
 
 
 class Me(BaseModel):

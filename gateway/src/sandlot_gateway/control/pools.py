@@ -11,6 +11,7 @@ from sandlot_contract.template import Template
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.pool_models import PoolList, PoolRequest, PoolResponse, ReuseRequest, Stats
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
@@ -19,7 +20,7 @@ from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
 from sandlot_gateway.core.instances import PoolSpec, PoolStatus, Reuse
 from sandlot_gateway.keys import Tenant, is_tenant
 
-router = APIRouter(tags=["pools"])
+router = APIRouter(prefix=PREFIX, tags=["pools"])
 
 _NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 PoolName = Annotated[str, Path(pattern=_NAME)]

@@ -22,6 +22,7 @@ from sandlot_gateway.control.models import (
     SandboxList,
     SandboxResponse,
 )
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
 from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, appeared, images_refusal
 from sandlot_gateway.control.translate import spec_of
@@ -32,7 +33,7 @@ from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import SidecarError
 
-router = APIRouter(tags=["sandboxes"])
+router = APIRouter(prefix=PREFIX, tags=["sandboxes"])
 
 UserAgent = Annotated[str, Header(alias="user-agent", include_in_schema=False)]
 

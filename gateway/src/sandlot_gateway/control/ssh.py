@@ -10,12 +10,13 @@ from sandlot_contract.statuses import Status
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.field_types import SshSeconds, Strict
 from sandlot_gateway.control.models import Done
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.ssh.sessions import NotInstalled, SshError, SshSessions
 
-router = APIRouter(tags=["ssh"])
+router = APIRouter(prefix=PREFIX, tags=["ssh"])
 
 _TTL = 900  # seconds
 

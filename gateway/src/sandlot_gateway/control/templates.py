@@ -10,11 +10,12 @@ from pydantic import BaseModel, Field
 
 from sandlot_gateway.control.errors import body_errors, errors
 from sandlot_gateway.control.field_types import Strict, Text
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Who, images_refusal
 from sandlot_gateway.core.backend import BackendError
 
-router = APIRouter(prefix="/template", tags=["images"])
+router = APIRouter(prefix=f"{PREFIX}/template", tags=["images"])
 
 _CHECK_TIMEOUT = 20.0  # seconds; the clients give up after 30
 

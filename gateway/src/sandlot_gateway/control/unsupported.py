@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import APIRouter, Response
 
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.services import Who
 
 # Missing feature -> its paths; not in the OpenAPI, which describes only what exists.
@@ -31,7 +32,7 @@ UNSUPPORTED = {
     "tunnels": ("/tunnel", "/tunnel/{tunnel_id}"),
 }
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(prefix=PREFIX, include_in_schema=False)
 
 
 def _refusal(what: str) -> Callable[..., Awaitable[Response]]:

@@ -14,6 +14,7 @@ from sandlot_contract.warmups import MAX_BYTES
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
@@ -22,7 +23,7 @@ from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.warmups import Warmup, WarmupId, WarmupSpec, WarmupState
 from sandlot_gateway.keys import Tenant
 
-router = APIRouter(tags=["images"])
+router = APIRouter(prefix=PREFIX, tags=["images"])
 
 _UNFINISHED = 10  # warm-ups of one tenant at a time
 _ID = re.compile(r"warmup-[0-9a-f]{16}\Z")

@@ -1,0 +1,5 @@
+"""The beginning of every path of the control API, except for health checks and calls between gateways."""
+
+from __future__ import annotations
+
+PREFIX = "/api/v1"
