@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 from hypothesis import Phase, settings
 
@@ -17,6 +18,9 @@ pytest_plugins = [
 # They need a cluster of `make test-cluster`, which names them; a run of everything passes over them.
 collect_ignore = ["kubernetes", "cluster/test_live.py"]
 
+
+# httpcore tries to import it in every call. A module that is not there is looked for in all paths each time, 1 ms.
+sys.modules.setdefault("sniffio", None)  # pyright: ignore[reportArgumentType]
 
 # How long an example takes is the machine's doing.
 settings.register_profile("sandlot", deadline=None)

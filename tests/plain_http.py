@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import httpx
-
-# httpcore tries to import it in every call. A module that is not there is looked for in all paths each time, 1 ms.
-sys.modules.setdefault("sniffio", None)  # pyright: ignore[reportArgumentType]
 
 
 def client(**options: Any) -> httpx.Client:
