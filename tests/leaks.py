@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.plugins.worker import CGROUPS, hierarchies
 from tests.waiting import wait_until_empty
 
 # Children that a fixture of the session ends. A test may restart one between the two looks of another session fixture.
@@ -57,9 +58,9 @@ def _forgotten_cgroups(processes: Iterable[bytes]) -> frozenset[str]:
     """Sandlot's cgroups whose instance has no sidecar. One that nobody owns yet has a sidecar, and nothing in its group."""
     living = b"\0".join(processes)
     found: set[str] = set()
-    for base in ("memory", "pids", "freezer", "unified", ""):
+    for base in list(hierarchies()) or [CGROUPS]:  # version 2 has one
         # os.walk, unlike rglob, passes over a directory that goes while it looks.
-        for parent, directories, _ in os.walk(Path("/sys/fs/cgroup") / base):
+        for parent, directories, _ in os.walk(base):
             if Path(parent).name == "sandlot":
                 found.update(f"{parent}/{name}" for name in directories if os.fsencode(name) not in living)
                 directories.clear()
