@@ -82,7 +82,8 @@ async def test_one_that_cannot_list_says_what_and_why(cluster: Cluster, gaps: Ga
         answer = await page(controller, "readyz")
         assert (answer.status_code, answer.text) == (
             200,  # it can lead as well as any other
-            "cannot read /api/v1/nodes: the test refuses /api/v1/nodes (status 403)\n",
+            "cannot read /api/v1/nodes: the test refuses /api/v1/nodes (status 403); "
+            "check the Role and ClusterRole of the service account\n",
         )
         assert await shows(controller, 1.0)
         assert (await page(controller, "healthz")).status_code == 200

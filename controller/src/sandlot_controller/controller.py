@@ -192,7 +192,7 @@ class Controller:
             try:
                 await listed(reflectors, timeout=settings.list_timeout)
             except ListsFailed as error:
-                _log.error("cannot lead: %s; check the controller's Role and ClusterRole", error)
+                _log.error("cannot lead: %s", error)
                 raise
             group.create_task(lost.run(), name="lost nodes")
             group.create_task(sandboxes.run(), name="sandboxes")

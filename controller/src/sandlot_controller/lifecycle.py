@@ -69,7 +69,7 @@ class _Sessions:
 
 
 def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.TraceConfig:
-    """Return what tells `watches`, in `loop`, of the answers to a session's requests."""
+    """Return what tells `watches`, in `loop`, of a session's requests and the answers to them."""
     trace = aiohttp.TraceConfig()
 
     def tell(
@@ -77,6 +77,9 @@ def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.
     ) -> None:
         path, watch = request.url.path, "watch" in request.url.query
         loop.call_soon_threadsafe(functools.partial(watches.answered, path, watch=watch, wrong=wrong))
+
+    async def asked(_session: Any, _context: Any, request: aiohttp.TraceRequestStartParams) -> None:
+        loop.call_soon_threadsafe(watches.asked, request.url.path)
 
     async def answered(_session: Any, _context: Any, request: aiohttp.TraceRequestEndParams) -> None:
         status = request.response.status
@@ -90,6 +93,7 @@ def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.
         if isinstance(error, (aiohttp.ClientError, TimeoutError)) and not session.closed:
             tell(request, str(error) or type(error).__name__)
 
+    trace.on_request_start.append(asked)
     trace.on_request_end.append(answered)
     trace.on_request_exception.append(unanswered)
     return trace
