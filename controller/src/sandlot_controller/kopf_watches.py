@@ -112,5 +112,10 @@ class KopfWatches:
     def _fail(self, why: str) -> None:
         if self._broken is None:
             _log.warning("cannot read %s, trying again: %s", self.path, why)
+        self.login_failed(why)
+
+    def login_failed(self, why: str) -> None:
+        """Record a failure, of which the log tells already: kopf has no token, say."""
+        if self._broken is None:
             self._failing_since = self._clock()
         self._failure, self._open_since = why, None
