@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import httpx
 import pytest
 import yaml
 from sandlot_controller.controller import Controller
 from sandlot_kube import paths
 
-from tests import plain_http
 from tests.controller.cluster import Cluster
 from tests.controller.conftest import CRDS
+from tests.controller.pages import page, shows, started
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until, wait_until
 
@@ -56,33 +55,10 @@ def removed(server: ApiServer, plural: str) -> Iterator[Definition]:
         definition.install()
 
 
-@asynccontextmanager
-async def started(controller: Controller) -> AsyncIterator[Controller]:
-    """Run it, though it may never work."""
-    running = asyncio.create_task(controller.run())
-    try:
-        await until(lambda: controller.port)
-        yield controller
-        assert not running.done(), running
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-
-
-async def page(controller: Controller, name: str) -> httpx.Response:
-    async with plain_http.async_client() as client:
-        return await client.get(f"http://127.0.0.1:{controller.port}/{name}")
-
-
 async def readiness(controller: Controller) -> str:
     answer = await page(controller, "readyz")
     assert answer.status_code == 200  # no other replica would do better
     return answer.text
-
-
-async def shows(controller: Controller, resource: str, failing: bool) -> bool:
-    metric = f'sandlot_controller_watch_failing{{resource="{resource}"}}'
-    return f"{metric} {float(failing)}" in (await page(controller, "metrics")).text
 
 
 def told(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
@@ -98,7 +74,7 @@ async def test_without_image_warmups_it_leads_and_says_what_is_missing(
 ) -> None:
     with removed(resources, "imagewarmups") as definition:
         async with cluster.controlled(list_timeout=2.0) as controller:
-            await until(lambda: shows(controller, "kopf", True))
+            await until(lambda: shows(controller, "kopf", True), pause=0.1)
             text = await readiness(controller)
             assert text.startswith("cannot read sandboxes and imagewarmups with kopf: "), text
             assert "imagewarmups.sandlot.dev" in text
@@ -108,7 +84,7 @@ async def test_without_image_warmups_it_leads_and_says_what_is_missing(
             await cluster.pool(size=1)
             await cluster.until(cluster.warm, "a warm pod")
             definition.install()
-            await until(lambda: shows(controller, "kopf", False))
+            await until(lambda: shows(controller, "kopf", False), pause=0.1)
             assert await readiness(controller) == "ok\n"
             assert controller.working.is_set()
             await warmed(cluster)
@@ -136,7 +112,7 @@ async def test_without_pools_it_cannot_lead_and_says_what_is_missing(
 ) -> None:
     with removed(resources, "sandboxpools") as definition:
         async with started(cluster.controller(list_timeout=2.0, lease_seconds=4.0)) as controller:
-            await until(lambda: shows(controller, "sandboxpools", True))
+            await until(lambda: shows(controller, "sandboxpools", True), pause=0.1)
             path = paths.pools(cluster.namespace)
             text = await readiness(controller)
             assert text.startswith(f"cannot read {path}: "), text

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 
-import httpx
 import pytest
-from sandlot_controller.controller import Controller
 from sandlot_kube.client import KubeClient
 
-from tests import plain_http
 from tests.controller.cluster import Cluster
+from tests.controller.pages import page, shows, started
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
@@ -65,39 +61,22 @@ def account(resources: ApiServer, cluster: Cluster) -> Iterator[Account]:
         account.remove()
 
 
-@asynccontextmanager
-async def standing_by(cluster: Cluster, client: KubeClient) -> AsyncIterator[Controller]:
-    cluster.seen_through = client
-    controller = cluster.controller()
-    running = asyncio.create_task(controller.run())
+@pytest.fixture
+async def limited(resources: ApiServer, cluster: Cluster, account: Account) -> AsyncIterator[KubeClient]:
+    client = KubeClient(resources.access(namespace=cluster.namespace, token=account.token))
     try:
-        await until(lambda: controller.port)
-        yield controller
-        assert not running.done(), running
-        assert not controller.working.is_set()
+        yield client
     finally:
-        running.cancel()
-        await asyncio.wait([running])
         await client.close()
 
 
-async def page(controller: Controller, name: str) -> httpx.Response:
-    async with plain_http.async_client() as client:
-        return await client.get(f"http://127.0.0.1:{controller.port}/{name}")
-
-
-async def shows(controller: Controller, failing: bool) -> bool:
-    metric = 'sandlot_controller_watch_failing{resource="nodes"}'
-    return f"{metric} {float(failing)}" in (await page(controller, "metrics")).text
-
-
 async def test_one_without_its_rights_says_so_and_stays_ready(
-    cluster: Cluster, resources: ApiServer, account: Account, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, account: Account, limited: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster.controlled():
-        client = KubeClient(resources.access(namespace=cluster.namespace, token=account.token))
-        async with standing_by(cluster, client) as standby:
-            await until(lambda: shows(standby, True), pause=0.2)
+        cluster.seen_through = limited
+        async with started(cluster.controller()) as standby:
+            await until(lambda: shows(standby, "nodes", True), pause=0.2)
             answer = await page(standby, "readyz")
             assert answer.status_code == 200  # else the budget would keep the leader on its node
             assert answer.text.startswith("cannot read /api/v1/nodes: nodes is forbidden")
@@ -110,5 +89,6 @@ async def test_one_without_its_rights_says_so_and_stays_ready(
             assert len(warned) == 1
             assert "/api/v1/nodes" in warned[0]
             account.may_read_nodes()
-            await until(lambda: shows(standby, False), pause=0.2)
+            await until(lambda: shows(standby, "nodes", False), pause=0.2)
             assert (await page(standby, "readyz")).text == "ok\n"
+            assert not standby.working.is_set()
