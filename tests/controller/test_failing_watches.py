@@ -10,12 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from sandlot_controller.controller import Controller
 from sandlot_kube import paths
 
-from tests import plain_http
+from tests.controller.pages import page, shows
 from tests.controller.played import settings_in
 from tests.controller.played_api import NAMESPACE, PlayedApi, played_api
 from tests.kube.scripted import Answer, failed, streamed
@@ -50,17 +49,6 @@ async def leading(
             await asyncio.wait([running])
 
 
-async def page(controller: Controller, name: str) -> httpx.Response:
-    async with plain_http.async_client() as client:
-        return await client.get(f"http://127.0.0.1:{controller.port}/{name}")
-
-
-async def shows(controller: Controller, failing: bool) -> bool:
-    """Whether the page tells this of kopf."""
-    metric = 'sandlot_controller_watch_failing{resource="kopf"}'
-    return f"{metric} {float(failing)}" in (await page(controller, "metrics")).text
-
-
 def error_event(code: int) -> bytes:
     status = {"kind": "Status", "code": code, "message": "etcdserver: request timed out"}
     return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
@@ -80,9 +68,9 @@ async def test_a_watch_that_fails_in_passing_costs_no_term(tmp_path: Path, path:
     async with leading(tmp_path) as (api, controller):
         api.watches[path] = answer
         api.cut(path)
-        await until(lambda: shows(controller, True))
+        await until(lambda: shows(controller, "kopf", True))
         del api.watches[path]
-        await until(lambda: shows(controller, False))
+        await until(lambda: shows(controller, "kopf", False))
         assert controller.working.is_set()
         assert api.lease is not None
         assert "leaseTransitions" not in api.lease["spec"]  # of the first term
@@ -92,12 +80,12 @@ async def test_a_token_that_is_rejected_is_tried_again_at_intervals(tmp_path: Pa
     async with leading(tmp_path, without=WARMUPS) as (api, controller):
         await until(lambda: len(api.asked.get(WARMUPS, [])) >= 5)
         assert min(after - before for before, after in pairwise(api.asked[WARMUPS])) > 0.1
-        assert await shows(controller, True)
+        assert await shows(controller, "kopf", True)
         answer = await page(controller, "readyz")
         assert f"cannot read sandboxes and imagewarmups with kopf: {WARMUPS}: status 401\n" == answer.text
         assert answer.status_code == 200  # else a drain of the standby would wait for it
         api.lists.clear()
-        await until(lambda: shows(controller, False))
+        await until(lambda: shows(controller, "kopf", False))
 
 
 async def test_what_fails_for_long_leaves_the_lease_to_another(tmp_path: Path) -> None:

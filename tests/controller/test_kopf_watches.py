@@ -59,3 +59,41 @@ def test_a_failure_of_kopf_itself_is_one_until_its_next_run_watches_all() -> Non
     watches.answered(WARMUPS, watch=True, wrong=None)
     clock.now += 6
     assert watches.failure is None
+
+
+def test_a_resource_that_kopf_asks_for_is_not_ignored_however_late_its_list_is() -> None:
+    clock = Clock()
+    watches = KopfWatches(NAMESPACE, clock=clock)
+    watches.asked(SANDBOXES)
+    watches.answered(SANDBOXES, watch=True, wrong=None)
+    assert not watches.ignored, "kopf may be about to ask for it"
+    clock.now += 6
+    assert watches.ignored == {WARMUPS}
+    watches.asked(WARMUPS)
+    clock.now += 6
+    assert not watches.ignored
+
+
+def test_a_missing_definition_is_told_until_kopf_asks_for_it_and_is_no_reason_to_give_up() -> None:
+    clock = Clock()
+    watches = KopfWatches(NAMESPACE, clock=clock)
+    watches.answered(SANDBOXES, watch=True, wrong=None)
+    clock.now += 6
+    watches.undefined(watches.ignored)
+    assert watches.failure is not None
+    assert "imagewarmups.sandlot.dev" in watches.failure
+    assert watches.failing_for == 0
+    watches.ended()
+    assert watches.failure is not None, "kopf has yet to ask for it"
+    watches.asked(WARMUPS)
+    assert watches.failure is None
+
+
+def test_an_end_does_not_bring_an_old_failure_back() -> None:
+    clock = Clock()
+    watches = KopfWatches(NAMESPACE, clock=clock)
+    watches.answered(SANDBOXES, watch=True, wrong="status 503")
+    watches.answered(SANDBOXES, watch=True, wrong=None)
+    clock.now += 1000
+    watches.ended()
+    assert watches.failing_for == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 from sandlot_kube.client import KubeClient
@@ -29,6 +29,7 @@ from .leader import Leader
 from .metrics import Metrics
 from .settings import Settings
 from .tokens import InstanceTokens
+from .trial import Trial
 from .world.listing import Followed, ListsFailed, listed, unreadable
 from .world.world import World
 
@@ -59,7 +60,7 @@ class Controller:
         self._sidecars = sidecars or Sidecars()
         self._agents = agents or NodeAgents(settings.node_agent_token_file)
         self._pools: PoolLoop | None = None
-        self._followed: list[Followed] = []  # while we hold the Lease
+        self._followed: list[Followed] = []  # as the leader, or tried as a standby
         self._leader = Leader(
             client,
             namespace=settings.lease_namespace or client.namespace,
@@ -83,18 +84,20 @@ class Controller:
             trouble=lambda: unreadable(self._followed),
         ) as self.port:
             try:
+                pause = 0.0
                 while True:
-                    await self._lead()
-                    # The next try is another controller's, if there is one.
-                    await asyncio.sleep(settings.lease_seconds / 2)
+                    await self._lead(pause)
+                    pause = (
+                        settings.lease_seconds / 2
+                    )  # the next try is another controller's, if there is one
             finally:
                 await self._sidecars.close()
                 await self._agents.close()
 
-    async def _lead(self) -> None:
-        """Acquire the Lease and work. Returns after giving it up because a resource cannot be read."""
+    async def _lead(self, pause: float) -> None:
+        """Acquire the Lease after a pause and work. Returns after giving it up because a resource cannot be read."""
         # In a task of its own: a task group that has failed drops a cancellation of its task that comes meanwhile.
-        term = asyncio.create_task(self._term(), name="term")
+        term = asyncio.create_task(self._term(pause), name="term")
         try:
             await asyncio.wait([term])
         finally:
@@ -102,9 +105,9 @@ class Controller:
             await asyncio.wait([term])
         term.result()
 
-    async def _term(self) -> None:
+    async def _term(self, pause: float) -> None:
         try:
-            await self._leader.acquire()
+            await self._stand_by(pause)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._leader.hold(), name="lease")
                 group.create_task(self._work(), name="work")
@@ -113,10 +116,31 @@ class Controller:
         finally:
             self.working.clear()
             self.metrics.leader.set(0)
-            self.metrics.watch_failing.clear()
-            self._followed = []
+            self._follow([])
             # Last, since the next leader begins at once and must not meet our writes.
             await self._leader.release()
+
+    async def _stand_by(self, pause: float) -> None:
+        """Acquire the Lease after a pause; until then, tell what we could not read as the leader."""
+        trial = Trial(self._client, namespace=self.settings.namespace)
+        self._follow(trial.resources)
+        async with asyncio.TaskGroup() as group:
+            trying = group.create_task(self._try(trial), name="trial")
+            await asyncio.sleep(pause)
+            await self._leader.acquire()
+            trying.cancel()
+
+    async def _try(self, trial: Trial) -> None:
+        await self._leader.standing_by.wait()
+        await trial.run()
+
+    def _follow(self, followed: Sequence[Followed]) -> None:
+        """Let /readyz and the metric tell of these."""
+        self._followed = list(followed)
+        self.metrics.watch_failing.clear()
+        for one in followed:
+            resource = "kopf" if isinstance(one, KopfWatches) else one.path.rpartition("/")[2]
+            self.metrics.show_watch(resource, failing=lambda one=one: one.failure is not None)
 
     async def _work(self) -> None:
         world = World(clock=self._clock)
@@ -180,10 +204,7 @@ class Controller:
         warmups = WarmupLoop(api, agents=self._agents, settings=settings, now=world.clock)
         reflectors = world.reflectors(self._client, namespace=settings.namespace)
         kopf_watches = KopfWatches(settings.namespace)
-        self._followed = [*reflectors, kopf_watches]
-        metrics.show_watch("kopf", failing=lambda: kopf_watches.failure is not None)
-        for one in reflectors:
-            metrics.show_watch(one.path.rpartition("/")[2], failing=lambda one=one: one.failure is not None)
+        self._follow([*reflectors, kopf_watches])
         async with AsyncExitStack() as after, asyncio.TaskGroup() as group:
             after.push_async_callback(ended.close)
             for reflector in reflectors:
@@ -192,7 +213,7 @@ class Controller:
             try:
                 await listed(reflectors, timeout=settings.list_timeout)
             except ListsFailed as error:
-                _log.error("cannot lead: %s; check the controller's Role and ClusterRole", error)
+                _log.error("cannot lead: %s", error)
                 raise
             group.create_task(lost.run(), name="lost nodes")
             group.create_task(sandboxes.run(), name="sandboxes")

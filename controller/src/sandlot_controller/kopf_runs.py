@@ -19,6 +19,7 @@ from .kopf_watches import KopfWatches
 
 _log = logging.getLogger(__name__)
 _SHORTEST, _LONGEST = 0.2, 10.0  # seconds between two runs
+_LOOKED_FOR = 5.0  # seconds between two looks for a definition that is not installed
 
 
 class KopfGivenUp(Exception):
@@ -36,7 +37,7 @@ async def run(
 ) -> None:
     """Run until cancelled. Raises an ExceptionGroup with KopfGivenUp after `patience` seconds without success."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(_again(ended, warmups, watches, access=access, namespace=api.namespace))
+        group.create_task(_again(ended, warmups, watches, api=api, access=access))
         group.create_task(_drop_unlisted(warmups, watches, api))
         await _failing_for(watches, patience)
         _log.error("cannot lead on: cannot read %s: %s", watches.path, watches.failure)
@@ -51,13 +52,14 @@ async def _failing_for(watches: KopfWatches, seconds: float) -> None:
 
 
 async def _again(
-    ended: EndedSandboxes, warmups: WarmupLoop, watches: KopfWatches, *, access: Access, namespace: str
+    ended: EndedSandboxes, warmups: WarmupLoop, watches: KopfWatches, *, api: Api, access: Access
 ) -> None:
     failures = 0
     while True:
         began = time.monotonic()
         try:
-            await lifecycle.run(ended, warmups, watches, access=access, namespace=namespace)
+            await _run_once(ended, warmups, watches, api=api, access=access)
+            watches.ended()
         except lifecycle.LifecycleFailed as error:
             watches.failed(str(error))
         # A failure that began in this run came after success.
@@ -65,6 +67,41 @@ async def _again(
         wait = backoff.pause(failures, shortest=_SHORTEST, longest=_LONGEST)
         _log.info("running kopf again in %.1f s", wait)
         await asyncio.sleep(wait)
+
+
+async def _run_once(
+    ended: EndedSandboxes, warmups: WarmupLoop, watches: KopfWatches, *, api: Api, access: Access
+) -> None:
+    """Run kopf until it lacks a resource that there is by now. Raises LifecycleFailed."""
+    kopf = asyncio.create_task(
+        lifecycle.run(ended, warmups, watches, access=access, namespace=api.namespace), name="one run of kopf"
+    )
+    defined = asyncio.create_task(_until_defined(watches, api), name="definitions")
+    try:
+        await asyncio.wait([kopf, defined], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for part in (kopf, defined):
+            part.cancel()
+        await asyncio.gather(kopf, defined, return_exceptions=True)
+    for part in (kopf, defined):
+        if not part.cancelled():
+            part.result()
+
+
+async def _until_defined(watches: KopfWatches, api: Api) -> None:
+    """Return once the API server has a resource that kopf ignores: kopf looks for definitions only as it begins."""
+    while True:
+        await asyncio.sleep(_LOOKED_FOR)
+        if not (ignored := watches.ignored):
+            continue
+        try:
+            defined = await api.served(ignored)
+        except (KubeError, msgspec.DecodeError) as error:
+            _log.info("cannot look for the definitions of our resources, trying again: %s", error)
+            continue
+        if defined:
+            return
+        watches.undefined(ignored)
 
 
 async def _drop_unlisted(warmups: WarmupLoop, watches: KopfWatches, api: Api) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from sandlot_kube import paths
+from sandlot_kube.refusals import undefined
 
 _log = logging.getLogger(__name__)
 # Seconds after which open watches count as working: a server may fail each one as soon as it is open.
@@ -22,11 +23,15 @@ class KopfWatches:
     def __init__(self, namespace: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.listed = asyncio.Event()  # kopf has listed the warm-ups
         self._warmups = paths.warmups(namespace)
-        self._collections = {paths.sandboxes(namespace), self._warmups}
+        self._effects = {
+            paths.sandboxes(namespace): "ended sandboxes keep their pods",
+            self._warmups: "no image warm-up begins",
+        }
         self._clock = clock
         self._refused: set[str] = set()  # in this run of kopf, and not answered since
-        # Of this run: kopf asks for no collection whose definition is not installed.
+        # Of this run: kopf asks for no collection whose definition is not installed as it begins.
         self._asked_for: set[str] = set()
+        self._undefined: set[str] = set()  # not installed when we looked, and not asked for since
         self._open: set[str] = set()
         self._open_since: float | None = None  # all that it asked for
         self._failure: str | None = None  # the last one
@@ -35,28 +40,60 @@ class KopfWatches:
     @property
     def failure(self) -> str | None:
         """Why kopf does not see all changes now; None: it does, or has only begun."""
-        if self._open_since is not None and self._clock() - self._open_since >= _WORKING:
-            return None
-        return self._failure
+        missing = [f"{self._effects[path]}, since {undefined(path)}" for path in sorted(self._undefined)]
+        return "; ".join(missing) or self._broken
+
+    @property
+    def _broken(self) -> str | None:
+        """Why what kopf asks for is not watched."""
+        return None if self._works else self._failure
+
+    @property
+    def _works(self) -> bool:
+        return self._open_since is not None and self._clock() - self._open_since >= _WORKING
 
     @property
     def failing_for(self) -> float:
-        """Seconds since they worked."""
-        return 0.0 if self.failure is None else self._clock() - self._failing_since
+        """Seconds since they worked. A missing definition does not count: another leader would lack it, too."""
+        return 0.0 if self._broken is None else self._clock() - self._failing_since
+
+    @property
+    def ignored(self) -> set[str]:
+        """The collections that kopf does not watch though it watches others: it found no definition as it began."""
+        return self._effects.keys() - self._asked_for if self._works else set()
+
+    def undefined(self, collections: set[str]) -> None:
+        """Record that the API server has no definition of these, which kopf ignores."""
+        new, self._undefined = collections - self._undefined, set(collections)
+        if new:
+            _log.error("cannot read %s: %s", self.path, self.failure)
+
+    def asked(self, path: str) -> None:
+        """Record that kopf asks for a collection, or to watch it."""
+        if path in self._effects:
+            self._asked_for.add(path)
+            self._undefined.discard(path)
+
+    def ended(self) -> None:
+        """kopf has ended, and watches nothing."""
+        if self._broken is None:
+            self._failure = None  # one that is over, which would count again
+        self._open.clear()
+        self._asked_for.clear()
+        self._refused.clear()
+        self._open_since = None
 
     def failed(self, why: str) -> None:
         """kopf itself has failed, and watches nothing."""
-        self._open.clear()
-        self._asked_for.clear()
         # Else the end of the other watch, which a rejected token closes, would hide why.
         self._fail(self._failure if self._refused and self._failure else why)
-        self._refused.clear()
+        self.ended()
 
     def answered(self, path: str, *, watch: bool, wrong: str | None) -> None:
         """kopf has the beginning of an answer. `wrong`: why it is of no use."""
-        if path not in self._collections:
+        if path not in self._effects:
             return
-        self._asked_for.add(path)
+        self.asked(path)
         if wrong is not None:
             self._open.discard(path)
             self._refused.add(path)
@@ -73,7 +110,12 @@ class KopfWatches:
             self._open_since = self._clock()
 
     def _fail(self, why: str) -> None:
-        if self.failure is None:
+        if self._broken is None:
             _log.warning("cannot read %s, trying again: %s", self.path, why)
+        self.login_failed(why)
+
+    def login_failed(self, why: str) -> None:
+        """Record a failure, of which the log tells already: kopf has no token, say."""
+        if self._broken is None:
             self._failing_since = self._clock()
         self._failure, self._open_since = why, None

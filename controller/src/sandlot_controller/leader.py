@@ -66,6 +66,7 @@ class Leader:
     ) -> None:
         # A restarted container has the same pod name, and must not mistake its predecessor's Lease for its own.
         self.identity = f"{identity}_{secrets.token_hex(4)}"
+        self.standing_by = asyncio.Event()  # another holds the Lease, or we could not acquire it
         self._client = client
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
@@ -84,10 +85,12 @@ class Leader:
             try:
                 if await self._try():
                     self._renewed_at = began
+                    self.standing_by.clear()
                     _log.info("%s holds the Lease %s", self.identity, self._name)
                     return
             except KubeError as error:
                 _log.warning("could not acquire the Lease %s, trying again: %s", self._name, error)
+            self.standing_by.set()
             await asyncio.sleep(self._seconds / 8 * random.uniform(0.8, 1.2))
 
     async def hold(self) -> None:
@@ -116,6 +119,7 @@ class Leader:
         """Release the Lease so that another can take it at once; best effort."""
         if self._held is None:
             return
+        self.standing_by.set()
         try:
             async with asyncio.timeout(_RELEASE):
                 await self._give_up()

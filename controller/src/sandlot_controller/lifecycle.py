@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import aiohttp
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 # kopf's name of the task of all its watches, which ends only by a failure.
 _WATCHES = "multidimensional multitasker"
 _SHORTEST, _LONGEST = 0.2, 10.0  # seconds between two logins
+_SHORTEST_UNREAD = 1.0  # instead, if the token cannot be read
 
 
 class LifecycleFailed(Exception):
@@ -37,9 +39,13 @@ class LifecycleFailed(Exception):
 class _Sessions:
     """Sessions for kopf, which asks for one at its start and whenever the API server rejects its token."""
 
-    def __init__(self, access: Access, *, trace: aiohttp.TraceConfig) -> None:
+    def __init__(
+        self, access: Access, *, trace: aiohttp.TraceConfig, failed: Callable[[str], object]
+    ) -> None:
+        """`failed` is called with the reason of each login that fails."""
         self._access = access
         self._trace = trace
+        self._failed = failed
         self._session: aiohttp.ClientSession | None = None
         self._sockets = Sockets()
         self._again = 0  # logins in quick succession
@@ -52,7 +58,7 @@ class _Sessions:
             await asyncio.sleep(backoff.pause(self._again, shortest=_SHORTEST, longest=_LONGEST))
         self._last = time.monotonic()
         await self.close()
-        token = self._access.bearer()
+        token = await self._bearer()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connector = aiohttp.TCPConnector(
             limit=0, ssl=self._access.ssl or True, socket_factory=self._sockets.make
@@ -62,6 +68,23 @@ class _Sessions:
         )
         return kopf.AiohttpSession(server=self._access.server, aiohttp_session=self._session)
 
+    async def _bearer(self) -> str | None:
+        """Return the token, as soon as it can be read: kopf would wait for a minute after an error."""
+        failures = 0
+        while True:
+            try:
+                return self._access.bearer()
+            except OSError as error:
+                failures += 1
+                wait = backoff.pause(failures, shortest=_SHORTEST_UNREAD, longest=_LONGEST)
+                _log.warning(
+                    "cannot log in with kopf, trying again in %.1f s: the token cannot be read: %s",
+                    wait,
+                    error,
+                )
+                self._failed(f"the token cannot be read: {error}")
+                await asyncio.sleep(wait)
+
     async def close(self) -> None:
         if self._session is not None:
             await self._sockets.close(self._session)
@@ -69,7 +92,7 @@ class _Sessions:
 
 
 def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.TraceConfig:
-    """Return what tells `watches`, in `loop`, of the answers to a session's requests."""
+    """Return what tells `watches`, in `loop`, of a session's requests and the answers to them."""
     trace = aiohttp.TraceConfig()
 
     def tell(
@@ -77,6 +100,9 @@ def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.
     ) -> None:
         path, watch = request.url.path, "watch" in request.url.query
         loop.call_soon_threadsafe(functools.partial(watches.answered, path, watch=watch, wrong=wrong))
+
+    async def asked(_session: Any, _context: Any, request: aiohttp.TraceRequestStartParams) -> None:
+        loop.call_soon_threadsafe(watches.asked, request.url.path)
 
     async def answered(_session: Any, _context: Any, request: aiohttp.TraceRequestEndParams) -> None:
         status = request.response.status
@@ -90,6 +116,7 @@ def _trace(watches: KopfWatches, *, loop: asyncio.AbstractEventLoop) -> aiohttp.
         if isinstance(error, (aiohttp.ClientError, TimeoutError)) and not session.closed:
             tell(request, str(error) or type(error).__name__)
 
+    trace.on_request_start.append(asked)
     trace.on_request_end.append(answered)
     trace.on_request_exception.append(unanswered)
     return trace
@@ -134,7 +161,11 @@ async def run(
     kopf runs in a thread with an event loop of its own: as it ends, it cancels all tasks of its loop that are newer.
     """
     loop = asyncio.get_running_loop()
-    sessions = _Sessions(access, trace=_trace(watches, loop=loop))
+    sessions = _Sessions(
+        access,
+        trace=_trace(watches, loop=loop),
+        failed=functools.partial(loop.call_soon_threadsafe, watches.login_failed),
+    )
     handlers = _registry(ended, warmups, sessions, loop=loop)
     stop = threading.Event()
 

@@ -20,7 +20,7 @@ class Metrics:
         )
         self.watch_failing = Gauge(
             "sandlot_controller_watch_failing",
-            "1 while the leader cannot list or watch a resource.",
+            "1 while the leader cannot list or watch a resource, or a standby could not list it.",
             ["resource"],
             registry=self.registry,
         )

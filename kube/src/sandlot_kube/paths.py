@@ -14,15 +14,20 @@ def nodes(name: str | None = None) -> str:
 
 
 def sandboxes(namespace: str, name: str | None = None) -> str:
-    return _path(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{SANDBOX_PLURAL}", name)
+    return _path(f"{group()}/namespaces/{namespace}/{SANDBOX_PLURAL}", name)
 
 
 def pools(namespace: str, name: str | None = None) -> str:
-    return _path(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{POOL_PLURAL}", name)
+    return _path(f"{group()}/namespaces/{namespace}/{POOL_PLURAL}", name)
 
 
 def warmups(namespace: str, name: str | None = None) -> str:
-    return _path(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{WARMUP_PLURAL}", name)
+    return _path(f"{group()}/namespaces/{namespace}/{WARMUP_PLURAL}", name)
+
+
+def group() -> str:
+    """Where the API server lists our resources that it has."""
+    return f"/apis/{GROUP}/{VERSION}"
 
 
 def _path(collection: str, name: str | None) -> str:

@@ -15,6 +15,7 @@ from sandlot_kube import backoff
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Metadata
+from sandlot_kube.refusals import explained
 
 _log = logging.getLogger(__name__)
 # Statuses that say nothing of the version: the token, its rights, a timeout, too many requests.
@@ -129,9 +130,10 @@ class Reflector(Generic[T]):
                     self.failure = str(error)
                 _log.info("%s: listing again: %s", self.path, error)
             except (KubeError, msgspec.DecodeError, _NotApplied) as error:
+                why = explained(error, self.path)
                 if self.failure is None:
-                    _log.warning("cannot watch %s, trying again: %s", self.path, error)
-                self.failure = str(error) or type(error).__name__
+                    _log.warning("cannot watch %s, trying again: %s", self.path, why)
+                self.failure = why
                 if isinstance(error, KubeError):
                     asked_for = error.retry_after or 0.0
                     if 400 <= error.status < 500 and error.status not in _PASSING:

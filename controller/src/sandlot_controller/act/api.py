@@ -26,6 +26,14 @@ class _Pods(msgspec.Struct):
     items: list[Pod] = []
 
 
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource] = []
+
+
 class _Item(msgspec.Struct):
     metadata: Metadata
 
@@ -153,6 +161,17 @@ class Api:
         """Return the uids of the warm-ups that exist, whatever the watch has shown."""
         found = await self._client.request("GET", paths.warmups(self.namespace))
         return {one.metadata.uid for one in msgspec.json.decode(found, type=_Items).items}
+
+    async def served(self, collections: set[str]) -> set[str]:
+        """Return those of these collections of our resources whose definitions are installed."""
+        try:
+            found = await self._client.request("GET", paths.group())
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            return set()
+        plurals = {one.name for one in msgspec.json.decode(found, type=_Resources).resources}
+        return {path for path in collections if path.rpartition("/")[2] in plurals}
 
     async def patch_warmup_status(self, warmup: ImageWarmup, patch: dict[str, Any]) -> None:
         await self._patch(paths.warmups(self.namespace, warmup.metadata.name), warmup, patch)
