@@ -34,14 +34,18 @@ def test_without_node_agents_there_are_none_of_them() -> None:
 def test_they_ask_only_for_the_installation_s_namespaces(everything: list[Resource]) -> None:
     texts = [alert["expr"] for alert in rendered(everything).values()]
     assert all("$" not in text for text in texts)
-    selectors = [each for text in texts for each in re.findall(r"\b(?:sandlot|process|up)\w*(\{[^}]*\})?", text)]
+    selectors = [
+        each for text in texts for each in re.findall(r"\b(?:sandlot|process|up)\w*(\{[^}]*\})?", text)
+    ]
     assert {re.findall(r'\bnamespace="([^"]*)"', each)[0] for each in selectors} == {NAMESPACE, SANDBOXES}
 
 
 def test_they_ask_for_the_pods_of_the_release() -> None:
     values = {"alerts": {"enabled": True}, "fullnameOverride": "boxes"}
     asked = {
-        pod for alert in rendered(render(values)).values() for pod in re.findall(r'pod=~"([^"]*)"', alert["expr"])
+        pod
+        for alert in rendered(render(values)).values()
+        for pod in re.findall(r'pod=~"([^"]*)"', alert["expr"])
     }
     assert asked == {"boxes-(gateway|controller)-.+"}
 
