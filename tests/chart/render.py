@@ -97,6 +97,11 @@ ALL: dict[str, Any] = {
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "dashboards": {"enabled": True},
+    "alerts": {
+        "enabled": True,
+        "runbookUrl": "https://docs.example/alerts.html",
+        "labels": {"release": "prometheus"},
+    },
 }  # fmt: skip
 
 

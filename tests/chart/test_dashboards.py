@@ -1,4 +1,4 @@
-"""Every query of the Grafana dashboards and of docs/metrics.md asks for a metric that there is, by labels it has."""
+"""Every query of dashboards, alerts and docs/metrics.md asks for a metric that there is, by labels it has."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ import sandlot_gateway
 import sandlot_node
 
 from tests import metrics_page
+from tests.chart.alerts import ALERTS
 from tests.chart.render import CHART, NAMESPACE, Resource, of_kind
 
 FILES = sorted((CHART / "dashboards").glob("*.json"))
 # Prometheus adds these to whatever it scrapes.
 FROM_OUTSIDE = {"namespace", "pod", "le"}
-WORDS = {"sum", "max", "by", "rate", "histogram_quantile", "and"}
+# Of every target: whether Prometheus can read it.
+OF_PROMETHEUS = {"up"}
+WORDS = {"sum", "max", "by", "rate", "histogram_quantile", "and", "on"}
+WORDS |= {"absent", "changes", "increase", "avg_over_time"}
 OF_TYPE = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 SUFFIXES = {"live": ("",), **{kind.title(): suffixes for kind, suffixes in OF_TYPE.items()}}
 
@@ -40,6 +44,18 @@ def metrics() -> dict[str, set[str]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def exported(metrics: dict[str, set[str]]) -> dict[str, set[str]]:
+    """With what the Prometheus client and Prometheus itself add."""
+    process = {
+        name + suffix: set(labels)
+        for name, (kind, labels) in metrics_page.documented("Gateway").items()
+        if name.startswith("process_")
+        for suffix in OF_TYPE[kind]
+    }
+    return metrics | process | {name: set[str]() for name in OF_PROMETHEUS}
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_queries_ask_for_what_there_is(file: Any, metrics: dict[str, set[str]]) -> None:
     expressions = list(_expressions(json.loads(file.read_text())))
@@ -49,6 +65,21 @@ def test_queries_ask_for_what_there_is(file: Any, metrics: dict[str, set[str]]) 
 
 def test_the_page_s_queries_ask_for_what_there_is(metrics: dict[str, set[str]]) -> None:
     _check(metrics_page.queries(), metrics)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_alerts_ask_for_what_there_is(alert: Any, exported: dict[str, set[str]]) -> None:
+    _check([alert["expr"]], exported)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_texts_of_an_alert_name_labels_that_its_query_keeps(alert: Any) -> None:
+    named = {
+        label for text in alert["annotations"].values() for label in re.findall(r"\$labels\.(\w+)", text)
+    }
+    groups = re.findall(r"(?:sum|max) by \(([^)]*)\)", alert["expr"])
+    kept = {label.strip() for group in groups for label in group.split(",")} if groups else {"pod"}
+    assert named <= kept
 
 
 def test_the_page_tells_the_labels_that_the_sources_give(metrics: dict[str, set[str]]) -> None:
@@ -64,23 +95,23 @@ def test_the_page_tells_the_labels_that_the_sources_give(metrics: dict[str, set[
 
 def _check(expressions: list[str], metrics: dict[str, set[str]]) -> None:
     for expression in expressions:
-        names = set(re.findall(r"sandlot_\w+", expression))
+        names = set(re.findall(r"\b(?:(?:sandlot|process)_\w+|up(?=\{))", expression))
         assert names, expression
         assert names <= metrics.keys(), expression
         known = set.union(*(metrics[name] for name in names)) | FROM_OUTSIDE
         asked = re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", expression)
-        grouped = re.findall(r"by \(([^)]*)\)", expression)
+        grouped = re.findall(r"(?:by|on) \(([^)]*)\)", expression)
         assert {*asked, *(label.strip() for group in grouped for label in group.split(","))} <= known, (
             expression
         )
-        plain = re.sub(r'"[^"]*"|\{[^}]*\}|by \([^)]*\)|\[[^]]*\]', " ", expression)
+        plain = re.sub(r'"[^"]*"|\{[^}]*\}|(?:by|on) \([^)]*\)|\[[^]]*\]', " ", expression)
         assert set(re.findall(r"[a-z_]+", plain)) <= names | WORDS, expression
         assert all(expression.count(left) == expression.count(right) for left, right in ("()", "{}", "[]"))
 
 
 def test_what_alerts_ask_for_is_on_a_dashboard() -> None:
     shown = {name for file in FILES for name in re.findall(r"sandlot_\w+", file.read_text())}
-    assert set(re.findall(r"sandlot_\w+", metrics_page.section("Alerts"))) <= shown
+    assert {name for alert in ALERTS for name in re.findall(r"sandlot_\w+", alert["expr"])} <= shown
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -10,3 +10,10 @@ async def test_the_page_tells_every_metric(box: Running) -> None:
     assert (await box.client.put("/api/v1/pools/warm", json={"size": 1, "cpu_cores": 1})).status_code == 200
     await box.create()
     metrics_page.check("Gateway", await box.metrics())
+
+
+async def test_rejections_are_counted_from_none(box: Running) -> None:
+    """Otherwise an alert would not see the first ones."""
+    printed = await box.metrics()
+    assert 'sandlot_rejected_total{scope="gateway"} 0.0' in printed
+    assert 'sandlot_rejected_total{scope="sandbox"} 0.0' in printed

@@ -258,6 +258,13 @@ async def test_the_page_of_metrics_is_complete(client: httpx.AsyncClient, engine
     metrics_page.check("Node agent", (await client.get("/metrics")).text)
 
 
+async def test_failures_are_counted_from_none(client: httpx.AsyncClient) -> None:
+    """Otherwise an alert would not see the first one."""
+    metrics = (await client.get("/metrics")).text
+    for result in ("no_space", "unavailable", "failed", "unsupported"):
+        assert f'sandlot_node_preparations_total{{result="{result}"}} 0.0' in metrics
+
+
 async def test_a_defect_is_a_500_without_details(client: httpx.AsyncClient, engine: PlayedEngine) -> None:
     engine.free = None  # type: ignore[assignment, method-assign]
     answer = await client.get("/v1/usage")

@@ -92,6 +92,9 @@ class Metrics:
         self.rejected = Counter(
             "sandlot_rejected", "Requests rejected because a queue was full.", ["scope"], registry=registry
         )
+        # A counter that first appears with its first event shows Prometheus no increase by it.
+        for scope in ("sandbox", "gateway"):
+            self.rejected.labels(scope)
         self.queue_seconds = Histogram(
             "sandlot_queue_seconds",
             "Queueing time of the requests that had to wait.",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from .failures import Kind
 from .ledger import Ledger
+
+# What `Preparer` refuses before a preparation begins.
+_BEFORE = (Kind.INVALID, Kind.NOT_ALLOWED, Kind.IN_USE)
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
@@ -21,6 +25,9 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        # A counter that first appears with its first event shows Prometheus no increase by it.
+        for result in ("ok", *(kind for kind in Kind if kind not in _BEFORE)):
+            self.preparations.labels(result)
         self.prepare_seconds = Histogram(
             "sandlot_node_prepare_seconds",
             "Seconds of a preparation that went well, with its wait for others.",
