@@ -47,6 +47,7 @@ def run(*arguments: str, code: int = 0, **environment: str) -> dict[str, Any]:
 
 @pytest.mark.root
 @pytest.mark.heavy
+@pytest.mark.longest
 def test_the_demo_grades_each_kind_as_it_must_and_leaves_nothing(directory: Path) -> None:
     report = directory / "demo.html"
     found = run("demo", "--problems", "1", "--html", str(report), TMPDIR=str(directory))
@@ -70,6 +71,7 @@ def test_the_demo_grades_each_kind_as_it_must_and_leaves_nothing(directory: Path
 
 @pytest.mark.root
 @pytest.mark.heavy
+@pytest.mark.longest
 def test_the_demo_runs_on_a_deployment_and_leaves_it_as_it_was(directory: Path) -> None:
     with Stack(directory / "state") as stack:
         server = {"SANDLOT_URL": stack.url, "SANDLOT_API_KEY": stack.api_key}
