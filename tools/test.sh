@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs the tests of this machine in random order: in many parallel workers, then `heavy` ones in one worker per core, then
 # `alone` ones, which measure the machine or its time. Most tests wait, so there are three workers per core; four per core
-# are no faster and cause timeouts. SEED repeats the order of an earlier run. SCOPE selects the tests: by default those
-# that need only Python, `clients` for those of published clients, `programs` for those that need what `make cluster` builds.
+# are no faster and cause timeouts. SEED repeats the order of an earlier run. SCOPE selects the tests by markers: by
+# default those that need only Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=${SEED:-$RANDOM$RANDOM}
-scope=${SCOPE:-not clients and not programs}
+scope=${SCOPE:-not clients and not loads and not programs}
 cores=$(nproc)
 failed=0
 run() { # run WORKERS MARKS WORD...
