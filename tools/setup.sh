@@ -4,10 +4,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 UV_VERSION=0.13.8
 # The distribution's Python comes first: it is built with profile-guided optimization, which a pyenv build is not by
-# default, and the tests then take a third less time.
+# default, and runs Python code up to 1.5 times as fast.
 candidates=(/usr/bin/python3.11 python3.11 /usr/bin/python3.12 python3.12 /usr/bin/python3.13 python3.13 python3)
+[ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
 python=""
-for candidate in ${PYTHON:-"${candidates[@]}"}; do
+for candidate in "${candidates[@]}"; do
     if "$candidate" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate
         break

@@ -1,4 +1,4 @@
-"""A login of kopf's that fails, since the token cannot be read, is told and tried again soon."""
+"""The controller cannot read the token for a login of kopf: it says so, and tries again soon."""
 
 from __future__ import annotations
 

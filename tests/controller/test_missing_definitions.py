@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +14,7 @@ from sandlot_kube import paths
 
 from tests.controller.cluster import Cluster
 from tests.controller.conftest import CRDS
-from tests.controller.pages import page, shows, started
+from tests.controller.pages import page, shows, started, told
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until, wait_until
 
@@ -59,14 +58,6 @@ async def readiness(controller: Controller) -> str:
     answer = await page(controller, "readyz")
     assert answer.status_code == 200  # no other replica would do better
     return answer.text
-
-
-def told(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
-    return [
-        record.getMessage()
-        for record in caplog.records
-        if record.levelno >= logging.WARNING and text in record.getMessage()
-    ]
 
 
 async def test_without_image_warmups_it_leads_and_says_what_is_missing(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from sandlot_kube.client import KubeClient
 
 from tests.controller.cluster import Cluster
-from tests.controller.pages import page, shows, started
+from tests.controller.pages import page, shows, started, told
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
@@ -81,13 +80,8 @@ async def test_one_without_its_rights_says_so_and_stays_ready(
             assert answer.status_code == 200  # else the budget would keep the leader on its node
             assert answer.text.startswith("cannot read /api/v1/nodes: nodes is forbidden")
             assert "ClusterRole" in answer.text
-            warned = [
-                one.getMessage()
-                for one in caplog.records
-                if one.levelno >= logging.WARNING and "could not lead" in one.getMessage()
-            ]
-            assert len(warned) == 1
-            assert "/api/v1/nodes" in warned[0]
+            (warning,) = told(caplog, "could not lead")
+            assert "/api/v1/nodes" in warning
             account.may_read_nodes()
             await until(lambda: shows(standby, "nodes", False), pause=0.2)
             assert (await page(standby, "readyz")).text == "ok\n"

@@ -65,7 +65,7 @@ def test_the_tail_log_needs_little_more_memory_than_it_keeps() -> None:
     """Byte by byte, now on one stream and now on the other."""
     done = subprocess.run([sys.executable, "-c", BYTE_BY_BYTE], check=True, capture_output=True, text=True)
     grown, kept, truncated, text = done.stdout.split()
-    assert int(grown) < 6 << 20
+    assert int(grown) < 4 << 20
     assert (truncated, text) == ("True", "oeoe")
     assert 1 << 20 <= int(kept) < 2 << 20
 

@@ -87,9 +87,8 @@ class Controller:
                 pause = 0.0
                 while True:
                     await self._lead(pause)
-                    pause = (
-                        settings.lease_seconds / 2
-                    )  # the next try is another controller's, if there is one
+                    # The next try is another controller's, if there is one.
+                    pause = settings.lease_seconds / 2
             finally:
                 await self._sidecars.close()
                 await self._agents.close()
