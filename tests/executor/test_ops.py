@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 import pytest
-from sandlot_sidecar.executor import fork_exec, wire
+from sandlot_sidecar.executor import fork_exec, users, wire
 
 from tests.executor.conftest import Make
 from tests.executor.driver import Command, Driver
@@ -70,9 +70,7 @@ def test_a_report_of_a_failed_start_in_pieces(monkeypatch: pytest.MonkeyPatch) -
     read = os.read
     monkeypatch.setattr(fork_exec.os, "read", lambda fd, size: read(fd, min(size, 3)))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    start = partial(
-        fork_exec.start, env={"PATH": "/bin"}, fds=[null] * 3, user=None, before_exec=lambda: None
-    )
+    start = partial(fork_exec.start, env={"PATH": "/bin"}, fds=[null] * 3, user=users.resolve(0))
     try:
         with pytest.raises(FileNotFoundError) as failed:
             start(["true"], cwd="/no/such")

@@ -1,7 +1,8 @@
-"""Starts a program with CPython's `_posixsubprocess.fork_exec`, which `subprocess` is built on.
+"""Starts a program: by `vfork` where the machine can, else with CPython's `_posixsubprocess.fork_exec`.
 
-`subprocess` costs each runner 0.4 MiB and each op 60 µs more. The function is private to CPython: where it takes
-other arguments, this module uses `subprocess`.
+A program for another user starts with the latter: its process must not share the memory of a root process once it is
+that user's. `subprocess`, which is built on it, costs each runner 0.4 MiB and each op 60 µs more. The function is private
+to CPython: where it takes other arguments, this module uses `subprocess`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import _posixsubprocess
 import errno
 import os
+from fcntl import ioctl
+
+from . import vfork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
     from typing import Any
 
     from .users import User
 
 MAX_REPORT = 4096
+_TIOCSCTTY = 0x540E
 
 _fork_exec: Any = _posixsubprocess.fork_exec
 
@@ -34,6 +38,7 @@ def _is_known() -> bool:
 KNOWN = _is_known()  # CPython 3.11 to 3.13
 if not KNOWN:
     import subprocess
+_starters: list[vfork.Starter | None] = []  # the process's own, once it is known whether it can have one
 
 
 def start(
@@ -43,18 +48,19 @@ def start(
     cwd: str | None,
     fds: list[int],
     user: User | None,
-    before_exec: Callable[[], None] | None,
+    terminal: bool = False,
     program: str | None = None,
 ) -> int:
     """Start a program in a new session with three descriptors; return its pid, which the caller waits for.
 
-    `program` defaults to `argv[0]`; `user` and `cwd` None keep the caller's. All other descriptors must be
-    close-on-exec. Raises OSError, whose filename is `cwd` if that was the cause, and ValueError for arguments that
-    exec cannot take.
+    `terminal`: the first descriptor becomes the controlling terminal. `program` defaults to `argv[0]`; `user` and
+    `cwd` None keep the caller's. All other descriptors must be close-on-exec. Raises OSError, whose filename is `cwd`
+    if that was the cause, and ValueError for arguments that exec cannot take.
     """
-    if not KNOWN:
+    starter = _starter() if user is None and min(fds) > 2 else None
+    if starter is None and not KNOWN:
         return _start_by_module(
-            argv, env=env, cwd=cwd, fds=fds, user=user, before_exec=before_exec, program=program
+            argv, env=env, cwd=cwd, fds=fds, user=user, terminal=terminal, program=program
         )
     listing = []
     for key, value in env.items():
@@ -68,14 +74,25 @@ def start(
         programs = tuple(
             os.fsencode(f"{directory or '.'}/{program}") for directory in env.get("PATH", "").split(":")
         )
+    words = [os.fsencode(part) for part in argv]
+    directory = None if cwd is None else os.fsencode(cwd)
+    if starter is not None:
+        try:
+            return starter.start(
+                words, programs=programs, env=listing, cwd=directory, fds=fds, terminal=terminal
+            )
+        except OSError as error:
+            if error.filename is None:
+                error.filename = program
+            raise
     read, write = os.pipe2(os.O_CLOEXEC)
     try:
         try:
             pid = _fork_exec(
-                [os.fsencode(part) for part in argv], programs, False, (write,), None if cwd is None else os.fsencode(cwd), listing,
+                words, programs, False, (write,), directory, listing,
                 fds[0], -1, -1, fds[1], -1, fds[2], read, write, True, True, -1,
                 user.gid if user else None, user.groups if user else None, user.uid if user else None,
-                -1, before_exec, True,
+                -1, _take_terminal if terminal else None, True,
             )  # fmt: skip
         finally:
             os.close(write)
@@ -86,6 +103,19 @@ def start(
         os.waitpid(pid, 0)
         _raise(report, program=program, cwd=cwd)
     return pid
+
+
+def _starter() -> vfork.Starter | None:
+    if not _starters:
+        try:
+            _starters.append(vfork.Starter())
+        except OSError:
+            _starters.append(None)
+    return _starters[0]
+
+
+def _take_terminal() -> None:
+    ioctl(0, _TIOCSCTTY, 0)
 
 
 def _read_report(fd: int) -> bytes:
@@ -110,7 +140,7 @@ def _start_by_module(
     cwd: str | None,
     fds: list[int],
     user: User | None,
-    before_exec: Callable[[], None] | None,
+    terminal: bool,
     program: str | None,
 ) -> int:
     process = subprocess.Popen(
@@ -123,7 +153,7 @@ def _start_by_module(
         cwd=cwd,
         close_fds=False,
         start_new_session=True,
-        preexec_fn=before_exec,
+        preexec_fn=_take_terminal if terminal else None,
         user=user.uid if user else None,
         group=user.gid if user else None,
         extra_groups=user.groups if user else None,

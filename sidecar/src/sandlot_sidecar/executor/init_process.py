@@ -66,7 +66,6 @@ def _run_program(home: Home, program: init_program.Program, *, fds: tuple[int, .
             try:
                 return fork_exec.start(
                     ["init"], program=f"self/fd/{fd}", env={}, cwd=None, fds=list(fds), user=None,
-                    before_exec=None,
                 )  # fmt: skip
             except OSError as error:
                 if error.errno not in _NOT_EXECUTABLE:

@@ -233,9 +233,9 @@ def run(control: socket.socket) -> None:
         # Orphaned ops are reaped here instead of by the host's PID 1, which may take its time: until then their control
         # groups cannot be removed. Not under gVisor, whose subreaper also adopts orphans of nested PID namespaces.
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         # The server decides when the sandbox ends, so a signal to the process group must not end it. Handled
-        # instead of ignored, since commands would inherit SIG_IGN.
+        # instead of ignored, as Python has the last two: an exec resets that, and each command is spared two calls.
         signal.signal(number, _nothing)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(0o022)

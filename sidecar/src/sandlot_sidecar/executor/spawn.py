@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The kernel limits one argument to 128 KiB; a longer script is passed as a memfd.
 MAX_SCRIPT = 100 * 1024
-_TIOCSCTTY = 0x540E
 _TIOCSWINSZ = 0x5414
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
@@ -144,14 +143,14 @@ class Spawner:
                 # Without SHELL, bash reads /etc/passwd, which user code may have replaced with a pipe.
                 env.setdefault("SHELL", argv[0])
             other = self._user_to_switch_to(user)
-            before_exec = _take_terminal if terminal is not None else None
+            in_terminal = terminal is not None
             try:
-                pid = fork_exec.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
+                pid = fork_exec.start(argv, env=env, cwd=cwd, fds=fds, user=other, terminal=in_terminal)
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 if self._shells.pop(run.get("shell_kind"), None) != argv[0]:
                     raise
                 argv[0] = self._shell(run)  # user code may have removed this shell; another may exist
-                pid = fork_exec.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
+                pid = fork_exec.start(argv, env=env, cwd=cwd, fds=fds, user=other, terminal=in_terminal)
         except BaseException as error:
             if terminal is not None:
                 os.close(terminal.master)
@@ -213,10 +212,6 @@ class Spawner:
         if self._groups is None:
             self._groups = {0, *os.getgroups()}
         return self._groups == {0, *groups}
-
-
-def _take_terminal() -> None:
-    ioctl(0, _TIOCSCTTY, 0)
 
 
 def _failed(error: OSError, *, what: str, cwd: str) -> StartFailed:
