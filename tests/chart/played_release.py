@@ -69,7 +69,10 @@ class Played:
         spec = {
             "nodeName": NODE,
             "automountServiceAccountToken": False,
-            "containers": [{"name": "sandbox", "image": "python:3.12"}],
+            "containers": [
+                {"name": "sandbox", "image": "python:3.12"},
+                {"name": "sidecar", "image": "sidecar"},
+            ],
         }
         self.server.call("POST", path, {"metadata": {"name": name, "labels": labels}, "spec": spec})
         reason, message = waits or ("", "")
