@@ -103,9 +103,22 @@ def limit(kind: str, **bounds: dict[str, str]) -> Break:
     return added(Kind.LIMITS, INSIDE, named("l", INSIDE) | {"spec": {"limits": [{"type": kind, **bounds}]}})
 
 
-def event(about: str, reason: str, message: str) -> Break:
+def event(about: str, reason: str, message: str, *, namespace: str = INSIDE, at: str = NEW) -> Break:
+    """Of the newer kind, whose time is not `lastTimestamp`."""
     raw = {"involvedObject": {"kind": "Pod", "name": about}, "reason": reason, "message": message}
-    return added(Kind.EVENTS, INSIDE, named("e", INSIDE) | raw | {"lastTimestamp": NEW})
+    return added(Kind.EVENTS, namespace, named("e", namespace) | raw | {"eventTime": at})
+
+
+def tainted(name: str, **taint: str) -> Break:
+    return changed(Kind.NODES, CLUSTER, name, spec={"taints": [taint]})
+
+
+def image(component: str, reference: str) -> Break:
+    def apply(cluster: Cluster) -> None:
+        spec = cluster.one(Kind.DEPLOYMENTS, OWN, f"sandlot-{component}")["spec"]["template"]["spec"]
+        spec["containers"][0]["image"] = reference
+
+    return apply
 
 
 def review(who: str, verb: str, resource: str, allowed: bool) -> Break:

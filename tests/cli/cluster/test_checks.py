@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sandlot.cli.cluster.api import Unread
 from sandlot.cli.cluster.finding import OK, PROBLEM, UNCHECKED
@@ -13,6 +15,7 @@ from tests.cli.cluster.breaks import (
     added,
     both,
     changed,
+    image,
     limit,
     merged,
     pool_says,
@@ -20,6 +23,7 @@ from tests.cli.cluster.breaks import (
     review,
     settings,
     stuck,
+    tainted,
     waiting,
 )
 from tests.cli.cluster.worlds import NEW, NOW, Break, Cluster, node
@@ -57,6 +61,24 @@ FINE: dict[str, Break] = {
     "a policy that opens everything to the gateways": lambda cluster: merged(
         cluster.one(Kind.POLICIES, OWN, "sandlot-gateway"), {"spec": {"ingress": [{}]}}
     ),
+    "one tag with digests": both(
+        settings("controller", SIDECAR_IMAGE="registry.example:5000/sidecar:v9@sha256:aa"),
+        image("gateway", "registry.example:5000/gateway:v9@sha256:bb"),
+        image("controller", "registry.example:5000/controller:v9@sha256:cc"),
+    ),
+    "a quota of other pods": both(
+        quota({"pods": "10"}, {"pods": "2"}),
+        changed(Kind.QUOTAS, INSIDE, "q", spec={"scopes": ["BestEffort"]}),
+    ),
+    "a tainted node beside another": both(
+        added(Kind.NODES, CLUSTER, node("second")),
+        tainted("second", key="node-role.kubernetes.io/control-plane", effect="NoSchedule"),
+    ),
+    "a taint that sandboxes tolerate": both(
+        settings("controller", TOLERATIONS='[{"key": "only", "operator": "Equal", "value": "us"}]'),
+        tainted("worker", key="only", value="us", effect="NoSchedule"),
+    ),
+    "a taint that only warns": tainted("worker", key="only", effect="PreferNoSchedule"),
     "one cordoned node of two": both(
         added(Kind.NODES, CLUSTER, node("second")),
         changed(Kind.NODES, CLUSTER, "second", spec={"unschedulable": True}),
@@ -92,6 +114,17 @@ def test_what_may_not_be_read_is_not_checked_and_stops_nothing_else(kind: Kind) 
 
 UNKNOWN: dict[str, tuple[Break, str, str]] = {
     "a right of the caller": (review("you", "create", "pods/portforward", False), "your rights", "create pods/portforward"),
+    "a command line of another release": (
+        lambda cluster: cluster.but(tool=replace(cluster.world.tool, version="0.2.0")),
+        "version of this command line", "it is 0.2.0, and the release 0.1.0",
+    ),
+    "a full quota of some pods": (
+        both(
+            quota({"pods": "10"}, {"pods": "10"}),
+            changed(Kind.QUOTAS, INSIDE, "q", spec={"scopeSelector": {"matchExpressions": []}}),
+        ),
+        f"quota {INSIDE}/q", "counts only some pods",
+    ),
     "rights of others": (
         lambda cluster: cluster.but(reviews=(Review("gateway", "list", "pods", INSIDE, Unread("403: forbidden")),)),
         "rights of the gateway", "403: forbidden",
@@ -117,3 +150,12 @@ def test_what_cannot_be_told_is_not_called_ok(what: str) -> None:
     assert (one.name, one.state) == (name, UNCHECKED)
     assert detail in one.detail
     assert one.advice
+
+
+def test_many_faults_of_one_kind_are_not_all_lines() -> None:
+    cluster = Cluster()
+    down = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    cluster.objects_of(Kind.NODES).extend(node(f"n-{number}") | {"status": down} for number in range(40))
+    told = [one for one in cluster.findings() if one.state == PROBLEM]
+    assert len(told) == 11
+    assert told[-1].detail == "30 more nodes have faults"

@@ -15,6 +15,7 @@ from tests.cli.cluster.breaks import (
     both,
     changed,
     check_problem,
+    event,
     field_removed,
     limit,
     quota,
@@ -74,6 +75,16 @@ PROBLEMS: dict[str, Problem] = {
             ),
         ),
         "deployment sandlot-controller", "ended with 2 (Error), 4 restarts", "logs c-2 --previous",
+    ),
+    "volume of the gateway": (
+        both(
+            changed(Kind.DEPLOYMENTS, OWN, "sandlot-gateway", status={"readyReplicas": 1}),
+            stuck("gateway", waiting("ContainerCreating", container="gateway"), "g-2"),
+            event("g-2", "Pulled", "earlier", namespace=OWN, at=OLD),
+            event("g-2", "FailedMount", "no volume", namespace=OWN),
+            event("g-2", "Pulling", "earlier", namespace=OWN, at=OLD),
+        ),
+        "deployment sandlot-gateway", "pod g-2: not ready 60 min after its creation: FailedMount: no volume", "describe pod g-2",
     ),
     "refused pods of the gateway": (
         changed(

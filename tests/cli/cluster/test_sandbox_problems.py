@@ -19,6 +19,7 @@ from tests.cli.cluster.breaks import (
     removed,
     settings,
     stuck,
+    tainted,
     waiting,
 )
 from tests.cli.cluster.worlds import NOW, OLD, lease, node, service
@@ -131,6 +132,10 @@ PROBLEMS: dict[str, Problem] = {
     "all cordoned": (
         changed(Kind.NODES, CLUSTER, "worker", spec={"unschedulable": True}),
         "nodes", "0 of 1 take new sandboxes", "uncordon",
+    ),
+    "all tainted": (
+        tainted("worker", key="only", value="us", effect="NoExecute"),
+        "nodes", "0 of 1 take new sandboxes; tainted: worker", "sandboxes.pods.tolerations",
     ),
     "no node with the labels": (
         settings("controller", NODE_SELECTOR='{"pool": "sandboxes"}'),

@@ -50,7 +50,8 @@ def deployment(component: str, env: dict[str, str], secrets: dict[str, str]) -> 
         "volumes": volumes,
     }
     template = {"metadata": {"labels": labels(component)}, "spec": spec}
-    return named(name, "sandlot", labels=labels(component)) | {
+    marks = labels(component) | {"app.kubernetes.io/version": "0.1.0"}
+    return named(name, "sandlot", labels=marks) | {
         "spec": {"replicas": 2, "template": template},
         "status": {"readyReplicas": 2, "updatedReplicas": 2},
     }
@@ -199,7 +200,7 @@ class Cluster:
         self.unread: dict[tuple[Kind, str], Unread] = {}
         reviews = [("you", "get", "pods/log"), ("gateway", "list", "pods"), ("controller", "create", "pods")]
         self.world = World(
-            Tool("v1.36.3", "/usr/bin/kubectl", "test", "v1.36.1"),
+            Tool("0.1.0", "v1.36.3", "/usr/bin/kubectl", "test", "v1.36.1"),
             RELEASE,
             NOW,
             NOW + 0.5,

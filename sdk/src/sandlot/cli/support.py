@@ -30,7 +30,6 @@ def support_bundle(
     json: output.Json = False,
 ) -> int:
     """Write logs, resources, metrics and the doctor's report of an installation on Kubernetes, without secrets."""
-    from sandlot._version import __version__
     from sandlot.cli.cluster import bundle, checks, command, reading
     from sandlot.cli.cluster.kubectl import CannotRun
 
@@ -50,7 +49,6 @@ def support_bundle(
                     api=api,
                     world=world,
                     findings=list(checks.findings(world)),
-                    version=__version__,
                     seconds=timeout,
                 )
     except CannotRun as error:

@@ -82,7 +82,6 @@ def write(
     api: Api,
     world: World,
     findings: Sequence[Finding],
-    version: str,
     seconds: float,
 ) -> list[str]:
     """Write the archive; return what it lacks. After `seconds` nothing more is read."""
@@ -93,7 +92,7 @@ def write(
         bundle.add("README.txt", _ABOUT)
         bundle.add("doctor.txt", "".join(f"{line}\n" for line in report.lines(world, findings)))
         bundle.add("doctor.json", json.dumps(report.document(world, findings)))
-        bundle.add("versions.json", json.dumps(_versions(world, version)))
+        bundle.add("versions.json", json.dumps(_versions(world)))
         for path, content in _resources(world):
             bundle.add(path, content)
         wanted = [*sources.metrics(kubectl, world), *sources.logs(api, world), *sources.further(api, world)]
@@ -119,11 +118,11 @@ def _resources(world: World) -> Iterator[tuple[str, str | Unread]]:
         yield path, json.dumps([one.raw for one in found.items]) if isinstance(found, Listing) else found
 
 
-def _versions(world: World, version: str) -> dict[str, object]:
+def _versions(world: World) -> dict[str, object]:
     deployments = world.readings.get((Kind.DEPLOYMENTS, world.release.namespace))
     items = deployments.items if isinstance(deployments, Listing) else []
     return {
-        "sandlot": version,
+        "sandlot": world.tool.version,
         "kubectl": world.tool.kubectl,
         "kubernetes": world.tool.server,
         "charts": sorted(set(_labels(items, "helm.sh/chart"))),

@@ -41,7 +41,14 @@ class Kubectl:
     def forward(self, namespace: str, pod: str, port: int) -> Generator[int]:
         """Yield a port of this machine that leads to a pod's. Raises CannotRun."""
         with tempfile.TemporaryDirectory(prefix="sandlot-kubectl-") as directory:
-            words = ["port-forward", "--namespace", namespace, f"pod/{pod}", f":{port}"]
+            words = [
+                "port-forward",
+                "--address=127.0.0.1",
+                "--namespace",
+                namespace,
+                f"pod/{pod}",
+                f":{port}",
+            ]
             with _running(self._command(*words), Path(directory) / "errors") as line:
                 yield int(line.split(" -> ")[0].rpartition(":")[2])
 

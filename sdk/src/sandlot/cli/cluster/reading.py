@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from sandlot._version import __version__
+
 from . import release as releases
 from . import rights
 from .api import METADATA, Api, Listing, Reading, Unread
@@ -39,7 +41,7 @@ def read(
             "name the release's namespace with --namespace, or ask for the right to read it"
         )
     release = releases.find(found.items, namespace=namespace, name=name)
-    tool = Tool(kubectl.version, kubectl.program, kubectl.context, version.text("gitVersion"))
+    tool = Tool(__version__, kubectl.version, kubectl.program, kubectl.context, version.text("gitVersion"))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         wanted = _wanted(release)
 

@@ -54,6 +54,7 @@ class NotRead(Exception):
 class Tool:
     """How the cluster was reached."""
 
+    version: str  # of this command line
     kubectl: str  # its version
     program: str
     context: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..doc import Doc
-from ..finding import Finding, ok, problem
+from ..finding import Finding, ok, problem, unchecked
 from ..quantities import quantity
 from ..sizes import PodSize, pool_sizes
 from ..world import Kind, World
@@ -47,7 +47,10 @@ def quotas(world: World) -> Iterator[Finding]:
         for one in world.list(Kind.QUOTAS, namespace):
             full = list(_full(one, sizes if namespace == world.release.sandboxes else []))
             label = f"quota {namespace}/{one.name}"
-            if full:
+            if full and _scoped(one):
+                advice = "look at its scopes; the pools' messages tell whether it refuses their pods"
+                yield unchecked(label, f"it counts only some pods: {'; '.join(full)}", advice)
+            elif full:
                 advice = "raise the quota, or make the pools smaller; pods are refused until there is room"
                 yield problem(label, "; ".join(full), advice)
             else:
@@ -66,6 +69,10 @@ def limits(world: World) -> Iterator[Finding]:
             yield problem(label, "; ".join(dict.fromkeys(refused)), advice)
         else:
             yield ok(label, "it allows the pods of all pools")
+
+
+def _scoped(quota: Doc) -> bool:
+    return bool(quota.texts("spec", "scopes")) or quota.value("spec", "scopeSelector") is not None
 
 
 def _full(quota: Doc, sizes: list[PodSize]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from ..doc import Doc
 from ..finding import Finding, ok, problem
 from ..world import Kind, World
 
-_WEBHOOKS, _DNS = 8641, 53
+WEBHOOK_PORT, _DNS = 8641, 53
 _SANDBOX = {"app.kubernetes.io/name": "sandlot", "app.kubernetes.io/component": "sandbox"}
 _RESTORE = "restore the chart's policies: helm upgrade with networkPolicy.enabled"
 
@@ -23,10 +23,10 @@ def policies(world: World) -> Iterator[Finding]:
             "none denies all traffic, so sandboxes reach each other, the API server and the cloud's metadata",
             _RESTORE,
         )
-    elif not any(_opens(one, _WEBHOOKS, release.namespace) for one in inside):
+    elif not any(_opens(one, WEBHOOK_PORT, release.namespace) for one in inside):
         yield problem(
             label,
-            f"none lets sidecars reach port {_WEBHOOKS} of the gateways in {release.namespace}",
+            f"none lets sidecars reach port {WEBHOOK_PORT} of the gateways in {release.namespace}",
             _RESTORE,
         )
     else:
@@ -42,8 +42,8 @@ def policies(world: World) -> Iterator[Finding]:
     if not chosen:
         detail = "none covers the gateways, so sandboxes with a way to them reach all of their ports"
         yield problem(label, detail, _RESTORE)
-    elif _WEBHOOKS not in ports and None not in ports:
-        yield problem(label, f"none lets sidecars in to port {_WEBHOOKS} of the gateways", _RESTORE)
+    elif WEBHOOK_PORT not in ports and None not in ports:
+        yield problem(label, f"none lets sidecars in to port {WEBHOOK_PORT} of the gateways", _RESTORE)
     else:
         yield ok(label, "the gateways are covered, and open to sidecars")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from .. import times
-from ..api import Listing
 from ..finding import Finding, ok, problem
 from ..waits import waits
-from ..world import Kind, World
+from ..warnings import explained, warnings
+from ..world import World
 
 _ADVICE = {
     "image": "correct the image, or give the nodes its pull secret (sandboxes.pods.imagePullSecrets)",
@@ -24,13 +23,11 @@ _GROUPS = 10
 def check(world: World) -> Iterator[Finding]:
     label = f"pods of {world.release.sandboxes}"
     found = world.pods("sandbox")
-    events = _events(world)
+    told = warnings(world, world.release.sandboxes)
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in found:
         for wait in waits(pod, now=world.now):
-            told = events.get(pod.name, "")
-            text = f"{wait.text}: {told}" if told and wait.of == "start" else wait.text
-            groups[wait.of, text].append(pod.name)
+            groups[wait.of, explained(wait, told)].append(pod.name)
     for (of, text), names in list(groups.items())[:_GROUPS]:
         which = names[0] if len(names) == 1 else f"{len(names)} pods, such as {names[0]}"
         yield problem(label, f"{which}: {text}", _ADVICE[of])
@@ -44,15 +41,3 @@ def check(world: World) -> Iterator[Finding]:
             label,
             f"{running} run, {len(found) - running} start or end; none waits for something that does not come",
         )
-
-
-def _events(world: World) -> dict[str, str]:
-    """Return the latest warning of each pod; without the right to read events, none."""
-    found = world.readings.get((Kind.EVENTS, world.release.sandboxes))
-    events = found.items if isinstance(found, Listing) else []
-    ordered = sorted(events, key=lambda one: times.seconds(one.text("lastTimestamp")) or 0.0)
-    return {
-        one.text("involvedObject", "name"): f"{one.text('reason')}: {' '.join(one.text('message').split())}"
-        for one in ordered
-        if one.text("involvedObject", "kind") == "Pod"
-    }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import times
-from ..finding import Finding, ok, problem
+from ..finding import Finding, ok, problem, unchecked
 from ..samples import samples
 from ..waits import Wait, waits
+from ..warnings import explained, warnings
 from ..world import Kind, World
 from .words import several
 
@@ -49,7 +50,8 @@ def deployments(world: World) -> Iterator[Finding]:
         if have >= wanted:
             detail += f", {updated} of the current template"
         advice = "correct what the message names" if why else "look at its pods' events and logs"
-        yield problem(name, _said(detail, why, found), _advice(found, advice))
+        told = warnings(world, world.release.namespace)
+        yield problem(name, _said(detail, why, found, told), _advice(found, advice))
 
 
 def daemon_sets(world: World) -> Iterator[Finding]:
@@ -76,7 +78,7 @@ def daemon_sets(world: World) -> Iterator[Finding]:
             waiting = [wait for pod in world.pods(one.component) for wait in waits(pod, now=world.now)]
             yield problem(
                 name,
-                _said(f"{have} of {wanted} ready", [], waiting),
+                _said(f"{have} of {wanted} ready", [], waiting, warnings(world, release.sandboxes)),
                 _advice(
                     waiting, "look at its pods' events and logs; nodes that are not ready are listed below"
                 ),
@@ -86,6 +88,14 @@ def daemon_sets(world: World) -> Iterator[Finding]:
 
 
 def versions(world: World) -> Iterator[Finding]:
+    workload = world.workload("gateway")
+    release = workload.labels.get("app.kubernetes.io/version", "") if workload is not None else ""
+    if release not in ("", world.tool.version):
+        yield unchecked(
+            "version of this command line",
+            f"it is {world.tool.version}, and the release {release}: it compares definitions and rights with its own",
+            f"install sandlot=={release} for this check",
+        )
     images: dict[str, str] = {}
     for component in ("gateway", "controller"):
         workload = world.workload(component)
@@ -94,7 +104,7 @@ def versions(world: World) -> Iterator[Finding]:
             images[component] = containers[0].text("image")
     if sidecar := world.settings("controller").get("SANDLOT_SIDECAR_IMAGE"):
         images["sidecar"] = sidecar
-    tags = {component: image.rpartition("/")[2].partition(":")[2] for component, image in images.items()}
+    tags = {component: _tag(image) for component, image in images.items()}
     if len(set(tags.values())) > 1:
         told = ", ".join(f"{component} {tag or 'without a tag'}" for component, tag in tags.items())
         yield problem(
@@ -150,8 +160,12 @@ def leader(world: World) -> Iterator[Finding]:
         yield ok("leader", f"{holder} leads")
 
 
-def _said(detail: str, why: list[str], found: list[Wait]) -> str:
-    return "; ".join([detail, *why, *several(f"pod {one.pod}: {one.text}" for one in found)])
+def _tag(image: str) -> str:
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+
+
+def _said(detail: str, why: list[str], found: list[Wait], told: dict[str, str]) -> str:
+    return "; ".join([detail, *why, *several(f"pod {one.pod}: {explained(one, told)}" for one in found)])
 
 
 def _advice(found: list[Wait], otherwise: str) -> str:
