@@ -33,6 +33,7 @@ class Played:
             counts = {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
             path = f"/apis/apps/v1/namespaces/{own}/deployments/{name}-{component}/status"
             self.server.call("PATCH", path, {"status": counts}, content_type=MERGE)
+            self.part(component)
         for service in (f"{name}-gateway", f"{name}-gateway-webhooks"):
             self.slice(own, service, "gateway-1")
         self.pod("i-1")
@@ -57,6 +58,17 @@ class Played:
             "endpoints": [{"addresses": ["10.0.0.1"], "targetRef": target, "conditions": {"ready": True}}],
         }
         self.server.call("POST", f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", body)
+
+    def part(self, component: str) -> None:
+        """A running pod of gateway or controller, which nobody can connect to."""
+        inside = f"/namespaces/{self.release.namespace}"
+        deployment = f"/apis/apps/v1{inside}/deployments/{self.release.fullname}-{component}"
+        template = self.server.call("GET", deployment)["spec"]["template"]
+        metadata = {**template["metadata"], "name": f"{component}-1"}
+        pods = f"/api/v1{inside}/pods"
+        self.server.call("POST", pods, {"metadata": metadata, "spec": {**template["spec"], "nodeName": NODE}})
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        self.server.call("PATCH", f"{pods}/{component}-1/status", {"status": status}, content_type=MERGE)
 
     def pod(self, name: str, *, waits: tuple[str, str] | None = None) -> None:
         """A sandbox's pod on the node: running, or waiting for this reason and message."""
@@ -109,6 +121,7 @@ class Played:
         ):
             if self.release.get(path) is not None:
                 self.server.call("DELETE", path)
-        pods = f"/api/v1/namespaces/{self.release.sandboxes}/pods"
-        for pod in self.server.call("GET", pods)["items"]:
-            self.server.call("DELETE", f"{pods}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+        for namespace in (self.release.namespace, self.release.sandboxes):
+            pods = f"/api/v1/namespaces/{namespace}/pods"
+            for pod in self.server.call("GET", pods)["items"]:
+                self.server.call("DELETE", f"{pods}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})

@@ -63,8 +63,8 @@ def examine(release: Release, kubeconfig: Path | None = None, *, code: int) -> C
     return {each["name"]: each for each in found if each["state"] != "ok"}
 
 
-# No kubelet runs here, so no log can be read.
-BLIND = {"webhooks of sidecars"}
+# No kubelet runs here, so no log can be read, and no pod be connected to.
+BLIND = {"webhooks of sidecars", "gateway gateway-1", "controller controller-1"}
 
 
 def deleted(base: str, plural: str, name: str, namespace: str = "") -> Callable[[Release], object]:
@@ -119,7 +119,11 @@ BROKEN: list[tuple[Callable[[Release], object], str, str]] = [
 def test_each_broken_thing_is_told_beside_those_before(played: Played) -> None:
     """One installation, in which more and more is broken: all that is told is what was broken, and how."""
     release = played.release
-    assert set(examine(release, code=0)) == BLIND
+    blind = examine(release, code=0)
+    assert set(blind) == BLIND
+    assert (
+        "its metrics cannot be read: no connection: kubectl failed: " in blind["gateway gateway-1"]["detail"]
+    )
     told = set(BLIND)
     for apply, name, detail in BROKEN:
         apply(release)

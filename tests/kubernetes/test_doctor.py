@@ -1,4 +1,4 @@
-"""`sandlot doctor --cluster` on a real release: all is well, then a pool names a RuntimeClass that does not exist."""
+"""`sandlot doctor --cluster` and `support-bundle` on a real release: all is well, then a RuntimeClass is missing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,22 @@ def test_a_healthy_release_is_ok_throughout(healthy: Stack, tmp_path: Path) -> N
     assert "webhooks of sidecars and knows the pools' ready pods" in gateways[0]
     assert last["webhooks of sidecars"]["detail"].startswith("the logs of 1 sidecars")
     assert "agree with the API server's" in last["clocks of the nodes"]["detail"]
+
+
+def test_a_support_bundle_has_logs_and_metrics_and_no_key(healthy: Stack, tmp_path: Path) -> None:
+    out = tmp_path / "bundle.tar.gz"
+    done = sandlot(healthy, "support-bundle", "--out", str(out), directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(out) as tar:
+        files = {member.name.partition("/")[2]: tar.extractfile(member) for member in tar}
+        found = {name: file.read().decode() for name, file in files.items() if file is not None}
+    assert found["not-included.txt"] == "everything is included\n"
+    assert all(healthy.api_key not in text for text in found.values())
+    kinds = {(name.split("/")[0], name.rpartition("/")[2].partition("-")[0]) for name in found if "/" in name}
+    assert {("logs", "gateway.log"), ("logs", "controller.log"), ("logs", "sidecar.log")} <= kinds
+    pages = {name: text for name, text in found.items() if name.startswith("metrics/")}
+    assert any("sandlot_controller_leader 1.0" in text for text in pages.values())
+    assert any("sandlot_ready_queue_depth" in text for text in pages.values())
 
 
 def test_a_runtime_class_that_does_not_exist_is_named(healthy: Stack, tmp_path: Path) -> None:

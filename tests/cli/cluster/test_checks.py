@@ -133,6 +133,10 @@ UNKNOWN: dict[str, tuple[Break, str, str]] = {
         lambda cluster: cluster.but(gateway_metrics={"g-1": Unread("/metrics answers 401", denied=True)}),
         "gateway g-1", "answers 401",
     ),
+    "metrics of a controller": (
+        lambda cluster: cluster.but(controller_metrics={"c-1": Unread("no connection: refused")}),
+        "controller c-1", "metrics cannot be read: no connection: refused",
+    ),
     "logs of sidecars": (
         lambda cluster: cluster.but(sidecar_logs={"i-1": Unread("502: no kubelet")}),
         "webhooks of sidecars", "no kubelet",

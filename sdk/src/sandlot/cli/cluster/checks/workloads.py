@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import times
+from ..api import Unread
 from ..finding import Finding, ok, problem, unchecked
 from ..samples import samples
 from ..waits import Wait, waits
@@ -141,19 +142,21 @@ def leader(world: World) -> Iterator[Finding]:
             "look at the controllers' pods and logs",
         )
         return
-    failing = sorted(
-        {
-            labels.get("resource", "")
-            for page in world.controller_metrics.values()
-            if isinstance(page, str)
-            for labels, value in samples(page, "sandlot_controller_watch_failing")
-            if value
-        }
-    )
+    failing: set[str] = set()
+    for pod, page in world.controller_metrics.items():
+        if isinstance(page, Unread):
+            yield unchecked(
+                f"controller {pod}",
+                f"its metrics cannot be read: {page.reason}",
+                "its log, and the text of its /readyz, tell what it cannot list or watch",
+            )
+        else:
+            watches = samples(page, "sandlot_controller_watch_failing")
+            failing |= {labels.get("resource", "") for labels, value in watches if value}
     if failing:
         yield problem(
             "leader",
-            f"{holder} leads, and a controller cannot list or watch {', '.join(failing)}",
+            f"{holder} leads, and a controller cannot list or watch {', '.join(sorted(failing))}",
             "the controllers' log and the text of /readyz say why: rights, or definitions that are not applied",
         )
     else:
