@@ -55,6 +55,7 @@ check: setup  ## check lint, types, import rules, generated files, links of the 
 	$(RUN)/python tools/async_to_sync.py --check
 	$(RUN)/python tools/protobuf.py --check
 	$(RUN)/python tools/chart_docs.py --check
+	$(RUN)/python tools/definition_fields.py --check
 	$(RUN)/python tools/error_page.py --check
 	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
@@ -83,6 +84,7 @@ generate: setup  ## write the generated files
 	$(RUN)/python tools/async_to_sync.py
 	$(RUN)/python tools/protobuf.py
 	$(RUN)/python tools/chart_docs.py
+	$(RUN)/python tools/definition_fields.py
 	$(RUN)/python tools/error_page.py
 	$(RUN)/python -m images generate
 

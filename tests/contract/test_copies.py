@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from sandlot import errors, models
 from sandlot._protocol import answers, documents, frames
+from sandlot.cli.cluster import reading, sources
+from sandlot.cli.cluster.checks import definitions, network
+from sandlot.cli.cluster.fields import FIELDS
+from sandlot.cli.cluster.world import Kind
 from sandlot.cli.local import up
 from sandlot_contract import frames as contract_frames
-from sandlot_contract import headers, ports, reuse
+from sandlot_contract import headers, names, ports, reuse
 from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.verdicts import INFRASTRUCTURE, LOST, CommandVerdict, SandboxVerdict
 
@@ -81,6 +85,21 @@ def test_the_page_of_slots_has_the_defaults_of_reuse() -> None:
 
 def test_a_local_stack_of_the_command_line_has_the_gateways_port() -> None:
     assert inspect.signature(up).parameters["port"].default == ports.GATEWAY_PORT
+
+
+def test_the_check_of_a_cluster_knows_the_ports_and_names() -> None:
+    known = (reading.GATEWAY_PORT, reading.CONTROLLER_PORT, network.WEBHOOK_PORT, sources.NODE_AGENT_PORT)
+    assert known == (
+        ports.GATEWAY_PORT,
+        ports.CONTROLLER_PORT,
+        ports.WEBHOOK_PORT,
+        ports.NODE_AGENT_PORT,
+    )
+    assert definitions.VERSION == names.VERSION
+    assert Kind.POOLS.value == (f"/apis/{names.API_VERSION}", names.POOL_PLURAL)
+    assert set(FIELDS) == {
+        f"{plural}.{names.GROUP}" for plural in (names.SANDBOX_PLURAL, names.POOL_PLURAL, names.WARMUP_PLURAL)
+    }
 
 
 def test_the_page_of_the_sidecar_has_every_verdict() -> None:

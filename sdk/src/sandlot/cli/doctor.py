@@ -1,4 +1,4 @@
-"""doctor: checks whether this machine can run a local stack and the server responds, with advice if not."""
+"""doctor: checks this machine, the server, or an installation on a cluster, with advice for what is wrong."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from sandlot import _local
 from sandlot.cli import output
+from sandlot.cli.cluster.options import Context, Kubeconfig, Namespace, Options, ReleaseName
 from sandlot.config import named_endpoint
 from sandlot.errors import SandlotError
 
@@ -36,8 +38,26 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(json: output.Json = False) -> int:
-    """Check this machine and the server; exit with 1 if a check fails."""
+def doctor(
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Check an installation on Kubernetes, by kubectl.")
+    ] = False,
+    namespace: Namespace = None,
+    release: ReleaseName = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    json: output.Json = False,
+) -> int:
+    """Check this machine and the server, or with --cluster an installation; exit with 1 if a check fails."""
+    options = Options(namespace, release, context, kubeconfig)
+    if cluster:
+        from sandlot.cli.cluster import command
+
+        return command.check(options, json=json)
+    if options != Options():
+        raise typer.BadParameter(
+            "--namespace, --release, --context and --kubeconfig choose an installation: add --cluster"
+        )
     checks = [check() for check in _CHECKS]
     if json:
         output.show([output.plain(check) for check in checks], json=True, text="")

@@ -1,0 +1,1 @@
+"""What `sandlot doctor --cluster` and `sandlot support-bundle` know of an installation on Kubernetes."""

@@ -1,0 +1,74 @@
+"""Checks the nodes that may run sandboxes: ready, schedulable, without pressure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..doc import Doc, json_of, walk
+from ..finding import Finding, ok, problem
+from ..world import Kind, World
+from .words import several
+
+_PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+_SHOWN = 10
+
+
+def check(world: World) -> Iterator[Finding]:
+    nodes = world.list(Kind.NODES)
+    settings = world.settings("controller")
+    selector = json_of(settings.get("SANDLOT_NODE_SELECTOR", "{}"), {})
+    wanted = {str(name): str(value) for name, value in selector.items()}
+    chosen = [one for one in nodes if wanted.items() <= one.labels.items()]
+    if not chosen:
+        words = ", ".join(f"{name}={value}" for name, value in wanted.items()) or "none"
+        yield problem(
+            "nodes",
+            f"none of {len(nodes)} nodes has the labels that sandboxes require ({words})",
+            "label nodes, or correct sandboxes.pods.nodeSelector",
+        )
+        return
+    faulty = {one.name: why for one in chosen if (why := _fault(one))}
+    for name, why in list(faulty.items())[:_SHOWN]:
+        yield problem(
+            f"node {name}",
+            why,
+            f"kubectl describe node {name}; its sandboxes are lost if it does not come back",
+        )
+    if len(faulty) > _SHOWN:
+        yield problem("other nodes", f"{len(faulty) - _SHOWN} more nodes have faults", "kubectl get nodes")
+    tolerations = [Doc(one) for one in walk(json_of(settings.get("SANDLOT_TOLERATIONS", "[]"), []))]
+    sound = [one for one in chosen if one.name not in faulty]
+    cordoned = [one.name for one in sound if one.value("spec", "unschedulable") is True]
+    tainted = [one.name for one in sound if one.name not in cordoned and _repels(one, tolerations)]
+    free = len(sound) - len(cordoned) - len(tainted)
+    said = f"{free} of {len(chosen)} take new sandboxes"
+    for what, names in (("cordoned", cordoned), ("tainted", tainted)):
+        said += f"; {what}: {', '.join(several(names))}" if names else ""
+    if free:
+        yield ok("nodes", said)
+    else:
+        yield problem("nodes", said, "uncordon or repair nodes, add some, or set sandboxes.pods.tolerations")
+
+
+def _repels(node: Doc, tolerations: list[Doc]) -> bool:
+    """Return whether a taint keeps new sandboxes off the node."""
+    taints = [one for one in node.docs("spec", "taints") if one.text("effect") in ("NoSchedule", "NoExecute")]
+    return any(not any(_tolerates(each, taint) for each in tolerations) for taint in taints)
+
+
+def _tolerates(toleration: Doc, taint: Doc) -> bool:
+    if toleration.text("effect") not in ("", taint.text("effect")):
+        return False
+    if toleration.text("operator") == "Exists":
+        return toleration.text("key") in ("", taint.text("key"))
+    return (toleration.text("key"), toleration.text("value")) == (taint.text("key"), taint.text("value"))
+
+
+def _fault(node: Doc) -> str:
+    ready = node.condition("Ready")
+    if ready.text("status") != "True":
+        return (
+            f"it is not ready: {ready.text('message') or ready.text('reason') or 'no kubelet has reported'}"
+        )
+    pressures = [one for one in _PRESSURES if node.condition(one).text("status") == "True"]
+    return f"it reports {', '.join(pressures)}" if pressures else ""

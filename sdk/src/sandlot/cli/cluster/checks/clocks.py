@@ -1,0 +1,50 @@
+"""Checks the clocks of this machine and of the nodes against the API server's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import times
+from ..doc import Doc
+from ..finding import Finding, ok, problem
+from ..world import NODE_LEASES, Kind, World
+
+_MOST = 10.0  # seconds; the API server tells its time in whole seconds
+
+
+def check(world: World) -> Iterator[Finding]:
+    ahead = world.local - world.now
+    if abs(ahead) > _MOST:
+        yield problem(
+            "clock of this machine",
+            f"it is {times.spoken(ahead)} {_direction(ahead)} the API server's",
+            "synchronize it (NTP): certificates and tokens fail at wrong times, and logs do not match",
+        )
+    else:
+        yield ok("clock of this machine", "it agrees with the API server's")
+    skews = {
+        lease.name: skew
+        for lease in world.list(Kind.LEASES, NODE_LEASES)
+        if (skew := _skew(lease)) is not None
+    }
+    wrong = {name: skew for name, skew in skews.items() if abs(skew) > _MOST}
+    for name, skew in wrong.items():
+        yield problem(
+            f"clock of node {name}",
+            f"it is {times.spoken(skew)} {_direction(skew)} the API server's",
+            "synchronize it (NTP): its pods' certificates and logs have wrong times",
+        )
+    if skews and not wrong:
+        yield ok("clocks of the nodes", f"{len(skews)} agree with the API server's")
+
+
+def _direction(ahead: float) -> str:
+    return "ahead of" if ahead > 0 else "behind"
+
+
+def _skew(lease: Doc) -> float | None:
+    """Return by how much the node's clock was ahead of the API server's when it renewed its lease."""
+    renewed = times.seconds(lease.text("spec", "renewTime"))
+    written = [times.seconds(one.text("time")) for one in lease.docs("metadata", "managedFields")]
+    known = [one for one in written if one is not None]
+    return renewed - max(known) if renewed is not None and known else None

@@ -1,0 +1,99 @@
+"""Checks the NetworkPolicies: present, and open from sidecars to gateway and DNS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..doc import Doc
+from ..finding import Finding, ok, problem
+from ..world import Kind, World
+
+WEBHOOK_PORT, _DNS = 8641, 53
+_SANDBOX = {"app.kubernetes.io/name": "sandlot", "app.kubernetes.io/component": "sandbox"}
+_RESTORE = "restore the chart's policies: helm upgrade with networkPolicy.enabled"
+
+
+def policies(world: World) -> Iterator[Finding]:
+    release = world.release
+    inside = world.list(Kind.POLICIES, release.sandboxes)
+    label = f"network policies of {release.sandboxes}"
+    if not any(_denies_all(one) for one in inside):
+        yield problem(
+            label,
+            "none denies all traffic, so sandboxes reach each other, the API server and the cloud's metadata",
+            _RESTORE,
+        )
+    elif not any(_opens(one, WEBHOOK_PORT, release.namespace) for one in inside):
+        yield problem(
+            label,
+            f"none lets sidecars reach port {WEBHOOK_PORT} of the gateways in {release.namespace}",
+            _RESTORE,
+        )
+    else:
+        yield ok(label, "sandboxes are isolated, and sidecars may reach the gateways")
+    workload = world.workload("gateway")
+    if workload is None:
+        return
+    labels = workload.pairs("spec", "template", "metadata", "labels")
+    own = world.list(Kind.POLICIES, release.namespace)
+    chosen = [one for one in own if _selects(one, labels) and "Ingress" in one.texts("spec", "policyTypes")]
+    label = f"network policies of {release.namespace}"
+    ports = [port for one in chosen for rule in one.docs("spec", "ingress") for port in _ports(rule)]
+    if not chosen:
+        detail = "none covers the gateways, so sandboxes with a way to them reach all of their ports"
+        yield problem(label, detail, _RESTORE)
+    elif WEBHOOK_PORT not in ports and None not in ports:
+        yield problem(label, f"none lets sidecars in to port {WEBHOOK_PORT} of the gateways", _RESTORE)
+    else:
+        yield ok(label, "the gateways are covered, and open to sidecars")
+
+
+def dns(world: World) -> Iterator[Finding]:
+    inside = world.list(Kind.POLICIES, world.release.sandboxes)
+    if not any(_denies_all(one) for one in inside):
+        return
+    rules = [
+        rule
+        for one in inside
+        if _selects(one, _SANDBOX)
+        for rule in one.docs("spec", "egress")
+        if _DNS in _ports(rule) or None in _ports(rule)
+    ]
+    if rules:
+        yield ok("DNS", "a network policy lets sidecars ask DNS for the gateway's address")
+    else:
+        yield problem(
+            "DNS",
+            "no network policy lets sidecars ask DNS, so they do not find the gateway",
+            "helm upgrade with networkPolicy.dns.enabled",
+        )
+
+
+def _denies_all(policy: Doc) -> bool:
+    kinds = policy.texts("spec", "policyTypes")
+    everyone = not policy.doc("spec", "podSelector").raw
+    return everyone and "Egress" in kinds and "Ingress" in kinds and not policy.docs("spec", "egress")
+
+
+def _opens(policy: Doc, port: int, namespace: str) -> bool:
+    """Return whether it lets sandboxes out to this port of that namespace, or of any."""
+    if not _selects(policy, _SANDBOX):
+        return False
+    for rule in policy.docs("spec", "egress"):
+        peers = rule.docs("to")
+        names = [
+            peer.pairs("namespaceSelector", "matchLabels").get("kubernetes.io/metadata.name")
+            for peer in peers
+        ]
+        if (port in _ports(rule) or None in _ports(rule)) and (not peers or namespace in names):
+            return True
+    return False
+
+
+def _selects(policy: Doc, labels: dict[str, str]) -> bool:
+    return policy.pairs("spec", "podSelector", "matchLabels").items() <= labels.items()
+
+
+def _ports(rule: Doc) -> list[int | None]:
+    """Return the ports of a rule; None stands for all."""
+    return [one.number("port") for one in rule.docs("ports")] or [None]

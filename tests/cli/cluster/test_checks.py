@@ -1,0 +1,165 @@
+"""What `sandlot doctor --cluster` says of a healthy installation, of what passes, and of what it cannot read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sandlot.cli.cluster.api import Unread
+from sandlot.cli.cluster.finding import OK, PROBLEM, UNCHECKED
+from sandlot.cli.cluster.world import CLUSTER, Kind, Review
+
+from tests.cli.cluster.breaks import (
+    INSIDE,
+    OWN,
+    added,
+    both,
+    changed,
+    image,
+    limit,
+    merged,
+    pool_says,
+    quota,
+    review,
+    settings,
+    stuck,
+    tainted,
+    waiting,
+)
+from tests.cli.cluster.worlds import NEW, NOW, Break, Cluster, node
+
+
+def test_a_healthy_installation_is_ok_throughout() -> None:
+    found = Cluster().findings()
+    assert [one for one in found if one.state != OK] == []
+    assert len(found) > 25
+    assert len({one.name for one in found}) == len(found), "each line names what it is about"
+
+
+FINE: dict[str, Break] = {
+    "a pool that fills": pool_says("Filling", ready=1, starting=1),
+    "a pool that lacked pods just now": pool_says("Filling", since=NEW, ready=1),
+    "a new pool": lambda cluster: merged(
+        cluster.one(Kind.POOLS, INSIDE, "default"), {"metadata": {"creationTimestamp": NEW}, "status": {"conditions": []}}
+    ),
+    "no Pod Security level": changed(Kind.NAMESPACES, CLUSTER, INSIDE, metadata={"labels": None}),
+    "a quota with room": quota({"pods": "10", "requests.memory": "1Gi"}, {"pods": "2", "requests.memory": "600Mi"}),
+    "a wide limit range": limit("Pod", max={"memory": "2Gi", "cpu": "2"}),
+    "a limit range for volumes": limit("PersistentVolumeClaim", max={"storage": "1Gi"}),
+    "a pod that has just begun": both(
+        stuck("sandbox", waiting("ContainerCreating")),
+        changed(Kind.PODS, INSIDE, "i-9", metadata={"creationTimestamp": NEW}),
+    ),
+    "a pod that ends": both(
+        stuck("sandbox", waiting("ErrImagePull")),
+        changed(Kind.PODS, INSIDE, "i-9", metadata={"deletionTimestamp": NEW}),
+    ),
+    "an old failure of a webhook": lambda cluster: cluster.but(
+        sidecar_logs={"i-1": f'{{"at": {NOW - 600}, "event": "webhook_failed", "error": "x"}}\n'}
+    ),
+    "secrets whose keys nobody tells": changed(Kind.SECRETS, OWN, "sandlot-api-key", metadata={"managedFields": None}),
+    "a policy that opens everything to the gateways": lambda cluster: merged(
+        cluster.one(Kind.POLICIES, OWN, "sandlot-gateway"), {"spec": {"ingress": [{}]}}
+    ),
+    "one tag with digests": both(
+        settings("controller", SIDECAR_IMAGE="registry.example:5000/sidecar:v9@sha256:aa"),
+        image("gateway", "registry.example:5000/gateway:v9@sha256:bb"),
+        image("controller", "registry.example:5000/controller:v9@sha256:cc"),
+    ),
+    "a quota of other pods": both(
+        quota({"pods": "10"}, {"pods": "2"}),
+        changed(Kind.QUOTAS, INSIDE, "q", spec={"scopes": ["BestEffort"]}),
+    ),
+    "a tainted node beside another": both(
+        added(Kind.NODES, CLUSTER, node("second")),
+        tainted("second", key="node-role.kubernetes.io/control-plane", effect="NoSchedule"),
+    ),
+    "a taint that sandboxes tolerate": both(
+        settings("controller", TOLERATIONS='[{"key": "only", "operator": "Equal", "value": "us"}]'),
+        tainted("worker", key="only", value="us", effect="NoSchedule"),
+    ),
+    "a taint that only warns": tainted("worker", key="only", effect="PreferNoSchedule"),
+    "one cordoned node of two": both(
+        added(Kind.NODES, CLUSTER, node("second")),
+        changed(Kind.NODES, CLUSTER, "second", spec={"unschedulable": True}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FINE)
+def test_what_passes_by_itself_or_is_allowed_is_no_problem(what: str) -> None:
+    cluster = Cluster()
+    FINE[what](cluster)
+    assert [one for one in cluster.findings() if one.state != OK] == []
+
+
+@pytest.mark.parametrize("kind", [Kind.PODS, Kind.SECRETS, Kind.SLICES, Kind.POLICIES, Kind.POOLS])
+def test_what_may_not_be_read_is_not_checked_and_stops_nothing_else(kind: Kind) -> None:
+    cluster = Cluster()
+    cluster.unread[kind, INSIDE] = Unread("403: pods is forbidden", denied=True)
+    if kind is Kind.SECRETS:
+        settings("controller", IMAGE_PULL_SECRETS='["images"]')(cluster)
+    found = cluster.findings()
+    assert not [one for one in found if one.state == PROBLEM]
+    unchecked = {one.name: one for one in found if one.state == UNCHECKED}
+    assert f"list {kind.plural} of namespace {INSIDE}" in unchecked.pop("your rights").detail
+    assert unchecked
+    for one in unchecked.values():
+        assert "cannot be read: 403: pods is forbidden" in one.detail
+        assert one.advice
+    assert {"deployment sandlot-gateway", "clocks of the nodes"} <= {
+        one.name for one in found if one.state == OK
+    }
+
+
+UNKNOWN: dict[str, tuple[Break, str, str]] = {
+    "a right of the caller": (review("you", "create", "pods/portforward", False), "your rights", "create pods/portforward"),
+    "a command line of another release": (
+        lambda cluster: cluster.but(tool=replace(cluster.world.tool, version="0.2.0")),
+        "version of this command line", "it is 0.2.0, and the release 0.1.0",
+    ),
+    "a full quota of some pods": (
+        both(
+            quota({"pods": "10"}, {"pods": "10"}),
+            changed(Kind.QUOTAS, INSIDE, "q", spec={"scopeSelector": {"matchExpressions": []}}),
+        ),
+        f"quota {INSIDE}/q", "counts only some pods",
+    ),
+    "rights of others": (
+        lambda cluster: cluster.but(reviews=(Review("gateway", "list", "pods", INSIDE, Unread("403: forbidden")),)),
+        "rights of the gateway", "403: forbidden",
+    ),
+    "metrics without a key": (
+        lambda cluster: cluster.but(gateway_metrics={"g-1": Unread("/metrics answers 401", denied=True)}),
+        "gateway g-1", "answers 401",
+    ),
+    "metrics of a controller": (
+        lambda cluster: cluster.but(controller_metrics={"c-1": Unread("no connection: refused")}),
+        "controller c-1", "metrics cannot be read: no connection: refused",
+    ),
+    "logs of sidecars": (
+        lambda cluster: cluster.but(sidecar_logs={"i-1": Unread("502: no kubelet")}),
+        "webhooks of sidecars", "no kubelet",
+    ),
+    "no sidecar": (lambda cluster: cluster.but(sidecar_logs={}), "webhooks of sidecars", "no sandbox's pod runs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_what_cannot_be_told_is_not_called_ok(what: str) -> None:
+    breaks, name, detail = UNKNOWN[what]
+    cluster = Cluster()
+    breaks(cluster)
+    (one,) = [one for one in cluster.findings() if one.state != OK]
+    assert (one.name, one.state) == (name, UNCHECKED)
+    assert detail in one.detail
+    assert one.advice
+
+
+def test_many_faults_of_one_kind_are_not_all_lines() -> None:
+    cluster = Cluster()
+    down = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    cluster.objects_of(Kind.NODES).extend(node(f"n-{number}") | {"status": down} for number in range(40))
+    told = [one for one in cluster.findings() if one.state == PROBLEM]
+    assert len(told) == 11
+    assert told[-1].detail == "30 more nodes have faults"
