@@ -154,7 +154,11 @@ class Orphans:
             if sandbox.id not in self._left:
                 return
             told = instance is not None and await self._sidecars.orphan(instance, sandbox.id, grace=grace)
-        if not told and sandbox.id in self._left:
+        if told:
+            _log.info(
+                "its caller has left: the sidecar ends it if it stays unused", extra={"sandbox": sandbox.id}
+            )
+        elif sandbox.id in self._left:
             _log.warning("a sidecar that did not answer is told again", extra={"sandbox": sandbox.id})
             self._start(sandbox, _AGAIN)
 
