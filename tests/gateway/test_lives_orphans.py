@@ -226,6 +226,20 @@ def test_a_caller_that_hangs_up_at_another_gateway_ends_nothing_of_the_first(wor
     assert owners(world) == [sandbox.id]
 
 
+def test_of_two_sandboxes_for_one_key_that_without_a_caller_ends(world: KubernetesWorld) -> None:
+    """The other gateway got no answer when it asked for the key, and brought up a second one for the retry."""
+    maker, other = world.gateways
+    assert isinstance(maker, KubernetesGateway)
+    maker.peers.silent = True
+    sandbox = begun(maker)
+    second = begun(other)
+    world.quiet()
+    assert set(owners(world)) == {sandbox.id, second.id}
+    hang_up(maker, sandbox)
+    passes(world)
+    assert owners(world) == [second.id]
+
+
 @pytest.mark.parametrize("first", ["the use", "the end"])
 def test_of_a_retry_and_the_end_of_the_grace_one_wins(world: KubernetesWorld, first: str) -> None:
     """The sidecar decides: a caller gets the sandbox, or an error."""
