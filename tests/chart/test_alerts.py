@@ -50,6 +50,13 @@ def test_they_ask_for_the_pods_of_the_release() -> None:
     assert asked == {"boxes-(gateway|controller)-.+"}
 
 
+def test_what_is_not_among_the_failed_requests_is_not_subtracted_from_them() -> None:
+    (expr,) = [alert["expr"] for alert in ALERTS if alert["alert"] == "SandlotRequestsFail"]
+    selectors = re.findall(r"\bsandlot_\w+\{([^}]*)\}", expr)
+    assert len(selectors) == 3
+    assert all('route!="expose"' in each for each in selectors)
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_each_says_how_bad_it_is_and_what_it_means(alert: Any) -> None:
     assert alert["labels"]["severity"] in ("warning", "critical")

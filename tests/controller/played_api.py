@@ -77,7 +77,7 @@ class PlayedApi:
         return response
 
     async def _lease(self, request: web.Request) -> web.StreamResponse:
-        if request.method in ("POST", "PUT"):
+        if request.method in ("POST", "PUT") and "dryRun" not in request.query:
             self.lease = json.loads(await request.read())
         return await (failed(404, "NotFound")(request) if self.lease is None else _json(self.lease))
 

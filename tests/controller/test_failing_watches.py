@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ from sandlot_kube import paths
 from tests.controller.pages import page, shows
 from tests.controller.played import settings_in
 from tests.controller.played_api import NAMESPACE, PlayedApi, played_api
-from tests.kube.scripted import Answer, failed, streamed
+from tests.kube.scripted import Answer, failed, listed, streamed
 from tests.waiting import until
 
 WARMUPS = paths.warmups(NAMESPACE)
@@ -26,12 +26,10 @@ SANDBOXES = paths.sandboxes(NAMESPACE)
 
 @asynccontextmanager
 async def leading(
-    directory: Path, *, without: str | None = None, **more: Any
+    directory: Path, *, lists: Mapping[str, Answer] | None = None, **more: Any
 ) -> AsyncIterator[tuple[PlayedApi, Controller]]:
-    """`without`: a collection whose lists are answered with 401."""
     async with played_api() as (api, client):
-        if without is not None:
-            api.lists[without] = failed(401, "Unauthorized")
+        api.lists.update(lists or {})
         settings = settings_in(
             directory, lease_namespace=NAMESPACE, health_host="127.0.0.1", health_port=0, **more
         )
@@ -77,7 +75,7 @@ async def test_a_watch_that_fails_in_passing_costs_no_term(tmp_path: Path, path:
 
 
 async def test_a_token_that_is_rejected_is_tried_again_at_intervals(tmp_path: Path) -> None:
-    async with leading(tmp_path, without=WARMUPS) as (api, controller):
+    async with leading(tmp_path, lists={WARMUPS: failed(401, "Unauthorized")}) as (api, controller):
         await until(lambda: len(api.asked.get(WARMUPS, [])) >= 5)
         assert min(after - before for before, after in pairwise(api.asked[WARMUPS])) > 0.1
         assert await shows(controller, "kopf", True)
@@ -96,3 +94,20 @@ async def test_what_fails_for_long_leaves_the_lease_to_another(tmp_path: Path) -
         await until(lambda: api.lease is not None and not api.lease["spec"].get("holderIdentity"))
         api.watches.clear()
         await until(lambda: controller.working.is_set())
+
+
+async def test_one_that_gives_up_the_lease_shows_no_pools_any_more(tmp_path: Path) -> None:
+    """Else two controllers would export one pool."""
+    pool = {"metadata": {"name": "p", "uid": "p"}, "spec": {"size": 0, "template": {"image": "x"}}}
+    lists = {paths.pools(NAMESPACE): listed(pool, version=1)}
+    async with leading(tmp_path, lists=lists, list_timeout=2.0, lease_seconds=30.0) as (api, controller):
+        await until(lambda: pool_metrics(controller))
+        api.watches[WARMUPS] = streamed(error_event(500))
+        api.cut(WARMUPS)
+        await until(lambda: not controller.working.is_set())
+        assert await pool_metrics(controller) == []
+
+
+async def pool_metrics(controller: Controller) -> list[str]:
+    lines = (await page(controller, "metrics")).text.splitlines()
+    return [line for line in lines if line.startswith("sandlot_controller_pool_")]

@@ -15,40 +15,51 @@ from tests.waiting import until
 pytestmark = pytest.mark.programs
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-IN_NAMESPACE = [
-    {"apiGroups": ["", "sandlot.dev", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]},
-]
-OF_NODES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
+READ = ["get", "list", "watch"]
+IN_NAMESPACE = ["", "sandlot.dev"]  # groups in which an account has all rights
 
 
 class Account:
-    """A service account with all rights in the namespace, and with none to nodes until `may_read_nodes`."""
+    """A service account with all rights to the namespace's pods and resources of ours, and to what a test allows."""
 
     def __init__(self, server: ApiServer, namespace: str) -> None:
         self._server = server
         self._name = f"account-{namespace}"
         self._subject = {"kind": "ServiceAccount", "name": self._name, "namespace": namespace}
+        self._roles = f"{RBAC}/namespaces/{namespace}/"
+        self._cluster_roles: list[str] = []
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         server.call("POST", accounts, {"metadata": {"name": self._name}})
         self.token: str = server.call("POST", f"{accounts}/{self._name}/token", {"spec": {}})["status"][
             "token"
         ]
-        self._allow(f"{RBAC}/namespaces/{namespace}/", "Role", IN_NAMESPACE)
+        self._allow(
+            self._roles, "Role", "all", {"apiGroups": IN_NAMESPACE, "resources": ["*"], "verbs": ["*"]}
+        )
 
-    def may_read_nodes(self) -> None:
-        self._allow(f"{RBAC}/cluster", "ClusterRole", OF_NODES)
+    def may_nodes(self, *verbs: str) -> None:
+        name = "-".join(verbs)
+        rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": [*verbs]}
+        self._cluster_roles.append(self._allow(f"{RBAC}/cluster", "ClusterRole", name, rule))
+
+    def may_leases(self, *verbs: str) -> None:
+        rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": [*verbs]}
+        self._allow(self._roles, "Role", "-".join(verbs), rule)
 
     def remove(self) -> None:
-        for resource in ("clusterrolebindings", "clusterroles"):
-            self._server.call("DELETE", f"{RBAC}/{resource}?fieldSelector=metadata.name%3D{self._name}", {})
+        for name in self._cluster_roles:
+            for resource in ("clusterrolebindings", "clusterroles"):
+                self._server.call("DELETE", f"{RBAC}/{resource}/{name}", {})
 
-    def _allow(self, path: str, kind: str, rules: list[dict[str, list[str]]]) -> None:
-        named = {"metadata": {"name": self._name}}
-        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": self._name}
-        self._server.call("POST", f"{path}roles", {**named, "rules": rules})
+    def _allow(self, path: str, kind: str, name: str, rule: dict[str, list[str]]) -> str:
+        name = f"{self._name}-{name}"
+        named = {"metadata": {"name": name}}
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        self._server.call("POST", f"{path}roles", {**named, "rules": [rule]})
         self._server.call(
             "POST", f"{path}rolebindings", {**named, "roleRef": ref, "subjects": [self._subject]}
         )
+        return name
 
 
 @pytest.fixture
@@ -69,9 +80,13 @@ async def limited(resources: ApiServer, cluster: Cluster, account: Account) -> A
         await client.close()
 
 
+@pytest.mark.parametrize("verb", ["list", "watch"])
 async def test_one_without_its_rights_says_so_and_stays_ready(
-    cluster: Cluster, account: Account, limited: KubeClient, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, account: Account, limited: KubeClient, caplog: pytest.LogCaptureFixture, verb: str
 ) -> None:
+    """`verb`: the right to nodes that it lacks."""
+    account.may_leases("get", "update")
+    account.may_nodes(*(one for one in READ if one != verb))
     async with cluster.controlled():
         cluster.seen_through = limited
         async with started(cluster.controller()) as standby:
@@ -79,10 +94,31 @@ async def test_one_without_its_rights_says_so_and_stays_ready(
             answer = await page(standby, "readyz")
             assert answer.status_code == 200  # else the budget would keep the leader on its node
             assert answer.text.startswith("cannot read /api/v1/nodes: nodes is forbidden")
+            assert f'cannot {verb} resource "nodes"' in answer.text
             assert "ClusterRole" in answer.text
             (warning,) = told(caplog, "could not lead")
             assert "/api/v1/nodes" in warning
-            account.may_read_nodes()
+            account.may_nodes(verb)
             await until(lambda: shows(standby, "nodes", False), pause=0.2)
             assert (await page(standby, "readyz")).text == "ok\n"
+            assert not standby.working.is_set()
+
+
+@pytest.mark.parametrize("verb", ["get", "update"])
+async def test_one_that_could_not_hold_the_lease_says_so(
+    cluster: Cluster, account: Account, limited: KubeClient, verb: str
+) -> None:
+    account.may_nodes(*READ)
+    account.may_leases("update" if verb == "get" else "get")
+    async with cluster.controlled() as leader:
+        cluster.seen_through = limited
+        async with started(cluster.controller()) as standby:
+            await until(lambda: shows(standby, "leases", True), pause=0.2)
+            answer = await page(standby, "readyz")
+            assert answer.status_code == 200
+            assert f'cannot {verb} resource "leases"' in answer.text
+            account.may_leases(verb)
+            await until(lambda: shows(standby, "leases", False), pause=0.2)
+            assert (await page(standby, "readyz")).text == "ok\n"
+            assert leader.working.is_set()  # what the standby has tried changed nothing
             assert not standby.working.is_set()

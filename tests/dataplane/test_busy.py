@@ -30,6 +30,7 @@ async def test_a_full_breaker_answers_at_once(ready, client):
     assert (status, headers["retry-after"]) == (503, "7")
     assert b'"error":"busy"' in body
     assert b'"running":2,"queued":1' in body
+    assert _rejections(gw) == {("exec", "sandbox"): 1.0}
     # What steers a running op passes by the queue.
     go_on_quickly = asyncio.create_task(_ask(extra, gw, "POST", "/sbx/sb-1/ops/op-1/stdin?offset=0"))
     go_on.set()
@@ -37,6 +38,39 @@ async def test_a_full_breaker_answers_at_once(ready, client):
     for connection in holding:
         assert (await connection.answer())[0] == 200
     assert (gw.plane.breaker.running, gw.plane.breaker.waiting) == (0, 0)
+
+
+async def test_rejections_of_exposures_are_counted_apart(ready, client):
+    """The alert on failed requests counts neither these nor what programs answer."""
+    go_on, arrived = asyncio.Event(), asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        while True:
+            body = await peer.body(await peer.request())
+            arrived.set()
+            await go_on.wait()
+            peer.answer(body)
+
+    gw, _ = await ready(behave, limits=Limits(total=1))
+    exposure = await gw.exposures.add("sb-1", "acme", 8000)
+    one, two = await client(gw), await client(gw)
+    one.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
+    await arrived.wait()
+    two.send("GET", exposure.path, body=None)
+    assert (await asyncio.wait_for(two.answer(), 30))[0] == 503
+    assert _rejections(gw) == {("expose", "gateway"): 1.0}
+    go_on.set()
+    assert (await one.answer())[0] == 200
+
+
+def _rejections(gw) -> dict[tuple[str, str], float]:
+    """How many there were, by route and scope."""
+    (family,) = gw.metrics.rejected.collect()
+    return {
+        (one.labels["route"], one.labels["scope"]): one.value
+        for one in family.samples
+        if one.name.endswith("_total") and one.value
+    }
 
 
 async def test_one_tenants_commands_do_not_fill_the_gateway_for_another(ready, client):

@@ -68,7 +68,7 @@ class Running:
 
     @property
     def webhook(self) -> str:
-        return f"http://127.0.0.1:{self.gateway.webhook_listener.port}/internal/sidecar"
+        return f"http://{self.client.base_url.host}:{self.gateway.webhook_listener.port}/internal/sidecar"
 
     @property
     def follows_any(self) -> bool:

@@ -158,6 +158,20 @@ class KubernetesWorld(World):
         sidecar.used = True
         return Answer(410 if sidecar.owner is None else 200, [], b"{}")
 
+    def _orphan(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
+        owner, generation = body["sandbox_id"], sidecar.generation
+        if sidecar.owner != owner:
+            return Answer(409, [], b"{}")
+
+        def over() -> None:
+            if sidecar.generation == generation:
+                self._end(sidecar, {"verdict": "deleted", "only_of": owner, "only_unused": True})
+
+        if sidecar.grace is not None:
+            sidecar.grace.cancel()
+        sidecar.grace = self.loop.call_later(body["grace"], over)
+        return Answer(200, [], b"{}")
+
     def _reset(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
         if sidecar.phase == "ended":
             return Answer(410, [], b'{"error":"ended"}')

@@ -30,6 +30,7 @@ _KINDS = {
     "/v1/state": "state",
     "/v1/reset": "reset",
     "/v1/use": "use",
+    "/v1/orphan": "orphan",
 }
 
 

@@ -57,6 +57,7 @@ class Sidecar:
     uses: int = 0
     restored: bool = False
     used: bool = False
+    grace: asyncio.TimerHandle | None = None  # after which it ends if it is unused
 
     @property
     def owner(self) -> str | None:

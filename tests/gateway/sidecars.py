@@ -41,12 +41,14 @@ class StubSidecar:
         self.owners: list[str] = []
         self.before_claim: Callable[[dict[str, Any]], Any] | None = None
         self.lose_answers = 0  # answer to so many claims is lost after it took effect
+        self.used = False
         self.holds_policies = True  # False: of before there were any
         self.lays_images = True  # False: of before a claim could name one
         self.left_image: str | None = None  # that a claim which failed has laid
         self.reset_equal = True
         self.reset_status = 200
         self.hold: asyncio.Event | None = None  # commands answer when it is set
+        self.held = False  # a command has waited for it
         self.hold_end: asyncio.Event | None = None  # it ends when it is set
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -189,6 +191,13 @@ class StubSidecar:
                     return 409, {"error": "claimed"}
                 self.end(told["verdict"], told.get("message"))
                 return 200, self.state()
+            case "/v1/use":
+                self.used = True
+                return 200, {}
+            case "/v1/orphan":
+                told = json.loads(body)
+                self._own(self._end_if_unused(told["sandbox_id"], told["grace"]))
+                return 200, {}
             case "/v1/reset":
                 told = json.loads(body)
                 if told.get("generation", self.generation) != self.generation:
@@ -203,9 +212,15 @@ class StubSidecar:
                 return 200, {"content": content, "size": len(content), "total_size": len(content)}
             case "/v1/exec":
                 if self.hold is not None:
+                    self.held = True
                     await self.hold.wait()
                 return 200, {"stdout": json.loads(body)["command"], "stderr": "", "exit_code": 0}
         return 404, {"error": "no_such_route"}
+
+    async def _end_if_unused(self, sandbox_id: str, grace: float) -> None:
+        await asyncio.sleep(grace)
+        if not self.used and self.claim is not None and self.claim["sandbox_id"] == sandbox_id:
+            self.end("deleted")
 
     async def _claim(self, claim: dict[str, Any]) -> tuple[int, Any]:
         self.claims_seen += 1
@@ -223,6 +238,7 @@ class StubSidecar:
             return 409, {"error": "bound", "bound_to": self.bound_to}
         if self.claim is None:
             self.claim, self.phase, self.claimed_at = claim, "claimed", time.time()
+            self.used = False
             self.bound_to = claim["tenant"]
             self.uses += 1
             self.owners.append(claim["sandbox_id"])

@@ -74,6 +74,7 @@ def left_running(world: KubernetesWorld) -> Sandbox:
     world.quiet()
     assert sandbox.status == "RUNNING"
     hang_up(maker, sandbox)
+    world.quiet()
     return sandbox
 
 
@@ -104,6 +105,88 @@ def test_one_without_a_retry_is_deleted_after_the_grace(world: KubernetesWorld) 
     assert sandbox.verdict == "deleted"
     known = world.gateways[1].directory.get(sandbox.id)
     assert known is None or known.verdict == "deleted"
+
+
+def test_one_without_a_retry_is_deleted_though_its_gateway_dies(world: KubernetesWorld) -> None:
+    sandbox = left_running(world)
+    world.kill(world.gateways[0])
+    passes(world, GRACE - 5.0)
+    assert owners(world) == [sandbox.id]
+    passes(world, 10.0)
+    assert owners(world) == []
+    known = world.gateways[1].directory.get(sandbox.id)
+    assert known is not None
+    assert known.verdict == "deleted"
+
+
+def test_one_that_a_retry_gets_before_its_gateway_dies_lives(world: KubernetesWorld) -> None:
+    sandbox = left_running(world)
+    other = world.gateways[1]
+    answered(world, other, retried(world, other, sandbox))
+    world.kill(world.gateways[0])
+    passes(world)
+    assert owners(world) == [sandbox.id]
+
+
+@pytest.mark.parametrize("use", ["a retry", "a read"])
+def test_one_whose_caller_comes_back_to_its_gateway_lives(world: KubernetesWorld, use: str) -> None:
+    sandbox = left_running(world)
+    maker = world.gateways[0]
+    if use == "a retry":
+        answered(world, maker, retried(world, maker, sandbox))
+    else:
+        maker._run(lambda: maker.lifecycle.ends.orphans.used(sandbox.id))
+    world.quiet()
+    passes(world)
+    assert owners(world) == [sandbox.id]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_sidecar_that_does_not_answer_is_told_again(world: KubernetesWorld, arrives: bool) -> None:
+    maker = world.gateways[0]
+    sandbox = begun(maker)
+    world.quiet()
+    hang_up(maker, sandbox)
+    [call] = [one for one in world.calls if one.kind == "orphan"]
+    if arrives:
+        world.arrive(call)
+    world.lose_call(call)
+    passes(world, GRACE)
+    assert owners(world) == [sandbox.id]
+    passes(world, 10.0)
+    assert owners(world) == []
+
+
+@pytest.mark.parametrize("use", ["a retry", "none"])
+def test_a_sidecar_that_is_told_late_ends_only_what_has_no_use(world: KubernetesWorld, use: str) -> None:
+    """The caller comes back while the sidecar is being told that it has left."""
+    maker = world.gateways[0]
+    sandbox = begun(maker)
+    world.quiet()
+    hang_up(maker, sandbox)
+    [call] = [one for one in world.calls if one.kind == "orphan"]
+    world.calls.remove(call)
+    if use == "a retry":
+        answered(world, maker, retried(world, maker, sandbox))
+    world.calls.append(call)
+    world.quiet()
+    passes(world)
+    assert owners(world) == ([sandbox.id] if use == "a retry" else [])
+
+
+def test_one_that_gets_its_instance_without_a_caller_is_deleted_though_its_gateway_dies(
+    full: KubernetesWorld,
+) -> None:
+    maker = full.gateways[0]
+    sandbox = begun(maker)
+    hang_up(maker, sandbox)
+    stays_full(full)
+    full.pass_time(5.0)
+    full.quiet()
+    assert owners(full) == [sandbox.id]
+    full.kill(maker)
+    passes(full, GRACE)
+    assert owners(full) == []
 
 
 def test_one_whose_retry_was_answered_by_a_gateway_that_died_lives(world: KubernetesWorld) -> None:
@@ -143,23 +226,39 @@ def test_a_caller_that_hangs_up_at_another_gateway_ends_nothing_of_the_first(wor
     assert owners(world) == [sandbox.id]
 
 
+def test_of_two_sandboxes_for_one_key_that_without_a_caller_ends(world: KubernetesWorld) -> None:
+    """The other gateway got no answer when it asked for the key, and brought up a second one for the retry."""
+    maker, other = world.gateways
+    assert isinstance(maker, KubernetesGateway)
+    maker.peers.silent = True
+    sandbox = begun(maker)
+    second = begun(other)
+    world.quiet()
+    assert set(owners(world)) == {sandbox.id, second.id}
+    hang_up(maker, sandbox)
+    passes(world)
+    assert owners(world) == [second.id]
+
+
 @pytest.mark.parametrize("first", ["the use", "the end"])
 def test_of_a_retry_and_the_end_of_the_grace_one_wins(world: KubernetesWorld, first: str) -> None:
     """The sidecar decides: a caller gets the sandbox, or an error."""
     sandbox = left_running(world)
-    world.quiet()
-    world.pass_time(GRACE)
+    passes(world, GRACE - 5.0)
     other = world.gateways[1]
     known = retried(world, other, sandbox)
     assert isinstance(other, KubernetesGateway)
     handed_out = world.loop.create_task(other.lifecycle.hand_out(known))
     world.settle()
-    end, use = (next(call for call in world.calls if call.kind == kind) for kind in ("end", "use"))
-    if first == "the end":
+    [use] = [call for call in world.calls if call.kind == "use"]
+    if first == "the use":
+        world.arrive(use)
+    else:
         hang_up(other, known)  # so it is lost to nobody
-    for call in (use, end) if first == "the use" else (end, use):
-        world.arrive(call)
-        world.give_answer(call)
+    world.pass_time(5.0)
+    if first == "the end":
+        world.arrive(use)
+    world.give_answer(use)
     assert handed_out.done()
     assert isinstance(handed_out.exception(), SidecarError) is (first == "the end")
     passes(world)

@@ -15,5 +15,5 @@ async def test_the_page_tells_every_metric(box: Running) -> None:
 async def test_rejections_are_counted_from_none(box: Running) -> None:
     """Otherwise an alert would not see the first ones."""
     printed = await box.metrics()
-    assert 'sandlot_rejected_total{scope="gateway"} 0.0' in printed
-    assert 'sandlot_rejected_total{scope="sandbox"} 0.0' in printed
+    assert 'sandlot_rejected_total{route="exec",scope="gateway"} 0.0' in printed
+    assert 'sandlot_rejected_total{route="expose",scope="sandbox"} 0.0' in printed

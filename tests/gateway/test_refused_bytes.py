@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.gateway.conftest import Running
+from tests.waiting import until
 
 HEAD = b"POST /api/v1/sandbox HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\n"
 CHUNKED = HEAD + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -33,18 +34,23 @@ async def answers_to(box: Running, *pieces: bytes) -> list[httpx.Response]:
             writer.write(piece)
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(pieces[-1])
-        found: list[httpx.Response] = []
-        async with asyncio.timeout(30):
-            while line := await reader.readline():
-                headers: dict[str, str] = {}
-                while (field := await reader.readline()) != b"\r\n":
-                    name, _, value = field.decode().partition(":")
-                    headers[name.lower()] = value.strip()
-                body = await reader.readexactly(int(headers["content-length"]))
-                found.append(httpx.Response(int(line.split()[1]), headers=headers, content=body))
-        return found
+        return await responses(reader)
     finally:
         writer.close()
+
+
+async def responses(reader: asyncio.StreamReader) -> list[httpx.Response]:
+    """All that come until the gateway closes the connection."""
+    found: list[httpx.Response] = []
+    async with asyncio.timeout(30):
+        while line := await reader.readline():
+            headers: dict[str, str] = {}
+            while (field := await reader.readline()) != b"\r\n":
+                name, _, value = field.decode().partition(":")
+                headers[name.lower()] = value.strip()
+            body = await reader.readexactly(int(headers["content-length"]))
+            found.append(httpx.Response(int(line.split()[1]), headers=headers, content=body))
+    return found
 
 
 def told(answer: httpx.Response) -> dict[str, Any]:
@@ -94,17 +100,43 @@ async def test_the_clients_own_id_is_in_the_answer_and_another_one_each_time(box
     assert ids[0] != ids[1]
 
 
-@pytest.mark.parametrize(
-    "after", [b"no request\r\n\r\n", URL, PORT, CUT, over(b"GET / HTTP/1.1\r\nX-Long: ")]
-)
-async def test_they_are_no_answer_to_the_request_before_them(box: Running, after: bytes) -> None:
-    """A client would take the first answer for that of its first request."""
+BAD = [b"no request\r\n\r\n", URL, PORT, CUT, over(b"GET / HTTP/1.1\r\nX-Long: "), CHUNKED + b"no size\r\n"]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("queued", [0, 2], ids=["", "queued"])
+async def test_the_requests_before_them_are_answered_first(box: Running, bad: bytes, queued: int) -> None:
+    """They come while the first request runs and others wait for their turn."""
     made = await box.create()
-    box.machine.of_sandbox(made["id"]).hold = asyncio.Event()
-    body = b'{"command": "x"}'
-    head = f"POST /sbx/{made['id']}/exec HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\n"
-    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-    assert await answers_to(box, request + after) == []
+    sidecar = box.machine.of_sandbox(made["id"])
+    sidecar.hold = asyncio.Event()
+    url = httpx.URL(box.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    try:
+        writer.write(b"".join(command(made["id"], str(number)) for number in range(1 + queued)) + bad)
+        await until(lambda: sidecar.held)
+        writer.write(b"nothing of this is read")
+        sidecar.hold.set()
+        *answers, refusal = await responses(reader)
+    finally:
+        writer.close()
+    assert [(one.status_code, one.json()["stdout"]) for one in answers] == [
+        (200, str(number)) for number in range(1 + queued)
+    ]
+    assert told(refusal)["error"] in ("bad_request", "header_too_large")
+
+
+async def test_a_request_that_closes_the_connection_has_the_last_answer(box: Running) -> None:
+    made = await box.create()
+    request = command(made["id"], "last", b"Connection: close\r\n")
+    [answer] = await answers_to(box, request + b"no request\r\n\r\n")
+    assert answer.json()["stdout"] == "last"
+
+
+def command(sandbox_id: str, text: str, fields: bytes = b"") -> bytes:
+    body = json.dumps({"command": text}).encode()
+    head = f"POST /sbx/{sandbox_id}/exec HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\n".encode()
+    return head + fields + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 @pytest.mark.parametrize("after", [b"no\r\n\r\n", URL, PORT, CUT])

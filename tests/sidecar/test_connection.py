@@ -190,3 +190,83 @@ async def test_a_file_that_cannot_be_read_is_told_or_cut(
         assert not wire.written.endswith(b"0\r\n\r\n")
     connection.connection_lost(None)
     await http.close()
+
+
+class Held:
+    """A route whose answer waits."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.begun = 0
+
+    async def take(self, request: Request) -> None:
+        self.begun += 1
+        await self.go_on.wait()
+        request.respond_json({"told": request.json()["tell"]})
+
+
+def telling(text: str) -> bytes:
+    body = b'{"tell": "%s"}' % text.encode()
+    fields = b"Host: x\r\nAuthorization: Bearer t\r\n"
+    return b"POST /held HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (fields, len(body), body)
+
+
+BAD = {
+    "no request": (b"no request\r\n\r\n", b"400"),
+    "a long head": (b"GET / HTTP/1.1\r\nX: %s\r\n\r\n" % (b"x" * MAX_HEADER), b"431"),
+    "no chunk": (head("/held", "t") + b"no size\r\n", b"400"),
+    "an upgrade": (
+        b"GET /held HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n",
+        b"400",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("queued", [0, 2], ids=["", "queued"])
+@pytest.mark.parametrize("apart", [True, False], ids=["later", "at once"])
+async def test_requests_before_bad_bytes_are_answered_first(bad: str, queued: int, apart: bool) -> None:
+    http, held = Http(instance_token="i"), Held()
+    http.set_sandbox_token("t")
+    http.add("POST", "/held", Route(held.take, needs=SANDBOX))
+    http.add("GET", "/held", Route(held.take, needs=SANDBOX))
+    connection, wire = connect(http)
+    data, status = BAD[bad]
+    requests = b"".join(telling(str(number)) for number in range(1 + queued))
+    for part in (requests, data) if apart else (requests + data,):
+        connection.data_received(part)
+        await settled()
+    assert (wire.written, wire.closed, held.begun) == (b"", False, 1)
+    connection.data_received(telling("nothing of this is read"))
+    held.go_on.set()
+    await settled()
+    *answers, refusal = wire.written.split(b"HTTP/1.1 ")[1:]
+    assert [one.rpartition(b"\r\n")[2] for one in answers] == [
+        b'{"told":"%d"}' % number for number in range(1 + queued)
+    ]
+    assert refusal.startswith(status)
+    assert b"Connection: close" in refusal
+    assert wire.closed
+    connection.connection_lost(None)
+    await http.close()
+
+
+async def test_bad_bytes_in_a_body_whose_answer_has_begun_only_cut_it() -> None:
+    async def begin(request: Request) -> None:
+        await request.start(kind="text/plain").write(b"part")
+        assert request.stream is not None
+        await request.stream.read()
+
+    http = Http(instance_token="i")
+    http.set_sandbox_token("t")
+    http.add("POST", "/begin", Route(begin, needs=SANDBOX, streams=True))
+    connection, wire = connect(http)
+    connection.data_received(head("/begin", "t"))
+    await settled()
+    connection.data_received(b"no size\r\n")
+    connection.connection_lost(None)
+    await settled()
+    assert wire.written.count(b"HTTP/1.1") == 1
+    assert wire.written.endswith(b"part\r\n")
+    assert wire.closed
+    await http.close()

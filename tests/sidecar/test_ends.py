@@ -116,6 +116,41 @@ async def test_an_end_only_of_what_its_owner_has_not_used(make) -> None:
         assert (await box.exec("echo lives"))["stdout"] == "lives\n"
 
 
+async def test_one_whose_caller_has_left_ends_unless_it_is_used(make) -> None:
+    unused = await make(claim={"sandbox_id": "sb-one", "start_command": "sleep 100"})
+    for body, field in (({"grace": 1}, "sandbox_id"), ({"sandbox_id": "sb-one"}, "grace")):
+        bad = await unused.instance("POST", "/v1/orphan", json=body)
+        assert (bad.status_code, bad.json()["field"]) == (400, field)
+    another = await unused.instance("POST", "/v1/orphan", json={"sandbox_id": "sb-two", "grace": 0})
+    assert (another.status_code, another.json()["error"]) == (409, "claimed")
+    assert (await _left(unused, 600)).status_code == 200
+    assert (await unused.instance("GET", "/v1/state")).json()["phase"] == "claimed"
+    assert (await _left(unused, 0.01)).status_code == 200
+    event = await unused.webhooks.wait("ended")
+    assert event["verdict"] == "deleted"
+    assert "did not come back" in event["message"]
+
+
+@pytest.mark.parametrize("use", ["/v1/use", "/v1/exec", "/v1/reset"])
+@pytest.mark.parametrize("before", [True, False])
+async def test_one_that_is_used_outlives_its_caller_s_grace(make, use: str, before: bool) -> None:
+    box = await make(claim={"sandbox_id": "sb-one"})
+    if not before:
+        await _left(box, 600)
+    if use == "/v1/reset":
+        assert (await box.instance("POST", use, json={"keep_claim": True})).status_code == 200
+    else:
+        assert (await box.call("POST", use, json={"command": "true"})).status_code == 200
+    await _left(box, 0)
+    refused = await box.instance("POST", "/v1/end", json={"only_unused": True})  # waits for what is under way
+    assert refused.status_code == 409
+    assert (await box.exec("echo lives"))["stdout"] == "lives\n"
+
+
+async def _left(box, grace: float):
+    return await box.instance("POST", "/v1/orphan", json={"sandbox_id": "sb-one", "grace": grace})
+
+
 @pytest.mark.parametrize("attempt", range(8))
 async def test_a_claim_and_such_an_end_at_once_have_one_winner(make, attempt: int) -> None:
     box = await make()

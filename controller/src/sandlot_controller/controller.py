@@ -114,14 +114,14 @@ class Controller:
             _log.info("%s gives up the Lease %s", self.identity, self.settings.lease_name)
         finally:
             self.working.clear()
-            self.metrics.leader.set(0)
+            self.metrics.end_term()
             self._follow([])
             # Last, since the next leader begins at once and must not meet our writes.
             await self._leader.release()
 
     async def _stand_by(self, pause: float) -> None:
         """Acquire the Lease after a pause; until then, tell what we could not read as the leader."""
-        trial = Trial(self._client, namespace=self.settings.namespace)
+        trial = Trial(self._client, namespace=self.settings.namespace, lease=self._leader.path)
         self._follow(trial.resources)
         async with asyncio.TaskGroup() as group:
             trying = group.create_task(self._try(trial), name="trial")

@@ -69,6 +69,7 @@ class Leader:
         self.standing_by = asyncio.Event()  # another holds the Lease, or we could not acquire it
         self._client = client
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self.path = f"{self._collection}/{name}"
         self._name = name
         self._namespace = namespace
         self._seconds = seconds
@@ -140,7 +141,7 @@ class Leader:
 
     async def _try(self) -> bool:
         try:
-            body = await self._client.request("GET", f"{self._collection}/{self._name}")
+            body = await self._client.request("GET", self.path)
         except KubeError as error:
             if error.status != 404:
                 raise
@@ -170,7 +171,7 @@ class Leader:
         lease.spec.holder_identity = holder
         lease.spec.renew_time = _now()
         lease.spec.lease_duration_seconds = max(1, round(self._seconds)) if holder else 1
-        path = self._collection if method == "POST" else f"{self._collection}/{self._name}"
+        path = self._collection if method == "POST" else self.path
         body = await self._client.request(method, path, body=msgspec.json.encode(lease))
         if holder:
             self._held = msgspec.json.decode(body, type=_Lease)
@@ -178,7 +179,7 @@ class Leader:
     async def _still_ours(self) -> bool:
         """Return whether a conflict was caused by an own write whose response was lost."""
         try:
-            body = await self._client.request("GET", f"{self._collection}/{self._name}")
+            body = await self._client.request("GET", self.path)
         except KubeError as error:
             return error.status != 404
         lease = msgspec.json.decode(body, type=_Lease)

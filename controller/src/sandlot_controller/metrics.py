@@ -20,7 +20,7 @@ class Metrics:
         )
         self.watch_failing = Gauge(
             "sandlot_controller_watch_failing",
-            "1 while the leader cannot list or watch a resource, or a standby could not list it.",
+            "1 while the leader cannot list or watch a resource, or a standby could not, or not hold the Lease.",
             ["resource"],
             registry=self.registry,
         )
@@ -68,6 +68,13 @@ class Metrics:
 
     def show_watch(self, resource: str, *, failing: Callable[[], bool]) -> None:
         self.watch_failing.labels(resource).set_function(lambda: float(failing()))
+
+    def end_term(self) -> None:
+        """Show nothing of what only a leader knows: the next one exports it."""
+        self.leader.set(0)
+        self.pool.clear()
+        self.pool_failures.clear()
+        self.waiting.set(0)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

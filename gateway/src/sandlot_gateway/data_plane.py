@@ -217,7 +217,7 @@ class DataPlane:
             lane = (
                 f"{route.sandbox_id}/expose"  # a lane of its own: a page's long polls must not block commands
             )
-            self._request_gate.enter_now(lane, tenant=route.tenant)
+            self._request_gate.enter_now(lane, tenant=route.tenant, name="expose")
             lanes.append(lane)
 
         try:

@@ -90,11 +90,15 @@ class Metrics:
         self.claims = Counter("sandlot_claims", "Claims sent to sidecars.", ["outcome"], registry=registry)
         self.ends = Counter("sandlot_sandbox_ends", "Ended sandboxes.", ["verdict"], registry=registry)
         self.rejected = Counter(
-            "sandlot_rejected", "Requests rejected because a queue was full.", ["scope"], registry=registry
+            "sandlot_rejected",
+            "Requests rejected because a queue was full.",
+            ["route", "scope"],
+            registry=registry,
         )
         # A counter that first appears with its first event shows Prometheus no increase by it.
-        for scope in ("sandbox", "gateway"):
-            self.rejected.labels(scope)
+        for name in ROUTES:
+            for scope in ("sandbox", "gateway"):
+                self.rejected.labels(name, scope)
         self.queue_seconds = Histogram(
             "sandlot_queue_seconds",
             "Queueing time of the requests that had to wait.",

@@ -31,10 +31,12 @@ class ClaimOutcome(StrEnum):
 
 class EndAnswer(StrEnum):
     ENDED = "ended"
-    OWNED = "owned"  # another sandbox owns it, or a caller uses it, so it keeps running
+    OWNED = "owned"  # another sandbox owns it, so it keeps running
     UNKNOWN = "unknown"  # unreachable
 
 
+# Accepted; an older sidecar, whose sandbox has its deadline and idle timeout; another owner; ended.
+_ORPHANED = frozenset((200, 404, 409, 410))
 # HTTP status -> result
 _END_ANSWERS: dict[int | None, EndAnswer] = {200: EndAnswer.ENDED, 409: EndAnswer.OWNED}
 
@@ -97,18 +99,9 @@ class Sidecars:
         verdict: str,
         message: str | None = None,
         only_of: SandboxId | None = None,
-        only_unused: bool = False,
     ) -> EndAnswer:
-        """Ask the sidecar to end unless another sandbox than `only_of` owns it; return `unknown` if unreachable.
-
-        `only_unused`: neither if a caller has used the sandbox.
-        """
-        body = {
-            "verdict": verdict,
-            "message": message,
-            "only_of": only_of,
-            "only_unused": only_unused or None,
-        }
+        """Ask the sidecar to end unless another sandbox than `only_of` owns it; return `unknown` if unreachable."""
+        body = {"verdict": verdict, "message": message, "only_of": only_of}
         body = {name: value for name, value in body.items() if value is not None}
         status = await self._end(instance, body)
         if status == 400:  # an older sidecar without this verdict
@@ -170,6 +163,15 @@ class Sidecars:
             raise SidecarError(str(error)) from error
         if answer.status not in (200, 404):  # 404: an older sidecar, which keeps no note
             raise SidecarError(f"status {answer.status}")
+
+    async def orphan(self, instance: Instance, sandbox_id: SandboxId, *, grace: float) -> bool:
+        """Have the sidecar end the sandbox in `grace` seconds unless it is used by then; return whether it has decided."""
+        body = msgspec.json.encode({"sandbox_id": sandbox_id, "grace": grace})
+        try:
+            answer = await self._post(instance, "/v1/orphan", body, timeout=self._call_timeout)
+        except (DialError, UpstreamError):
+            return False
+        return answer.status in _ORPHANED
 
     async def _post(self, instance: Instance, path: str, body: bytes, *, timeout: float) -> Answer:
         return await self._ask("POST", instance, path, body, timeout=timeout)

@@ -113,6 +113,12 @@ class KubeClient:
             if rest:
                 raise KubeUnreachable(f"the stream of {path} ended within a line")
 
+    async def stream_begins(self, path: str, *, params: Mapping[str, str], timeout: float = 10.0) -> None:
+        """Return once a streamed response has begun, and end it. Raises KubeError."""
+        limits = aiohttp.ClientTimeout(total=timeout)
+        async with self._answer("GET", path, params=params, data=None, headers={}, timeout=limits):
+            return
+
     @asynccontextmanager
     async def _answer(
         self,

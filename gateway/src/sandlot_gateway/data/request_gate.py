@@ -92,14 +92,17 @@ class RequestGate:
                 may_have_run=may_have_run,
             )
 
-    def try_enter(self, lane: str, *, tenant: str) -> bool:
-        """Return whether a permit was free, to be released with `leave`; if not, `enter` waits for one."""
+    def try_enter(self, lane: str, *, tenant: str, name: str) -> bool:
+        """Return whether a permit was free, to be released with `leave`; if not, `enter` waits for one.
+
+        `name`: the request's route class.
+        """
         try:
             return self.breaker.try_enter(lane, tenant=tenant)
         except Overloaded as error:
-            raise self._busy(error) from error
+            raise self._busy(error, name) from error
 
-    async def enter(self, lane: str, *, tenant: str, receive: Receive | None) -> float:
+    async def enter(self, lane: str, *, tenant: str, name: str, receive: Receive | None) -> float:
         """Wait for a permit, to be released with `leave`; return the seconds waited."""
         gone = None if receive is None else lambda: wait_for_disconnect(receive)
         try:
@@ -107,14 +110,14 @@ class RequestGate:
         except Abandoned as error:
             raise ClientGone from error
         except Overloaded as error:
-            raise self._busy(error) from error
+            raise self._busy(error, name) from error
         self._metrics.queue_seconds.observe(queued)
         return queued
 
-    def enter_now(self, lane: str, *, tenant: str) -> None:
+    def enter_now(self, lane: str, *, tenant: str, name: str) -> None:
         """Take a permit without waiting, to be released with `leave`."""
-        if not self.try_enter(lane, tenant=tenant):
-            raise self._busy(Overloaded(self.breaker.full(lane)))
+        if not self.try_enter(lane, tenant=tenant, name=name):
+            raise self._busy(Overloaded(self.breaker.full(lane)), name)
 
     def leave(self, lane: str) -> None:
         self.breaker.leave(lane)
@@ -136,8 +139,8 @@ class RequestGate:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    def _busy(self, error: Overloaded) -> Refusal:
-        self._metrics.rejected.labels(error.full.scope).inc()
+    def _busy(self, error: Overloaded, name: str) -> Refusal:
+        self._metrics.rejected.labels(name, error.full.scope).inc()
         where = "this sandbox" if error.full.scope == "sandbox" else "the gateway"
         return unavailable(
             "busy",

@@ -79,9 +79,9 @@ class SandboxHttp:
         route = await request_gate.ready(sandbox_id, tenant, receive=watched)
         method: str = scope["method"]
         takes_place = name in ("exec", "files") or (method == "POST" and rest == b"ops")
-        waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant)
+        waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant, name=name)
         if waited:
-            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, receive=watched)
+            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, name=name, receive=watched)
             request.lines.append(b"%b: %.6f\r\n" % (QUEUED_KEY, queued[0]))
         turn = None
         try:

@@ -37,6 +37,7 @@ class OneWriteProtocol(HttpToolsProtocol):
     _in_head = False
     _in_body = False
     _head = 0  # bytes of an incomplete head
+    _refusal: Refusal | None = None  # the last answer on this connection, to bytes behind requests that run
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -49,6 +50,8 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            return
         self._framing.arrived(len(data))
         super().data_received(data)
         if self._in_head:
@@ -110,29 +113,41 @@ class OneWriteProtocol(HttpToolsProtocol):
         text = f"the head, a chunk's extension or the trailer is larger than {_MAX_HEAD} bytes: send fewer or shorter fields"
         self._refuse(Refusal(431, "header_too_large", text))
 
+    def on_response_complete(self) -> None:
+        waits = bool(self.pipeline)
+        super().on_response_complete()
+        if self._refusal is not None and not waits and not self.transport.is_closing():
+            self._write_refusal(self._refusal)
+
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer what the application does not get, and close: with the fields of both planes' errors."""
-        if self._is_answerable():
-            message = refusal.document["message"]
-            body = msgspec.json.encode({**refusal.document, "detail": message, "errors": []})
-            own = next((value for name, value in self.headers or () if name == b"x-request-id"), b"")
-            self.transport.write(
-                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-                b"x-request-id: %b\r\nconnection: close\r\n\r\n"
-                % (refusal.status, HTTPStatus(refusal.status).phrase.encode(), len(body), identify(own))
-                + body
-            )
+        """Answer what the application does not get once all earlier requests are answered, and close."""
+        if self._refusal is not None or self.transport.is_closing():
+            return
+        if self._in_body and self.pipeline:
+            self.pipeline.popleft()  # the request that is being read, whose turn would come with half a body
+        elif self._in_body:
+            if self.cycle.response_started:
+                self.transport.close()  # a client would take the refusal for a part of the response
+            else:
+                self._write_refusal(refusal)
+            return
+        if self.cycle is None or (self.cycle.response_complete and not self.pipeline):
+            self._write_refusal(refusal)
+        else:
+            self._refusal = refusal
+
+    def _write_refusal(self, refusal: Refusal) -> None:
+        """With the fields of both planes' errors."""
+        message = refusal.document["message"]
+        body = msgspec.json.encode({**refusal.document, "detail": message, "errors": []})
+        own = next((value for name, value in self.headers or () if name == b"x-request-id"), b"")
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"x-request-id: %b\r\nconnection: close\r\n\r\n"
+            % (refusal.status, HTTPStatus(refusal.status).phrase.encode(), len(body), identify(own))
+            + body
+        )
         self.transport.close()
-
-    def _is_answerable(self) -> bool:
-        """Return whether the next response on this connection is that of the request that is being read.
-
-        Else a client would take it for the answer to an earlier request, or for a part of its own response.
-        """
-        if self.transport.is_closing() or self.pipeline:
-            return False
-        cycle = self.cycle
-        return not cycle.response_started if self._in_body else cycle is None or cycle.response_complete
 
     def handle_websocket_upgrade(self) -> None:
         if self.scope["method"] != "GET":

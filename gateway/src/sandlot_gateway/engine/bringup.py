@@ -148,6 +148,7 @@ class BringUp:
         sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
         self._backend.claimed(claimed.instance, sandbox.ownership(), ours=True)
         self._directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
+        self._ends.orphans.runs(sandbox)
         self._ran(sandbox)
 
     async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:

@@ -1,7 +1,7 @@
-"""Deletes sandboxes whose caller disconnected before it got the id, after a grace period if it can come back.
+"""Has sandboxes deleted whose caller disconnected before it got the id, after a grace period if it can come back.
 
-With several gateways, only the one that began a sandbox deletes it so, and only if its sidecar says that it is unused:
-the caller may have come back through another gateway.
+Without an instance, the gateway that began the sandbox deletes it. From then on its sidecar does, which knows every use
+through any gateway, and does so if this gateway dies. With several gateways only the one that began it tells the sidecar.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from collections.abc import Callable
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
-from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.sidecars import EndAnswer, SidecarError, Sidecars
+from sandlot_gateway.sidecars import SidecarError, Sidecars
 from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-_AT_ONCE = 32  # sidecars that are asked at the same time
-_WHY = "the caller left before create was answered and did not come back"
+_AT_ONCE = 32  # sidecars that are called at the same time
+_AGAIN = 5.0  # seconds until a sidecar that did not answer is told again
 
 
 class Orphans:
@@ -47,8 +46,10 @@ class Orphans:
         # sandbox id -> create requests that were or will be answered
         self._callers: Counter[SandboxId] = Counter()
         self._begun: set[SandboxId] = set()  # sandboxes that this gateway began
-        self._handed_out: set[SandboxId] = set()  # those of others with a caller that has the id
-        self._ending: set[SandboxId] = set()  # those whose sidecar is being asked
+        self._handed_out: set[SandboxId] = (
+            set()
+        )  # those with a caller whom their sidecar knows, or another gateway has
+        self._left: set[SandboxId] = set()  # those whose sidecar is or will be told that they have no caller
         self._timers: dict[SandboxId, asyncio.TimerHandle] = {}
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._tasks = Tasks()
@@ -60,7 +61,7 @@ class Orphans:
 
     def asked(self, sandbox: Sandbox) -> None:
         """Count a create request for it that repeats its idempotency key."""
-        self.used(sandbox.id)
+        self._stop_timer(sandbox.id)
         self._callers[sandbox.id] += 1
 
     def has_caller(self, sandbox_id: SandboxId) -> bool:
@@ -76,27 +77,38 @@ class Orphans:
             return
         if sandbox.spec.key is None:
             self._delete(sandbox, "the caller left before create was answered")
+        elif sandbox.status is Status.RUNNING:
+            self._leave(sandbox, grace=self._grace)
         elif sandbox.id not in self._timers:
-            self._start(sandbox)
+            self._start(sandbox, self._grace)
 
     def asked_elsewhere(self, sandbox: Sandbox) -> None:
         """Begin the grace period anew, because a caller waits for the sandbox at another gateway."""
         if sandbox.id in self._timers:
-            self.used(sandbox.id)
-            self._start(sandbox)
+            self._stop_timer(sandbox.id)
+            self._start(sandbox, self._grace)
 
     def handed_out_elsewhere(self, sandbox_id: SandboxId) -> None:
         """Keep the sandbox, because another gateway records it before a caller gets its id."""
-        self.used(sandbox_id)
+        self._stop_timer(sandbox_id)
         self._handed_out.add(sandbox_id)
 
     async def hand_out(self, sandbox: Sandbox) -> None:
-        """Before a caller gets another gateway's sandbox here, let its sidecar know. Raises SidecarError."""
-        if self._decides(sandbox.id) and sandbox.id not in self._ending:
+        """Before a caller gets it, let its sidecar know, unless it was told of no other caller. Raises SidecarError."""
+        if self._decides(sandbox.id) and sandbox.id not in self._left:
             return
         await self._note_use(sandbox)
+        self._stop_timer(sandbox.id)
+        self._left.discard(sandbox.id)
         if sandbox.live:
             self._handed_out.add(sandbox.id)
+
+    def runs(self, sandbox: Sandbox) -> None:
+        """Leave a sandbox of this gateway without a caller to the sidecar that it has now."""
+        if (timer := self._timers.get(sandbox.id)) is not None:
+            grace = max(0.0, timer.when() - asyncio.get_running_loop().time())
+            self._stop_timer(sandbox.id)
+            self._leave(sandbox, grace=grace)
 
     async def running(self, sandbox: Sandbox) -> None:
         """Tell the sidecar of a sandbox that was handed out here before it ran."""
@@ -107,17 +119,19 @@ class Orphans:
             _log.warning("a sidecar does not know that its sandbox has a caller: %s", error)
 
     def used(self, sandbox_id: SandboxId) -> None:
-        """Cancel the grace period, because a caller uses this sandbox. Runs for every request, so it must be cheap."""
+        """Keep the sandbox, because a caller uses it here. Runs for every request, so it must be cheap."""
         if self._timers:
-            timer = self._timers.pop(sandbox_id, None)
-            if timer is not None:
-                timer.cancel()
+            self._stop_timer(sandbox_id)
+        if sandbox_id in self._left:
+            self._left.discard(sandbox_id)
+            self._tasks.spawn(self._tell_use(sandbox_id))
 
     def ended(self, sandbox_id: SandboxId) -> None:
-        self.used(sandbox_id)
+        self._stop_timer(sandbox_id)
         self._callers.pop(sandbox_id, None)
         self._begun.discard(sandbox_id)
         self._handed_out.discard(sandbox_id)
+        self._left.discard(sandbox_id)
 
     async def close(self) -> None:
         for timer in self._timers.values():
@@ -128,44 +142,60 @@ class Orphans:
     def _decides(self, sandbox_id: SandboxId) -> bool:
         return self._backend.single_gateway or sandbox_id in self._begun
 
+    # With an instance.
+
+    def _leave(self, sandbox: Sandbox, *, grace: float) -> None:
+        self._left.add(sandbox.id)  # at once: a caller may come back before the sidecar has been told
+        self._tasks.spawn(self._tell_left(sandbox, grace))
+
+    async def _tell_left(self, sandbox: Sandbox, grace: float) -> None:
+        instance = self._backend.instance(sandbox.instance_id) if sandbox.instance_id is not None else None
+        async with self._at_once:
+            if sandbox.id not in self._left:
+                return
+            told = instance is not None and await self._sidecars.orphan(instance, sandbox.id, grace=grace)
+        if told:
+            _log.info(
+                "its caller has left: the sidecar ends it if it stays unused", extra={"sandbox": sandbox.id}
+            )
+        elif sandbox.id in self._left:
+            _log.warning("a sidecar that did not answer is told again", extra={"sandbox": sandbox.id})
+            self._start(sandbox, _AGAIN)
+
     async def _note_use(self, sandbox: Sandbox) -> None:
         route = self._directory.find(sandbox.id)
         if route is not None and route.status is Status.RUNNING:
             await self._sidecars.note_use(route)
 
-    def _start(self, sandbox: Sandbox) -> None:
+    async def _tell_use(self, sandbox_id: SandboxId) -> None:
+        sandbox = self._directory.get(sandbox_id)
+        try:
+            if sandbox is not None:
+                await self._note_use(sandbox)
+        except SidecarError as error:
+            _log.warning("a sidecar does not know that its sandbox is used: %s", error)
+            if sandbox is not None and sandbox.live:
+                self._left.add(sandbox_id)  # the next use tells it again
+
+    # Without one.
+
+    def _start(self, sandbox: Sandbox, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        self._timers[sandbox.id] = loop.call_later(self._grace, self._over, sandbox)
+        self._timers[sandbox.id] = loop.call_later(seconds, self._over, sandbox)
+
+    def _stop_timer(self, sandbox_id: SandboxId) -> None:
+        timer = self._timers.pop(sandbox_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _over(self, sandbox: Sandbox) -> None:
         """Handle the end of the grace period."""
         del self._timers[sandbox.id]
-        if self._backend.single_gateway:
-            self._delete(sandbox, _WHY)
-        elif sandbox.status is Status.RUNNING:
-            self._tasks.spawn(self._end_unused(sandbox))
-        elif sandbox.asked_at:
-            self._start(sandbox)  # its claim may have been accepted, and be known to another gateway
+        if sandbox.status is Status.RUNNING:
+            self._leave(sandbox, grace=self._grace)
+        elif sandbox.asked_at and not self._backend.single_gateway:
+            self._start(
+                sandbox, self._grace
+            )  # its claim may have been accepted, and be known to another gateway
         else:
-            self._delete(sandbox, _WHY)
-
-    async def _end_unused(self, sandbox: Sandbox) -> None:
-        self._ending.add(sandbox.id)
-        try:
-            async with self._at_once:
-                answer = await self._ask_to_end(sandbox)
-        finally:
-            self._ending.discard(sandbox.id)
-        if answer == EndAnswer.ENDED:
-            self._delete(sandbox, _WHY)
-        elif answer == EndAnswer.UNKNOWN and sandbox.live and not self.has_caller(sandbox.id):
-            self._start(sandbox)
-
-    async def _ask_to_end(self, sandbox: Sandbox) -> EndAnswer:
-        instance_id = sandbox.instance_id
-        instance = self._backend.instance(instance_id) if instance_id is not None else None
-        if instance is None:
-            return EndAnswer.UNKNOWN
-        return await self._sidecars.end(
-            instance, verdict=SandboxVerdict.DELETED, message=_WHY, only_of=sandbox.id, only_unused=True
-        )
+            self._delete(sandbox, "the caller left before create was answered and did not come back")

@@ -94,11 +94,11 @@ class RpcPlane:
         watched = None if body is None else receive
         route = await request_gate.ready(sandbox_id, tenant, receive=watched)
         takes_place = method == "Start"
-        waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant)
+        waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant, name="rpc")
         passed = [(b"x-request-id", request_id)]
         passed += [pair for pair in scope["headers"] if pair[0] in _PASSED_ON and pair[0] != b"x-request-id"]
         if waited:
-            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, receive=watched)
+            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, name="rpc", receive=watched)
             passed.append((QUEUED_KEY, b"%.6f" % queued[0]))
         turn = None
         inbox, outbox = Inbox(receive, body=body), Outbox(send)

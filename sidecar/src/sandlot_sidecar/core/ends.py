@@ -45,6 +45,11 @@ def main_ended(exit_code: int | None) -> End:
 
 # Ends by the gateway or the node.
 
+ORPHANED = End(
+    SandboxVerdict.DELETED,
+    "the caller left before create was answered and did not come back, nor used the sandbox",
+)
+
 
 def unwanted(verdict: str | None) -> End:
     """Return the end for a 410 from the gateway; its verdict is known where, say, the pod was evicted."""

@@ -198,6 +198,7 @@ class InstanceState:
             text = "a sandbox from a checkpoint cannot be reset, as its files are not kept: create another"
             raise ApiError(409, "conflict", text)
         self.phase, self.keeps = Phase.RESETTING, kept is not None
+        self.used = self.used or self.keeps  # only the owner asks to keep it
         return kept
 
     def emptied(self) -> Outcome:

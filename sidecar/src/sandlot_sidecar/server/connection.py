@@ -41,6 +41,7 @@ class Connection(Flow):
         self.parser = HttpRequestParser(self)
         self.inside = False  # the peer is in the sandbox's network: user code, not a gateway
         self._incoming: Request | None = None
+        self._refused: tuple[Request, ApiError] | None = None  # the last request, whose bytes were no HTTP
         self._url = b""
         self._bounds = Bounds()
         self._timer: asyncio.TimerHandle | None = None
@@ -88,7 +89,7 @@ class Connection(Flow):
         if self.tunnel is not None:
             self.tunnel.outer_data(data)
             return
-        if self.closing:
+        if self.closing or self._refused is not None:
             return
         bounds = self._bounds
         bounds.received(len(data))
@@ -183,6 +184,9 @@ class Connection(Flow):
 
     def _begin(self, request: Request) -> None:
         """Begin the next request: reject it, wait for its body, or stream its body to the handler."""
+        if self._refused is not None and self._refused[0] is request:
+            self._answer_refused(*self._refused)
+            return
         try:
             self.http.admit(request)
         except ApiError as error:
@@ -250,14 +254,13 @@ class Connection(Flow):
     # -- close -----------------------------------------------------------------------------------------------
 
     def _upgrade(self, rest: bytes) -> None:
-        request = self._requests[0] if len(self._requests) == 1 else None
-        if request is None or request.answered or request.route is None or not request.route.upgrades:
-            self._refuse(bad_input("this route does not support an upgrade: send a plain request"))
+        request = self._requests[-1]
+        route = request.route if len(self._requests) == 1 else None
+        if request.answered or route is None or not route.upgrades:
+            self._refuse(bad_input("this route does not support an upgrade: send a plain request"), request)
             return
-        request.complete = True
         request.body += rest
         request.keep_alive = False  # a rejection ends the connection: its bytes are no longer HTTP
-        self._incoming = None
         self.pause("upgrade")
         self.http.handle(request)
 
@@ -272,15 +275,21 @@ class Connection(Flow):
         tunnel.begin()
         self.resume("upgrade")
 
-    def _refuse(self, error: ApiError) -> None:
-        """Report an error after which the byte stream cannot be parsed, and close."""
+    def _refuse(self, error: ApiError, request: Request | None = None) -> None:
+        """Report an error after which the bytes cannot be parsed, and close, once earlier requests are answered."""
         self._stop_timer()
-        if self.closing:
+        if self.closing or self._refused is not None:
             return
-        waiting = self._requests[0] if self._requests else None
-        if waiting is None or not (waiting.answered or (waiting.complete and waiting.task)):
-            request = waiting or self._incoming or Request(self)
-            request.keep_alive = False
+        request = request or self._incoming or Request(self)
+        self._refused = request, error
+        if request not in self._requests:
+            self._requests.append(request)
+        if self._requests[0] is request:
+            self._answer_refused(request, error)
+
+    def _answer_refused(self, request: Request, error: ApiError) -> None:
+        request.keep_alive = False
+        if not request.started:
             request.respond_error(error)
         self.close()  # the parser accepts nothing more
 

@@ -1,4 +1,4 @@
-"""HTTP routes of the instance: health, state, claim, egress, end, reset, logs, metrics."""
+"""HTTP routes of the instance: health, state, claim, egress, use, end, reset, logs, metrics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..core.errors import bad_input
 from . import fields
 from .egress import body as egress
 from .http import EITHER, INSTANCE, NOBODY, Route
+from .orphan import Orphan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class InstanceRoutes:
     def __init__(self, instance: Instance, http: Http) -> None:
         self._instance = instance
         self._http = http
+        self._orphan = Orphan(instance)
 
     def add_to(self, http: Http) -> None:
         """Register the routes."""
@@ -35,6 +37,7 @@ class InstanceRoutes:
         http.add("GET", "/v1/egress", Route(self.egress, needs=INSTANCE))
         http.add("PUT", "/v1/egress", Route(self.set_egress, needs=INSTANCE, shielded=True))
         http.add("POST", "/v1/use", Route(self.use))
+        http.add("POST", "/v1/orphan", Route(self.orphan, needs=INSTANCE))
         http.add("POST", "/v1/end", Route(self.end, needs=INSTANCE, shielded=True))
         http.add("POST", "/v1/reset", Route(self.reset, needs=INSTANCE, shielded=True))
         http.add("GET", "/v1/metrics", Route(self.metrics, needs=INSTANCE))
@@ -68,6 +71,16 @@ class InstanceRoutes:
 
     def use(self, request: Request) -> None:
         """Answer; the request itself counts as a use."""
+        request.respond_json({})
+
+    def orphan(self, request: Request) -> None:
+        """Note that the caller of the create has left."""
+        body = request.json()
+        sandbox_id = fields.text(body, "sandbox_id", required=True, limit=256) or ""
+        grace = fields.number(body, "grace", minimum=0.0, maximum=fields.MAX_SECONDS)
+        if grace is None:
+            raise bad_input("grace is required: the seconds until the unused sandbox ends", field="grace")
+        self._orphan.left(sandbox_id, grace=grace)
         request.respond_json({})
 
     async def end(self, request: Request) -> None:

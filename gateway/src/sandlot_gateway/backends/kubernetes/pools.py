@@ -40,25 +40,44 @@ class Pools:
         self._pools: dict[str, SandboxPool] = {}
         self._specs: dict[str, PoolSpec] = {}
         self._listed: list[str] = []  # names of those known when the last list began
+        # What a list that has begun, or the watch, may not show yet.
+        self._written: dict[str, int] = {}  # name -> version that this gateway wrote or read
+        self._removed: set[str] = set()  # uids of those that this gateway deleted
+
+    # From the watch.
 
     def listing(self) -> None:
-        """Note what a list that begins should show: a pool that is made meanwhile may be newer than it."""
+        """Note what a list that begins should show: what is made, changed or deleted meanwhile may be newer than it."""
         self._listed = list(self._pools)
+        self._written.clear()
+        self._removed.clear()
 
     def replaced(self, pools: list[SandboxPool]) -> None:
         there = {pool.metadata.name for pool in pools}
         for name in self._listed:
-            if name not in there:
+            if name not in there and name not in self._written:
                 self._forget(name)
         for pool in pools:
             self.changed(pool)
 
     def changed(self, pool: SandboxPool) -> None:
-        self._pools[pool.metadata.name] = pool
-        self._specs[pool.metadata.name] = pool_spec(pool)
+        if pool.metadata.uid not in self._removed and self._is_news(pool):
+            self._put(pool)
 
     def deleted(self, pool: SandboxPool) -> None:
-        self._forget(pool.metadata.name)
+        self._removed.discard(pool.metadata.uid)
+        if self._is_news(pool):  # else this gateway has made another one of that name since
+            self._forget(pool.metadata.name)
+
+    def _is_news(self, pool: SandboxPool) -> bool:
+        """Return whether this is no older than what this gateway wrote or read, which is shown from then on."""
+        name = pool.metadata.name
+        if _version(pool) < self._written.get(name, 0):
+            return False
+        self._written.pop(name, None)
+        return True
+
+    # For the gateway.
 
     def statuses(self) -> list[PoolStatus]:
         return [
@@ -96,7 +115,7 @@ class Pools:
             raise refusal(error, retry_after=2.0) from error
         # The caller may read the pool at once, before the watch shows it.
         if body is not None:
-            self.changed(msgspec.json.decode(body, type=SandboxPool))
+            self._answered(body)
 
     async def delete(self, name: str) -> bool:
         """Delete the pool; return False if there is none. Raises BackendError."""
@@ -106,12 +125,28 @@ class Pools:
             if error.status == 404:
                 return False
             raise refusal(error, retry_after=2.0) from error
+        if (known := self._pools.get(name)) is not None:
+            self._removed.add(known.metadata.uid)
         self._forget(name)
         return True
+
+    def _answered(self, body: bytes) -> None:
+        """Apply an answer of the API server, unless the watch has shown a later version meanwhile."""
+        pool = msgspec.json.decode(body, type=SandboxPool)
+        name, version = pool.metadata.name, _version(pool)
+        known = self._pools.get(name)
+        if known is None or version >= _version(known):
+            self._put(pool)
+            self._written[name] = version
+
+    def _put(self, pool: SandboxPool) -> None:
+        self._pools[pool.metadata.name] = pool
+        self._specs[pool.metadata.name] = pool_spec(pool)
 
     def _forget(self, name: str) -> None:
         self._pools.pop(name, None)
         self._specs.pop(name, None)
+        self._written.pop(name, None)
 
     async def _create(self, spec: PoolSpec) -> bytes:
         return await self._client.request(
@@ -141,4 +176,10 @@ class Pools:
                 raise refusal(error, retry_after=2.0) from error
             self._forget(name)
         else:
-            self.changed(msgspec.json.decode(body, type=SandboxPool))
+            self._answered(body)
+
+
+def _version(pool: SandboxPool) -> int:
+    """Return a number that grows with each change of a pool, and from one of the name to the next."""
+    version = pool.metadata.resource_version
+    return int(version) if version.isdecimal() else 0
