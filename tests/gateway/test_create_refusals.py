@@ -121,3 +121,32 @@ async def test_a_body_that_is_no_json_or_too_large(box: Running) -> None:
 
     chunked = await box.client.post("/api/v1/sandbox", content=endless(), headers=headers)
     assert chunked.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/sandbox", '{"docker_image":"host","name":DEEP}', "name"),
+        ("POST", "/sandbox", '{"docker_image":"host","advanced_configs":{"a":DEEP}}', "advanced_configs"),
+        ("POST", "/sandbox", '{"docker_image":"host","volumes":DEEP}', "volumes"),
+        ("DELETE", "/sandbox", '{"sandbox_ids":DEEP}', "sandbox_ids"),
+        ("POST", "/sandbox/status:batchGet", '{"sandbox_ids":[DEEP]}', "sandbox_ids"),
+        ("POST", "/sandbox/background-jobs/status:batchGet", '{"jobs":[DEEP]}', "jobs"),
+        ("PUT", "/pools/p", '{"size":1,"image":DEEP}', "image"),
+    ],
+)
+@pytest.mark.parametrize("start", ["[", '{"a":'])
+async def test_what_is_nested_deeply_is_a_refused_field_and_no_failure(
+    box: Running, method: str, path: str, body: str, field: str, start: str
+) -> None:
+    """As deep as JSON is still read; a 503 would have clients send it again."""
+    for depth in (300, 600, 900):
+        deep = start * depth + "1" + {"[": "]"}.get(start, "}") * depth
+        answer = await box.client.request(
+            method,
+            f"/api/v1{path}",
+            content=body.replace("DEEP", deep),
+            headers={"content-type": "application/json"},
+        )
+        assert answer.status_code == 422, f"{depth} levels: {answer.text}"
+        assert answer.json()["errors"][0]["param"].startswith(field)
