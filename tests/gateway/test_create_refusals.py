@@ -111,7 +111,11 @@ async def test_a_body_that_is_no_json_or_too_large(box: Running) -> None:
     bad = await box.client.post("/api/v1/sandbox", content=b"{", headers=headers)
     assert bad.status_code == 422
     deep = await box.client.post("/api/v1/sandbox", content=b"[" * 100_000, headers=headers)
-    assert deep.status_code == 400
+    digits = await box.client.post("/api/v1/sandbox", content=b"1" * 5000, headers=headers)
+    text = await box.client.post("/api/v1/sandbox", content=b'"\xff"', headers=headers)
+    for answer in (deep, digits, text):
+        assert answer.status_code == 400
+        assert answer.json()["detail"].startswith("the body cannot be read as JSON: send UTF-8")
     large = await box.client.post("/api/v1/sandbox", content=b" " * (3 << 20), headers=headers)
     assert large.status_code == 413
 
