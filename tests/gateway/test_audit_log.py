@@ -8,18 +8,22 @@ import logging
 import os
 import resource
 import signal
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from sandlot_gateway.audit.file import AuditFile
 from sandlot_gateway.audit.log import AuditLog
 from sandlot_gateway.metrics import Metrics
 
 from tests import plain_http
+from tests.certificates import issued
 from tests.gateway.audit_records import record_of, records
 from tests.gateway.conftest import API, Running, running
+from tests.ports import free_port
 from tests.waiting import until, wait_until
 
 
@@ -162,15 +166,29 @@ async def test_a_log_that_cannot_be_opened_ends_the_start(state_dir: Path, machi
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the real local backend starts")
 def test_stdout_has_the_records_and_nothing_else(state_dir: Path) -> None:
+    """Of a plain call, and of one over TLS, which another server takes."""
+    certificate = issued(state_dir, "127.0.0.1")
+    port = free_port()
     options = ["--state-dir", str(state_dir), "--port", "0", "--api-key", "k", "--audit-log", "-"]
-    command = [sys.executable, "-m", "sandlot_gateway", *options]
+    tls = ["--tls-cert", str(certificate.chain), "--tls-key", str(certificate.key), "--tls-port", str(port)]
+    command = [sys.executable, "-m", "sandlot_gateway", *options, *tls]
     endpoint = state_dir / "endpoint.json"
+    trust = ssl.create_default_context(cafile=str(certificate.authority))
+    headers = {"Authorization": "Bearer k", "X-Request-Id": "plain"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         url = json.loads(wait_until(lambda: endpoint.read_text() if endpoint.exists() else ""))["url"]
-        assert plain_http.get(f"{url}{API}/stats", headers={"Authorization": "Bearer k"}).status_code == 200
+        assert plain_http.get(f"{url}{API}/stats", headers=headers).status_code == 200
+        with httpx.Client(http1=False, http2=True, verify=trust, headers={"X-Request-Id": "tls"}) as client:
+            assert client.get(f"https://127.0.0.1:{port}{API}/stats").status_code == 401
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    (record,) = [json.loads(line) for line in out.splitlines()]
-    assert (record["type"], record["action"]) == ("audit", "stats.get")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(one["type"], one["action"], one["peer"]) for one in found] == [
+        ("audit", "stats.get", "127.0.0.1")
+    ] * 2
+    assert [(one["request"], one["tenant"], one["status"]) for one in found] == [
+        ("plain", "default", 200),
+        ("tls", None, 401),
+    ]
     assert f"sandlot: ready at {url}" in err
