@@ -11,6 +11,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import httpx
@@ -129,6 +130,25 @@ async def test_records_that_wait_have_a_bound_and_those_beyond_it_are_counted(st
     path.unlink()
     await log.close(timeout=30)
     assert path.stat().st_size == 8 << 20
+
+
+async def test_a_reader_that_hangs_does_not_hold_up_the_end(
+    state_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = state_dir / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = AuditFile(path, max_bytes=1 << 30, keep=0)
+    log = AuditLog(file, where="here", counted=Metrics())
+    log.add(b"x" * (1 << 20) + b"\n")
+    async with asyncio.timeout(60):
+        await log.close(timeout=0.2)
+    assert (
+        "the gateway ends with 1048577 bytes of records that the audit log here does not take" in caplog.text
+    )
+    os.close(reader)  # ends the write
+    await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("audit")])
+    file.close()
 
 
 def test_a_record_that_was_cut_is_finished_or_left_out(state_dir: Path) -> None:
