@@ -185,3 +185,13 @@ def test_the_installer_is_privileged_only_while_it_installs(everything: list[Res
     assert "volumeMounts" not in wait
     assert wait["securityContext"]["runAsNonRoot"] is True
     assert wait["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_audit_log_is_on_stdout_if_it_is_wanted(defaults: list[Resource]) -> None:
+    named = {"SANDLOT_AUDIT_LOG", "SANDLOT_AUDIT_CHANGES_ONLY"}
+    assert not named & environment(one(defaults, "Deployment", "sandlot-gateway")).keys()
+    for changes_only in (False, True):
+        values = {"gateway": {"audit": {"enabled": True, "changesOnly": changes_only}}}
+        variables = environment(one(render(values), "Deployment", "sandlot-gateway"))
+        assert variables["SANDLOT_AUDIT_LOG"] == "-"
+        assert variables["SANDLOT_AUDIT_CHANGES_ONLY"] == str(changes_only).lower()

@@ -218,7 +218,10 @@ async def test_whoami_and_unknown_routes(box: Running) -> None:
     wrong = await box.client.put(f"{API}/sandbox", json={})
     assert wrong.status_code == 405
     assert wrong.headers.get_list("allow") == ["DELETE, GET, POST"]
-    assert wrong.json()["errors"] == []
+    assert wrong.json() == {
+        "detail": "PUT is no method of /api/v1/sandbox: send DELETE, GET, POST instead",
+        "errors": [],
+    }
 
 
 async def test_metrics_may_be_public(state_dir, machine) -> None:

@@ -111,7 +111,11 @@ async def test_a_body_that_is_no_json_or_too_large(box: Running) -> None:
     bad = await box.client.post("/api/v1/sandbox", content=b"{", headers=headers)
     assert bad.status_code == 422
     deep = await box.client.post("/api/v1/sandbox", content=b"[" * 100_000, headers=headers)
-    assert deep.status_code == 400
+    digits = await box.client.post("/api/v1/sandbox", content=b"1" * 5000, headers=headers)
+    text = await box.client.post("/api/v1/sandbox", content=b'"\xff"', headers=headers)
+    for answer in (deep, digits, text):
+        assert answer.status_code == 400
+        assert answer.json()["detail"].startswith("the body cannot be read as JSON: send UTF-8")
     large = await box.client.post("/api/v1/sandbox", content=b" " * (3 << 20), headers=headers)
     assert large.status_code == 413
 
@@ -121,3 +125,32 @@ async def test_a_body_that_is_no_json_or_too_large(box: Running) -> None:
 
     chunked = await box.client.post("/api/v1/sandbox", content=endless(), headers=headers)
     assert chunked.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/sandbox", '{"docker_image":"host","name":DEEP}', "name"),
+        ("POST", "/sandbox", '{"docker_image":"host","advanced_configs":{"a":DEEP}}', "advanced_configs"),
+        ("POST", "/sandbox", '{"docker_image":"host","volumes":DEEP}', "volumes"),
+        ("DELETE", "/sandbox", '{"sandbox_ids":DEEP}', "sandbox_ids"),
+        ("POST", "/sandbox/status:batchGet", '{"sandbox_ids":[DEEP]}', "sandbox_ids"),
+        ("POST", "/sandbox/background-jobs/status:batchGet", '{"jobs":[DEEP]}', "jobs"),
+        ("PUT", "/pools/p", '{"size":1,"image":DEEP}', "image"),
+    ],
+)
+@pytest.mark.parametrize("start", ["[", '{"a":'])
+async def test_what_is_nested_deeply_is_a_refused_field_and_no_failure(
+    box: Running, method: str, path: str, body: str, field: str, start: str
+) -> None:
+    """As deep as JSON is still read; a 503 would have clients send it again."""
+    for depth in (300, 600, 900):
+        deep = start * depth + "1" + {"[": "]"}.get(start, "}") * depth
+        answer = await box.client.request(
+            method,
+            f"/api/v1{path}",
+            content=body.replace("DEEP", deep),
+            headers={"content-type": "application/json"},
+        )
+        assert answer.status_code == 422, f"{depth} levels: {answer.text}"
+        assert answer.json()["errors"][0]["param"].startswith(field)

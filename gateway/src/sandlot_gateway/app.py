@@ -12,8 +12,8 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.backend_events import BackendEvents
-from sandlot_gateway.checkpoints.quota import StoreLimits
-from sandlot_gateway.checkpoints.service import Checkpoints
+from sandlot_gateway.checkpoints.service import checkpoints
+from sandlot_gateway.control.audit import audit_of
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.direct import Direct
 from sandlot_gateway.control.services import Services
@@ -97,18 +97,7 @@ class Gateway:
             prime=self._prime,
         )
         self.sidecars = Sidecars(self.pool)
-        directory = settings.checkpoints()
-        self.checkpoints = directory and Checkpoints(
-            directory,
-            pool=self.pool,
-            max_bytes=settings.checkpoint_max,
-            limits=StoreLimits(
-                total_bytes=settings.checkpoint_total,
-                tenant_bytes=settings.checkpoint_tenant_bytes,
-                tenant_count=settings.checkpoint_tenant_count,
-                failed_keep=settings.checkpoint_failed_keep,
-            ),
-        )
+        self.checkpoints = checkpoints(settings, pool=self.pool)
         self.lifecycle = Lifecycle(
             directory=self.directory,
             supply=self.supply,
@@ -178,6 +167,7 @@ class Gateway:
         self.gauges = Gauges(self.metrics, supply=self.supply, directory=self.directory, backend=self.backend)
         self._recovered = asyncio.Event()
         self.leaving = False
+        self.audit = audit_of(settings, keys=keys, tokens=self.tokens, counted=self.metrics)
         control = Direct(
             Services(
                 settings=settings,
@@ -204,10 +194,13 @@ class Gateway:
             counted=self.counters.request,
             refusal=Credentials(keys=keys, is_peer=self.tokens.is_peer).refusal,
             is_known=self.data.is_known,
+            audit=self.audit,
         )
 
     async def start(self) -> None:
-        """Recover, then accept requests. Raises BackendError."""
+        """Recover, then accept requests. Raises BackendError, and OSError for an audit log that cannot be written."""
+        if self.audit is not None:
+            self.audit.open()
         ended, running = self.archive.load()
         for sandbox in ended:
             self.directory.add(sandbox)
@@ -286,6 +279,8 @@ class Gateway:
         await self.backend.stop(timeout=times.backend)
         await self.pool.close()
         self.archive.close()
+        if self.audit is not None:
+            await self.audit.close(timeout=times.audit)
 
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.archive.append(sandbox)

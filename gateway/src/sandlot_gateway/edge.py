@@ -12,6 +12,8 @@ from typing import Any
 from fastapi import Response
 
 from sandlot_gateway import logs
+from sandlot_gateway.audit.call import note
+from sandlot_gateway.control.audit import Audit
 from sandlot_gateway.control.errors import error_response
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
@@ -53,8 +55,10 @@ class Edge:
         counted: Callable[[int], None],
         refusal: Callable[[Scope], str | None],
         is_known: Callable[[Scope], bool],
+        audit: Audit | None,
     ) -> None:
         """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`."""
+        self._audit = audit
         self._data = data
         self._control = control
         self._recovered = recovered
@@ -71,6 +75,12 @@ class Edge:
         if scope["type"] == "lifespan":
             raise RuntimeError("app.Gateway starts and stops this application")
         scope[BEGUN] = True
+        if self._audit is None or _is_data(scope):
+            await self._serve(scope, receive, send)
+        else:
+            await self._audit(scope, receive, send, app=self._serve)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         # Before recovery is complete, an existing sandbox would look like a lost one.
         if not self._recovered.is_set() and path not in _WITHOUT_RECOVERY:
@@ -78,6 +88,7 @@ class Edge:
                 async with asyncio.timeout(_RECOVERY_WAIT):
                     await self._recovered.wait()
             except TimeoutError:
+                note(error="starting")
                 response = error_response(
                     503,
                     "the gateway is still starting: try again after Retry-After",
@@ -88,9 +99,10 @@ class Edge:
         is_use = path not in _NOT_A_USE
         self.in_flight += is_use
         try:
-            if scope["type"] == "websocket" or path.startswith(_DATA):
+            if _is_data(scope):
                 await self._data(scope, receive, send)
             elif self._refuses(scope):
+                note(error="draining")
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
                 answer = error_response(503, text, headers=headers)
@@ -244,6 +256,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replayed
+
+
+def _is_data(scope: Scope) -> bool:
+    return scope["type"] == "websocket" or scope["path"].startswith(_DATA)
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -125,6 +125,11 @@ class Metrics:
             registry=registry,
         )
         self.webhooks = Counter("sandlot_webhooks", "Webhooks from sidecars.", ["event"], registry=registry)
+        audited = Counter("sandlot_audit_records", "Audit records.", ["outcome"], registry=registry)
+        self._audit_written, self._audit_lost = audited.labels("written"), audited.labels("lost")
+        self._audit_write_failures = Counter(
+            "sandlot_audit_write_failures", "Failed writes of audit records.", registry=registry
+        )
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
         self._dial_ok = dials.labels("ok")
         self._dial_failed = dials.labels("failed")
@@ -140,6 +145,15 @@ class Metrics:
 
     def dialled(self, *, ok: bool) -> None:
         (self._dial_ok if ok else self._dial_failed).inc()
+
+    def audit_written(self, records: int) -> None:
+        self._audit_written.inc(records)
+
+    def audit_lost(self, records: int) -> None:
+        self._audit_lost.inc(records)
+
+    def audit_write_failed(self) -> None:
+        self._audit_write_failures.inc()
 
     def live(
         self, name: str, text: str, *, read: Callable[[], float], label: tuple[str, str] | None = None

@@ -11,6 +11,7 @@ import resource
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from sandlot_gateway.app import Gateway, MakeBackend
 from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
+from sandlot_gateway.control.audit import STDOUT
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import with_authentication
@@ -162,7 +164,9 @@ def _tls_server(settings: Settings, *, gateway: Gateway, ended: Callable[[], Non
 
 
 def _announce(gateway: Gateway, url: str) -> None:
-    print(f"sandlot: ready at {url}", flush=True)
+    # A reader of the audit log expects nothing but records.
+    stream = sys.stderr if gateway.settings.audit_log == STDOUT else sys.stdout
+    print(f"sandlot: ready at {url}", file=stream, flush=True)
 
 
 def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:

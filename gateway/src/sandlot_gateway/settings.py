@@ -159,6 +159,10 @@ class Settings(BaseSettings):
         "info", description="The lowest level to log."
     )
     access_log: float = Field(0.0, ge=0, le=1, description="Share of data plane requests with a log line.")
+    audit_log: Path | None = Field(None, description="File of audit records; `-`: stdout; default none.")
+    audit_changes_only: bool = Field(False, description="Write no audit record of a read that succeeds.")
+    audit_max: int = Field(100 << 20, ge=1 << 16, description="Maximum bytes of --audit-log.")
+    audit_keep: int = Field(9, ge=0, le=1000, description="Number of earlier audit files to keep.")
     key_file: Path | None = Field(
         None, description="Kubernetes, required: file of the master key, shared with the controller."
     )

@@ -80,6 +80,13 @@ class Tokens:
         made = session_id.isascii() and hmac.compare_digest(session_id, self.ssh_session(nonce))
         return nonce if made else None
 
+    def fingerprint(self, secret: str) -> str:
+        """Return what names an API key, or an id that is a credential, where the secret itself must not stand.
+
+        By a key, since a plain hash would let a reader try guesses of a short secret.
+        """
+        return self._mac(b"fingerprint", secret.encode("utf-8", "backslashreplace"))[:8].hex()
+
     def client(self, sandbox_id: SandboxId, tenant: str, expires_at: int) -> str:
         """Return a client token for one sandbox, valid until `expires_at` (on the clock of `now`)."""
         claims = b"%d:%b" % (expires_at, tenant.encode())

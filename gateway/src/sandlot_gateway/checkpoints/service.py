@@ -16,6 +16,7 @@ from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_laye
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -151,3 +152,17 @@ class Checkpoints:
             await asyncio.to_thread(self._store.fail, checkpoint, why)
         except OSError as error:
             _log.error("cannot record the failure of a checkpoint: %s", error)
+
+
+def checkpoints(settings: Settings, *, pool: HttpPool) -> Checkpoints | None:
+    """Return the checkpoints of a gateway with these settings; None without a directory for them."""
+    directory = settings.checkpoints()
+    if directory is None:
+        return None
+    limits = StoreLimits(
+        total_bytes=settings.checkpoint_total,
+        tenant_bytes=settings.checkpoint_tenant_bytes,
+        tenant_count=settings.checkpoint_tenant_count,
+        failed_keep=settings.checkpoint_failed_keep,
+    )
+    return Checkpoints(directory, pool=pool, max_bytes=settings.checkpoint_max, limits=limits)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.quota import StoreFull
 from sandlot_gateway.checkpoints.service import Busy, Checkpoints
 from sandlot_gateway.checkpoints.store import Checkpoint, State
@@ -145,6 +146,7 @@ async def create(sandbox: Owned, have: Have) -> Response:
         raise ApiError(
             507, f"cannot write the checkpoint: {error.strerror}; free space or ask the operator"
         ) from error
+    note(id=checkpoint.id)
     return json_response(_document(checkpoint))
 
 
@@ -178,6 +180,7 @@ async def delete_all(sandbox_id: SandboxId, have: Have, who: Who) -> Response:
     """Delete all checkpoints except one that is still being written, which is reported as a CONFLICT."""
     checkpoints = checkpoints_of(have)
     deleted: list[str] = []
+    note(deleted=deleted)
     kept: list[dict[str, Any]] = []
     for checkpoint in await _of_sandbox(checkpoints, have, tenant=who.name, sandbox_id=sandbox_id):
         try:
@@ -203,6 +206,7 @@ async def _known(checkpoints: Checkpoints, tenant: str, checkpoint_id: str) -> C
     found = await checkpoints.get(tenant, checkpoint_id)
     if found is None:
         raise ApiError(404, f"no checkpoint {checkpoint_id!r}"[:200], field="checkpoint_id")
+    note(sandbox=found.sandbox_id)
     return found
 
 

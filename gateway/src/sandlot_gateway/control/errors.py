@@ -23,6 +23,10 @@ _log = logging.getLogger(__name__)
 _UNEXPECTED = (
     "unexpected failure in the gateway; its log has the cause. Try again, or report it to the operator"
 )
+# FastAPI's own text for all but a syntax error, which is a 422, says nothing.
+_NO_JSON = (
+    "the body cannot be read as JSON: send UTF-8, nested less deeply, and numbers of fewer than 4300 digits"
+)
 _NAMED = re.compile(r"([a-z_]+): ")
 
 
@@ -189,6 +193,11 @@ def _allowed(request: Request) -> list[str]:
 def _text(error: HTTPException, request: Request) -> str:
     if error.status_code == 404:
         return f"no such route: {request.method} {request.url.path}"[:300]
+    if error.status_code == 405:
+        instead = ", ".join(_allowed(request)) or "another method"
+        return f"{request.method} is no method of {request.url.path[:200]}: send {instead} instead"
+    if error.status_code == 400:
+        return _NO_JSON
     return str(error.detail)
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.field_types import Port, Strict
 from sandlot_gateway.control.models import Done
@@ -72,6 +73,7 @@ async def expose(sandbox: Owned, body: ExposeRequest, request: Request, have: Ha
         raise ApiError(422, str(error), field=error.field) from error
     except BackendError as error:
         raise not_kept(error) from error
+    note(credential=exposure.id)
     return json_response(_document(exposure, have=have, request=request))
 
 

@@ -32,16 +32,20 @@ def _no_nul(value: object) -> object:
 
 
 def _has_half_a_pair(value: object) -> bool:
-    match value:
-        case str():
-            return _HALF.search(value) is not None
-        case list():
-            return any(_has_half_a_pair(item) for item in cast("list[object]", value))
-        case dict():
-            items = cast("dict[object, object]", value).items()
-            return any(_has_half_a_pair(key) or _has_half_a_pair(item) for key, item in items)
-        case _:
-            return False
+    left = [value]
+    while left:
+        # Not by recursion: JSON may be nested more deeply than Python's stack allows.
+        match left.pop():
+            case str() as text if _HALF.search(text):
+                return True
+            case list() as items:
+                left.extend(cast("list[object]", items))
+            case dict() as fields:
+                known = cast("dict[object, object]", fields)
+                left.extend((*known.keys(), *known.values()))
+            case _:
+                pass
+    return False
 
 
 def _run_name(value: str) -> str:

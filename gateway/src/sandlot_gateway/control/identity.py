@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
+from fastapi.security import HTTPAuthorizationCredentials
 from pydantic import BaseModel
 
 from sandlot_gateway.control.errors import errors
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import json_response
-from sandlot_gateway.control.services import Have, Who
+from sandlot_gateway.control.services import Have, Who, bearer
 
 router = APIRouter(prefix=PREFIX, tags=["identity"])
 
@@ -30,7 +31,10 @@ class WhoAmI(BaseModel):
 
 
 @router.get("/user/whoami", response_model=WhoAmI, responses=errors(), summary="The tenant of this API key")
-async def whoami(have: Have, who: Who) -> Response:
+async def whoami(
+    have: Have, who: Who, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+) -> Response:
+    key = have.tokens.fingerprint(credentials.credentials) if credentials is not None else None
     limits = {"max_concurrent_sandboxes": who.max_sandboxes}
     return json_response(
         {
@@ -39,7 +43,7 @@ async def whoami(have: Have, who: Who) -> Response:
                 "email": "",
                 "name": who.name,
                 "slug": who.name,
-                "scope": {"role": who.role},
+                "scope": {"role": who.role, "key": key},
                 "account_limits": limits,
                 "key_limits": limits,
             }

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import NotRestorable
 from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.checkpoints import checkpoints_of
@@ -49,6 +50,7 @@ async def create(
     body: CreateRequest, request: Request, have: Have, who: Who, user_agent: UserAgent = ""
 ) -> Response:
     """Create a sandbox; answer when it is RUNNING or has failed, or as PENDING after `wait_seconds`."""
+    note(run=body.run)
     pool = have.backend.pool(body.pool) if body.pool is not None else None
     if pool is not None and not who.may_use(pool.owner):
         pool = None
@@ -65,8 +67,10 @@ async def create(
     )
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
+        note(id=sandbox.id, sandbox=sandbox.id)
     except QueueFull as error:
         have.counters.refused(CreateRefusal.QUEUE_FULL)
+        note(error=CreateRefusal.QUEUE_FULL)
         headers = {
             "retry-after": str(round(error.retry_after)),
             "x-sandlot-queue-position": str(error.position),
@@ -81,6 +85,7 @@ async def create(
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     try:
         sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
+        note(id=sandbox.id, sandbox=sandbox.id)
     except BadRequestField as error:
         have.counters.refused(CreateRefusal.BAD_REQUEST)
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
@@ -126,6 +131,7 @@ async def _checkpoint(checkpoint_id: str | None, *, have: Services, who: Tenant)
 
 def _cannot_start(error: CannotStart, *, have: Services) -> ApiError:
     have.counters.refused(CreateRefusal.CANNOT_START)
+    note(error=CreateRefusal.CANNOT_START)
     return ApiError(503, str(error), headers={"retry-after": str(max(1, round(error.retry_after)))})
 
 
@@ -189,8 +195,9 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
         gone = found.sandboxes
     for sandbox in gone:
         have.lifecycle.ends.delete(sandbox)
-    await have.lifecycle.deleted_everywhere(*gone)
     succeeded = [sandbox.id for sandbox in gone]
+    note(deleted=succeeded)
+    await have.lifecycle.deleted_everywhere(*gone)
     message = f"deleted {len(succeeded)}, failed {len(failed)}"
     return json_response({"succeeded": succeeded, "failed": failed, "message": message})
 

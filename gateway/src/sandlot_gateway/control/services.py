@@ -11,6 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway import local_images, logs, registries
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
@@ -109,6 +110,7 @@ async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
     if sandbox is None:
         raise not_found(sandbox_id)
     logs.sandbox_id.set(sandbox_id)
+    note(run=sandbox.spec.run)
     have.lifecycle.ends.orphans.used(sandbox_id)
     return sandbox
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.field_types import SshSeconds, Strict
 from sandlot_gateway.control.models import Done
@@ -63,6 +64,7 @@ async def create(sandbox: Owned, body: SshRequest, request: Request, have: Have)
         if error.field is None:
             raise ApiError(409, str(error)) from error
         raise ApiError(422, str(error), field=error.field) from error
+    note(credential=session.id)
     return json_response(
         {
             "session_id": session.id,

@@ -12,6 +12,7 @@ import msgspec
 from fastapi import APIRouter, Path, Response
 from sandlot_contract.warmups import MAX_BYTES
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.paths import PREFIX
@@ -67,6 +68,7 @@ async def create_warmup(body: WarmupRequest, have: Have, who: Who) -> Response:
         made = await have.backend.warmups.create(spec)
     except BackendError as error:
         raise not_kept(error) from error
+    note(id=made.spec.id)
     return json_response(_document(made), status=201)
 
 
