@@ -19,6 +19,7 @@ from release import chart, notes, sbom, source, version, wheels
 
 CHART = "charts/sandlot"
 SUMS = "SHA256SUMS"
+BILL = "sbom.cdx.json"
 # The chart's name of an image, where it is another one.
 KEYS = {"node-agent": "nodeAgent"}
 
@@ -66,7 +67,7 @@ def _artifacts(out: Path, copied: Path, *, wanted: str, registry: str | None, ep
         )
     with _timed("bill of materials"):
         built = [path for path in packages if path.suffix == ".whl"]
-        sbom.write(out / "sbom.cdx.json", version=wanted, wheels=built, digests=digests, epoch=epoch)
+        sbom.write(out / BILL, version=wanted, wheels=built, digests=digests, epoch=epoch)
     with _timed("digests"):
         _sums(out)
 

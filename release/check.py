@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from images.build import CACHE
 from images.requirements import ROOT
 from images.rootfs import run
-from release.build import SUMS
+from release.build import BILL, SUMS
 from release.errors import ReleaseError
 
 
@@ -49,10 +51,28 @@ def check(version: str, *, out: Path, registry: str | None) -> None:
                 f"the second build failed with exit code {done.returncode}; its output is above"
             )
         second = read(made / SUMS)
+        debian = newer(debian_packages(out), debian_packages(made))
     differing = sorted(each for each in {*first, *second} if first.get(each) != second.get(each))
+    if debian:
+        raise ReleaseError(
+            f"the images' cache has other packages than Debian has today ({', '.join(debian)}); "
+            f"remove {CACHE}/debian-*.layer and build the release again"
+        )
     if differing:
         raise ReleaseError(
-            f"a second build differs in {', '.join(differing)}; if sbom.cdx.json does, Debian has newer packages "
-            "than the cached layers: remove these from the images' cache and build the release again"
+            f"a second build differs in {', '.join(differing)}; the parts that differ contain a time, "
+            "a path or an order of this machine"
         )
     print(f"{len(first)} files of the second build are the same")
+
+
+def debian_packages(release: Path) -> dict[str, str]:
+    """Return the versions of the Debian packages in a release's images, from its bill of materials."""
+    components = json.loads((release / BILL).read_text())["components"]
+    return {each["name"]: each["version"] for each in components if each["purl"].startswith("pkg:deb/")}
+
+
+def newer(first: dict[str, str], second: dict[str, str]) -> list[str]:
+    """Return what differs, each as `name 1.0 -> 1.1`."""
+    names = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
+    return [f"{name} {first.get(name, '(none)')} -> {second.get(name, '(none)')}" for name in names]
