@@ -151,6 +151,10 @@ def _application(image: Image, *, base: Path, work: Path) -> Path:
     ]
     for left_over in [target / "bin", target / ".lock", *notes]:
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink(missing_ok=True)
+    # A record has the hashes of its programs, which begin with the path of this machine's Python.
+    for record in target.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.startswith("bin/")))
     for path in target.rglob("*.pyc"):
         path.unlink()
     _compile(root, places=[TARGET], levels=image.optimise)

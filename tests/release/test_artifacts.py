@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from images.build import CACHE
 from images.contents import IMAGES
 from images.oci import archive_index
 from tests.chart.render import find_helm, helm
@@ -100,6 +101,29 @@ def test_a_second_build_from_another_place_is_the_same(released: Path, version: 
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "out" / "images")
     assert (tmp_path / "out" / "SHA256SUMS").read_text() == (released / "SHA256SUMS").read_text()
+
+
+def test_an_image_is_the_same_from_another_place_and_under_a_strict_mask(
+    released: Path, tmp_path: Path
+) -> None:
+    """Its Debian is the cached one, which another day would differ."""
+    other, cache = Tree(tmp_path / "another"), tmp_path / "cache"
+    (cache / "images").mkdir(parents=True)
+    for layer in CACHE.glob("debian-*.layer"):
+        (cache / "images" / layer.name).symlink_to(layer)
+    environment = {"SANDLOT_CLUSTER_CACHE": str(cache), "TZ": "Asia/Kathmandu", "LC_ALL": "C"}
+    done = subprocess.run(
+        [sys.executable, "-m", "images", "build", "controller", "--out", tmp_path / "out"],
+        cwd=other.directory,
+        env={**os.environ, **environment},
+        umask=0o077,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    _, digest = archive_index(tmp_path / "out" / "controller.tar")
+    assert digest == archive_index(released / "images" / "controller.tar")[1]
 
 
 def test_the_packages_install_together_and_have_the_license(
