@@ -1,6 +1,6 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-clients test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site
+.PHONY: help setup demo demo-cluster test test-clients test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -94,6 +94,20 @@ site: setup  ## build the documentation in site/, usable without a network; fail
 lock: setup  ## resolve the dependencies again
 	bash tools/lock.sh
 
+RELEASE = "$(VERSION)" $(if $(OUT),--out "$(OUT)") $(if $(REGISTRY),--registry "$(REGISTRY)")
+
+release: setup  ## build a release in dist/VERSION: VERSION=1.2.3 REGISTRY=registry.example/sandlot; OUT=DIR; DIRTY=1 for a trial
+	$(RUN)/python -m release build $(RELEASE) $(if $(DIRTY),--dirty)
+
+release-check: setup  ## build it again from a clone, without caches, and compare the digests: VERSION and REGISTRY of the release
+	$(RUN)/python -m release check $(RELEASE)
+
+publish: setup  ## push the images and the chart of dist/VERSION: VERSION=1.2.3 REGISTRY=registry.example/sandlot
+	$(RUN)/python -m release publish $(RELEASE)
+
+version: setup  ## write the next release's version in packages and chart: VERSION=1.2.3
+	$(RUN)/python -m release version "$(VERSION)"
+
 clean:  ## remove what the targets created in the tree
-	rm -rf .venv .venv-site site .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage reports
+	rm -rf .venv .venv-site site dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage reports
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,7 +32,12 @@ def build(image: Image, *, out: Path) -> Path:
     with (CACHE / "lock").open("w") as lock:
         # Concurrent builds would write the same layer files.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _build(image, out=out)
+        # Programs in an image run as other users than the one who builds it.
+        mask = os.umask(0o022)
+        try:
+            return _build(image, out=out)
+        finally:
+            os.umask(mask)
 
 
 def _build(image: Image, *, out: Path) -> Path:
@@ -84,12 +89,15 @@ def config(image: Image) -> dict[str, object]:
     return settings
 
 
+def base_path(packages: Sequence[str]) -> Path:
+    """Return where the layer of Debian packages is once it is built."""
+    inputs = repr((sorted(packages), DEBIAN, EPOCH, LEFT_OUT, SKIPPED.pattern))
+    return CACHE / f"debian-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}.layer"
+
+
 def base_layer(packages: Sequence[str]) -> Path:
     """Return the layer of Debian packages, which images with the same packages share."""
-    key = hashlib.sha256(
-        repr((sorted(packages), DEBIAN, EPOCH, LEFT_OUT, SKIPPED.pattern)).encode()
-    ).hexdigest()[:12]
-    layer = CACHE / f"debian-{key}.layer"
+    layer = base_path(packages)
     if layer.exists():
         return layer
     with tempfile.TemporaryDirectory(prefix="debian-", dir=CACHE) as name:
@@ -143,6 +151,10 @@ def _application(image: Image, *, base: Path, work: Path) -> Path:
     ]
     for left_over in [target / "bin", target / ".lock", *notes]:
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink(missing_ok=True)
+    # A record has the hashes of its programs, which begin with the path of this machine's Python.
+    for record in target.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.startswith("bin/")))
     for path in target.rglob("*.pyc"):
         path.unlink()
     _compile(root, places=[TARGET], levels=image.optimise)

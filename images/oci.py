@@ -126,29 +126,38 @@ def write_archive(
             ],
         }
     )
-    index = {
-        "schemaVersion": 2,
-        "manifests": [
-            {
-                "mediaType": MANIFEST,
-                "digest": f"sha256:{manifest_digest}",
-                "size": manifest_size,
-                "annotations": {
-                    "io.containerd.image.name": reference,
-                    "org.opencontainers.image.ref.name": reference.rsplit(":", 1)[1],
-                },
-            }
-        ],
-    }
+    index = _index(reference, digest=f"sha256:{manifest_digest}", size=manifest_size)
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_suffix(".part")
     with tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as tar:
         _add(tar, name="oci-layout", data=b'{"imageLayoutVersion":"1.0.0"}', epoch=epoch)
-        _add(tar, name="index.json", data=json.dumps(index, sort_keys=True).encode(), epoch=epoch)
+        _add(tar, name="index.json", data=index, epoch=epoch)
         for digest in sorted(blobs):
             _add(tar, name=f"blobs/sha256/{digest}", data=blobs[digest], epoch=epoch)
     part.rename(out)
     return f"sha256:{manifest_digest}"
+
+
+def _index(reference: str, *, digest: str, size: int) -> bytes:
+    annotations = {
+        "io.containerd.image.name": reference,
+        "org.opencontainers.image.ref.name": reference.rsplit(":", 1)[1],
+    }
+    manifest = {"mediaType": MANIFEST, "digest": digest, "size": size, "annotations": annotations}
+    return json.dumps({"schemaVersion": 2, "manifests": [manifest]}, sort_keys=True).encode()
+
+
+def rename(archive: Path, out: Path, *, reference: str, epoch: int) -> str:
+    """Copy an archive with another image name and return the manifest's digest, which stays the same."""
+    _, digest = archive_index(archive)
+    with tarfile.open(archive) as old, tarfile.open(out, "w", format=tarfile.GNU_FORMAT) as new:
+        size = old.getmember(f"blobs/{digest.replace(':', '/')}").size
+        for member in old:
+            if member.name == "index.json":
+                _add(new, name=member.name, data=_index(reference, digest=digest, size=size), epoch=epoch)
+            else:
+                new.addfile(member, old.extractfile(member))
+    return digest
 
 
 def _add(tar: tarfile.TarFile, *, name: str, data: bytes | Path, epoch: int) -> None:

@@ -16,6 +16,8 @@ from images.rootfs import ImageError
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = ROOT / "requirements" / "dev.txt"
 OUT = ROOT / "images" / "requirements"
+# Of the images' Debian.
+PYTHON = "3.11"
 # Build backend of our packages, for the builder stage of a Dockerfile.
 BUILDER = ("hatchling",)
 
@@ -25,16 +27,15 @@ def distribution_name(package: str) -> str:
     return f"sandlot-{package}"
 
 
-def closure(requirements: Iterable[str]) -> set[str]:
-    """Return the third-party distributions that these require, as installed in this environment."""
-    found: set[str] = set()
+def graph(requirements: Iterable[str]) -> dict[str, set[str]]:
+    """Return what these require, ours and others', each with what it requires itself, as installed here."""
+    found: dict[str, set[str]] = {}
     seen: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for text in requirements]
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if not name.startswith("sandlot"):
-            found.add(name)
+        needs = found.setdefault(name, set())
         for extra in ("", *sorted(requirement.extras)):
             if (name, extra) in seen:
                 continue
@@ -42,8 +43,14 @@ def closure(requirements: Iterable[str]) -> set[str]:
             for text in distribution(name).requires or []:
                 needed = Requirement(text)
                 if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    needs.add(canonicalize_name(needed.name))
                     waiting.append(needed)
     return found
+
+
+def closure(requirements: Iterable[str]) -> set[str]:
+    """Return the third-party distributions that these require, as installed in this environment."""
+    return {name for name in graph(requirements) if not name.startswith("sandlot")}
 
 
 def blocks(text: str) -> dict[str, list[str]]:
@@ -56,21 +63,42 @@ def blocks(text: str) -> dict[str, list[str]]:
     return entries
 
 
-def select(names: set[str]) -> str:
-    """Return the entries of these names in the workspace's list. Raises ImageError."""
+def _pinned(names: set[str]) -> dict[str, list[str]]:
     pinned = blocks(PINNED.read_text())
     unknown = sorted(names - set(pinned))
     if unknown:
         raise ImageError(f"{PINNED.relative_to(ROOT)} does not pin {', '.join(unknown)}; run `make lock`")
-    return "".join(entry.rstrip() + "\n" for name in sorted(names) for entry in pinned[name])
+    return {name: pinned[name] for name in sorted(names)}
+
+
+def select(names: set[str]) -> str:
+    """Return the entries of these names in the workspace's list. Raises ImageError."""
+    return "".join(entry.rstrip() + "\n" for entries in _pinned(names).values() for entry in entries)
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the pinned versions of these for the images' Python, by name. Raises ImageError."""
+    python = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0"}
+    found: dict[str, str] = {}
+    for name, entries in _pinned(set(names)).items():
+        for entry in entries:
+            requirement = Requirement(entry.splitlines()[0].rstrip(" \\"))
+            if requirement.marker is None or requirement.marker.evaluate(python):
+                (pin,) = requirement.specifier
+                found[name] = pin.version
+    return found
+
+
+def wanted(image: Image) -> list[str]:
+    """Return the requirements of an image: our packages, the last one with its extras."""
+    extras = f"[{','.join(image.extras)}]" if image.extras else ""
+    *others, last = map(distribution_name, image.packages)
+    return [*others, last + extras]
 
 
 def of_image(image: Image) -> str:
     """Return the pinned list of an image."""
-    extras = f"[{','.join(image.extras)}]" if image.extras else ""
-    *others, last = image.packages
-    wanted = [*map(distribution_name, others), distribution_name(last) + extras]
-    return select(closure(wanted))
+    return select(closure(wanted(image)))
 
 
 def generated() -> dict[Path, str]:

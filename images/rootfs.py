@@ -15,7 +15,7 @@ class ImageError(Exception):
     """Raised if an image cannot be built; the message has the reason."""
 
 
-def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None) -> str:
+def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
     """Run a program and return its standard output. Raises ImageError with the end of its output."""
     words = [str(word) for word in command]
     if shutil.which(words[0]) is None and not Path(words[0]).exists():
@@ -23,6 +23,7 @@ def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None) -> 
     done = subprocess.run(
         words,
         env={**os.environ, **(env or {})},
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -237,6 +237,7 @@ def _install(stack: Stack, given: dict[str, str]) -> None:
     """Return the chart's values: both runtimes side by side, each with its own pools, other defaults kept."""
     values = {
         "pools": {},
+        "defaultPool.enabled": False,
         "controller.config.retention": KEPT,
         # Load tests read each gateway's metrics through the API server, which does not forward credentials.
         "gateway.config.metricsPublic": True,

@@ -16,6 +16,7 @@ import yaml
 Resource = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "sandlot"
+VERSION: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 RELEASE, NAMESPACE, SANDBOXES = "sandlot", "sandlot-system", "sandlot-sandboxes"
 GATEWAY, CONTROLLER = "sandlot-gateway", "sandlot-controller"
 

@@ -25,7 +25,13 @@ set -euo pipefail
 for name in docker skopeo make pip sandlot .venv/bin/python; do eval "function $name { :; }"; done
 function helm {
     local words=()
-    for word in "$@"; do [ "$word" = --wait ] || words+=("$word"); done
+    for word in "$@"; do
+        case "$word" in
+            --wait) ;;
+            oci://registry.example/sandlot/charts/sandlot) words+=(charts/sandlot) ;;
+            *) words+=("$word") ;;
+        esac
+    done
     command helm "${words[@]}"
 }
 function kubectl {
@@ -139,14 +145,16 @@ def test_the_commands_from_install_to_uninstall(shell: Shell) -> None:
 
 
 @pytest.mark.programs
-@pytest.mark.parametrize("page", ["docs/upgrade.md", "charts/sandlot/README.md", "README.md"])
-def test_the_commands_of_the_other_pages(page: str, shell: Shell) -> None:
+@pytest.mark.parametrize(
+    ("page", "size"), [("docs/upgrade.md", 4), ("charts/sandlot/README.md", 4), ("README.md", 2)]
+)
+def test_the_commands_of_the_other_pages(page: str, size: int, shell: Shell) -> None:
     install = commands("charts/sandlot/README.md")
     # The pool of docs/configure.md, which docs/upgrade.md changes.
     before = "" if page.endswith("README.md") else f"{install}kubectl apply -f pool.yaml\n"
     shell.run(before + commands(page))
     pool = "/apis/sandlot.dev/v1alpha1/namespaces/sandlot-sandboxes/sandboxpools/default"
-    assert shell.server.call("GET", pool)["spec"]["size"] == 4
+    assert shell.server.call("GET", pool)["spec"]["size"] == size
 
 
 @pytest.mark.programs
@@ -159,9 +167,8 @@ def test_what_the_install_prints(shell: Shell) -> None:
     assert run[-2] == "sandlot run python:3.12 -- 'echo hello'"
     out = shell.run("\n".join([*run, 'echo "key: $SANDLOT_API_KEY at $SANDLOT_URL"']))
     assert len(out.rpartition("key: ")[2].split()[0]) == 40
-    bare = shell.run(
-        "helm upgrade sandlot charts/sandlot --namespace sandlot --set networkPolicy.enabled=false"
-    )
+    off = "networkPolicy.enabled=false,defaultPool.enabled=false"
+    bare = shell.run(f"helm upgrade sandlot charts/sandlot --namespace sandlot --set {off}")
     for words in ("no images are published", "no warm pool", "networkPolicy.enabled is false"):
         assert words in bare
 

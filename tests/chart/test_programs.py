@@ -11,8 +11,12 @@ from sandlot_kube import ends
 
 from tests.chart.programs import add_node, ask, command_of, items_of, running, until, variables_of
 from tests.chart.release import Release
+from tests.chart.render import VERSION
 
 pytestmark = pytest.mark.programs
+
+# Its pods would be among those that a test makes.
+NO_POOL = {"defaultPool": {"enabled": False}}
 
 
 def pods_wanted(release: Release) -> list[dict[str, Any]]:
@@ -20,6 +24,7 @@ def pods_wanted(release: Release) -> list[dict[str, Any]]:
     return [each for each in items_of(release, "sandboxes") if "waitingUntil" not in each["spec"]]
 
 
+@pytest.mark.parametrize("release", [NO_POOL], ids=["no pool"], indirect=True)
 def test_the_gateway_comes_up_and_may_do_all_it_wants(release: Release, directory: Path) -> None:
     variables = variables_of(release, "gateway", directory)
     url = f"http://127.0.0.1:{variables['SANDLOT_PORT']}"
@@ -41,6 +46,7 @@ def test_the_gateway_comes_up_and_may_do_all_it_wants(release: Release, director
         assert "forbidden" not in log.lower()
 
 
+@pytest.mark.parametrize("release", [NO_POOL], ids=["no pool"], indirect=True)
 def test_the_controller_makes_and_ends_pods_with_what_it_was_given(release: Release, directory: Path) -> None:
     variables = variables_of(release, "controller", directory)
     server, url = release.server, f"http://127.0.0.1:{variables['SANDLOT_HEALTH_PORT']}"
@@ -99,7 +105,7 @@ def _as_the_chart_says(spec: dict[str, Any], release: Release) -> None:
     assert spec["subdomain"] == "sandboxes"
     assert spec["automountServiceAccountToken"] is False
     (sidecar,) = [each for each in spec["containers"] if each["name"] == "sidecar"]
-    assert sidecar["image"] == "sandlot/sidecar:0.1.0"
+    assert sidecar["image"] == f"sandlot/sidecar:{VERSION}"
     (config,) = [each["value"] for each in sidecar["env"] if each["name"] == "SANDLOT_SIDECAR_CONFIG"]
     gateway = f"http://{release.fullname}-gateway-webhooks.{release.namespace}.svc.cluster.local.:8641"
     assert json.loads(config)["webhook"] == f"{gateway}/internal/sidecar"

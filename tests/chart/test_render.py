@@ -11,6 +11,7 @@ from tests.chart.render import (
     GATEWAY,
     NAMESPACE,
     SANDBOXES,
+    VERSION,
     Resource,
     environment,
     of_kind,
@@ -123,7 +124,7 @@ def test_a_clean_end_has_the_time_it_was_promised(everything: list[Resource]) ->
 
 def test_images(defaults: list[Resource], everything: list[Resource]) -> None:
     for resources, prefix, tag in (
-        (defaults, "sandlot", "0.1.0"),
+        (defaults, "sandlot", VERSION),
         (everything, "registry.example/sandlot", "v9"),
     ):
         for component in ("gateway", "controller"):
@@ -136,6 +137,22 @@ def test_images(defaults: list[Resource], everything: list[Resource]) -> None:
         assert sidecar == f"{prefix}/sidecar:{tag}"
     pod = one(everything, "Deployment", GATEWAY)["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_a_digest_replaces_the_tag_until_a_tag_is_set() -> None:
+    digests = {name: f"sha256:{number:064x}" for number, name in enumerate(("gateway", "sidecar", "python"))}
+    resources = render({"image": {"digests": digests}})
+    assert gateway_image(resources) == f"sandlot/gateway@{digests['gateway']}"
+    controller = one(resources, "Deployment", CONTROLLER)
+    assert environment(controller)["SANDLOT_SIDECAR_IMAGE"] == f"sandlot/sidecar@{digests['sidecar']}"
+    pool = one(resources, "SandboxPool", "default")
+    assert pool["spec"] == {"size": 2, "template": {"image": f"sandlot/python@{digests['python']}"}}
+    assert gateway_image(render({"image": {"digests": digests, "tag": "mine"}})) == "sandlot/gateway:mine"
+
+
+def gateway_image(resources: list[Resource]) -> str:
+    (container,) = one(resources, "Deployment", GATEWAY)["spec"]["template"]["spec"]["containers"]
+    return container["image"]
 
 
 def test_gvisor_is_the_default_and_can_be_left_out(defaults: list[Resource]) -> None:
@@ -168,7 +185,10 @@ def test_sandboxes_evict_nobody(defaults: list[Resource]) -> None:
 
 
 def test_pools(defaults: list[Resource], everything: list[Resource]) -> None:
-    assert of_kind(defaults, "SandboxPool") == []
+    default = one(defaults, "SandboxPool", "default")
+    assert default["spec"] == {"size": 2, "template": {"image": f"sandlot/python:{VERSION}"}}
+    assert of_kind(render({"defaultPool": {"enabled": False}}), "SandboxPool") == []
+    assert len(of_kind(everything, "SandboxPool")) == len(ALL["pools"])
     for name, pool in ALL["pools"].items():
         made = one(everything, "SandboxPool", name)
         assert made["metadata"]["namespace"] == SANDBOXES

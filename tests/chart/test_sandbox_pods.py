@@ -12,7 +12,7 @@ from sandlot_controller.plan import pod as pods
 from sandlot_kube.objects import SandboxPool
 
 from tests.chart.release import Release
-from tests.chart.render import environment, of_kind, one, render
+from tests.chart.render import VERSION, environment, of_kind, one, render
 
 GIB = 1 << 30
 ID = "i-0123456789abcdef"
@@ -75,7 +75,7 @@ def test_the_defaults_request_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
         str(GIB),
         str(6 * GIB),
     ]
-    assert sidecar["image"] == "sandlot/sidecar:0.1.0"
+    assert sidecar["image"] == f"sandlot/sidecar:{VERSION}"
     assert spec["runtimeClassName"] == "gvisor"
     assert spec["priorityClassName"] == "sandlot-sandbox"
     assert not {"imagePullSecrets", "nodeSelector", "schedulerName"} & spec.keys()

@@ -14,6 +14,7 @@ from tests.chart.render import (
     GATEWAY,
     NAMESPACE,
     SANDBOXES,
+    VERSION,
     Resource,
     environment,
     of_kind,
@@ -71,7 +72,7 @@ def test_a_pool_without_an_image_starts_with_the_sidecars(monkeypatch: pytest.Mo
     spec = built({**SLOTS, **pods, "image": ours, "pools": {"default": pool}}, monkeypatch)["spec"]
     sandbox, sidecar = spec["containers"]
     for container in (sandbox, sidecar):
-        assert (container["image"], container["imagePullPolicy"]) == ("r.example/sidecar:0.1.0", "Never")
+        assert (container["image"], container["imagePullPolicy"]) == (f"r.example/sidecar:{VERSION}", "Never")
     assert sandbox["command"] == ["/.sandlot/holder"]
     assert "privileged" not in sandbox["securityContext"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from images.oci import Entry, archive_index, tree, write_archive, write_layer
+from images.oci import Entry, archive_index, rename, tree, write_archive, write_layer
 
 EPOCH = 1_700_000_000
 
@@ -95,3 +95,13 @@ def test_an_archive_made_twice_is_the_same(layer: Path, tmp_path: Path) -> None:
     for name in ("1.tar", "2.tar"):
         write_archive(tmp_path / name, reference="r.test/x:1", layers=[layer], config={}, epoch=EPOCH)
     assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
+
+
+def test_a_renamed_archive_is_the_one_that_would_be_made_with_that_name(layer: Path, tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        write_archive(
+            tmp_path / f"{name}.tar", reference=f"r.test/x:{name}", layers=[layer], config={}, epoch=EPOCH
+        )
+    digest = rename(tmp_path / "1.tar", tmp_path / "out.tar", reference="r.test/x:2", epoch=EPOCH)
+    assert archive_index(tmp_path / "out.tar") == ("r.test/x:2", digest)
+    assert (tmp_path / "out.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()

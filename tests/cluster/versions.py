@@ -23,6 +23,7 @@ HOST_PACKAGES = {
     "conntrack": "conntrack",
     "nsenter": "util-linux",
     "gcc": "gcc",
+    "skopeo": "skopeo",
 }
 
 NODE_PACKAGES = (

@@ -13,7 +13,7 @@ import pytest
 from tests.kubernetes.stack import Stack
 
 # One gateway and one controller, no pool: what another release needs at least.
-SMALL = ("--set-json", "pools={},gateway.replicas=1,controller.replicas=1")
+SMALL = ("--set-json", "defaultPool.enabled=false,pools={},gateway.replicas=1,controller.replicas=1")
 
 
 def with_slots(pool: Mapping[str, Any], *, gateways: int = 1) -> tuple[str, str]:

@@ -28,6 +28,7 @@ def stack() -> Iterator[Stack]:
             "nodeAgent": {"enabled": True, "config": {"minFree": 0}},
             "slots": {"enabled": True},
             "pools": {},
+            "defaultPool.enabled": False,
             "gateway.replicas": 1,
             "controller.replicas": 1,
             "gateway.config.registries": [REGISTRY_HOST],
