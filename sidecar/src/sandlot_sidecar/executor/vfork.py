@@ -1,7 +1,7 @@
 """Starts a program by vfork with only the system calls that it needs, in machine code.
 
-CPython's `fork_exec` asks in the child for the disposition of each of the 64 signals. Under gVisor that is a third of
-the time of a short command, since each system call costs a switch of processes (docs/adr/0023). Here the child makes
+CPython's `fork_exec` asks in the child for the disposition of each of the 64 signals. Under gVisor that is a
+seventh of the time of a short command, since each system call costs a switch of processes (docs/adr/0023). Here the child makes
 the calls of a list, and leaves their results where its parent, which waits in vfork, can read them.
 """
 
