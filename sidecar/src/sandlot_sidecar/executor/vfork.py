@@ -1,7 +1,7 @@
 """Starts a program by vfork with only the system calls that it needs, in machine code.
 
-CPython's `fork_exec` asks in the child for the disposition of each of the 64 signals. Under gVisor that is a
-seventh of the time of a short command, since each system call costs a switch of processes (docs/adr/0023). Here the child makes
+CPython's `fork_exec` asks in the child for the disposition of each of the 64 signals. Under gVisor that is a seventh of
+the time of a short command, since each system call costs a switch of processes (docs/adr/0023). Here the child makes
 the calls of a list, and leaves their results where its parent, which waits in vfork, can read them.
 """
 
@@ -20,7 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-RECORD = struct.Struct("<q5Q")  # the number of a call (afterwards its result) and five arguments
+RECORD = 6 * 8  # bytes: the number of a call (afterwards its result) and five arguments
+_RESULT = "q40x"
+_PADDING = (0,) * 6
 END = -1  # number of the last record
 # Of each machine, start(list) -> pid or negative error: vfork, and in the child: make each call of the list and write
 # its result; exit with 127 at the end, or after a failed call other than execve. The child writes nothing to the stack,
@@ -81,7 +83,7 @@ class Starter:
         strings = [*argv, *env, *programs, cwd or b""]
         numbers = self._numbers
         sizes = [
-            RECORD.size * (len(self._reset) + len(programs) + 7),
+            RECORD * (len(self._reset) + len(programs) + 7),
             _ACTION,
             8 * (len(argv) + len(env) + 2),
         ]
@@ -102,16 +104,16 @@ class Starter:
         prepared = len(calls)
         start = len(argv) + len(env)
         calls += [(numbers["execve"], place, *vectors) for place in places[start : start + len(programs)]]
-        for index, call in enumerate((*calls, (END,))):
-            RECORD.pack_into(buffer, RECORD.size * index, *call, *[0] * (6 - len(call)))
+        records = [word for call in (*calls, (END,)) for word in (*call, *_PADDING[len(call) :])]
+        struct.pack_into(f"{len(records)}q", buffer, 0, *records)
         words = [*places[: len(argv)], 0, *places[len(argv) : start], 0]
-        struct.pack_into(f"{len(words)}Q", buffer, sum(sizes[:2]), *words)
+        struct.pack_into(f"{len(words)}q", buffer, sum(sizes[:2]), *words)
         buffer[sum(sizes) : sum(sizes) + len(text)] = text
         pid = self._run(ctypes.addressof(buffer))
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
         # A call that was not made, also since a signal ended the child, has its number here; so has a successful execve.
-        results = [RECORD.unpack_from(buffer, RECORD.size * index)[0] for index in range(len(calls))]
+        results = struct.unpack_from(_RESULT * len(calls), buffer)
         reason = _reason(results, prepared=prepared)
         if reason:
             os.waitpid(pid, 0)
