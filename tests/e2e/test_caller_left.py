@@ -19,11 +19,28 @@ def test_an_unused_sandbox_ends_though_its_gateway_died() -> None:
         private_stack("--orphan-grace", "2") as stack,
         Client(url=stack.url, api_key=stack.api_key) as client,
     ):
-        made = left(stack, client)
+        made = left(stack, client, set())
         wait_until(lambda: "its caller has left" in stack.log())
         stack.kill()
         stack.start()
         wait_until(lambda: verdict(client, made) == "deleted")
+
+
+def test_one_whose_caller_comes_back_to_the_next_gateway_lives() -> None:
+    """Although it does not use the sandbox yet. Another one, left later, shows that its grace is over."""
+    with (
+        private_stack("--orphan-grace", "4") as stack,
+        Client(url=stack.url, api_key=stack.api_key) as client,
+    ):
+        known: set[int] = set()
+        kept, other = left(stack, client, known), left(stack, client, known)
+        wait_until(lambda: stack.log().count("its caller has left") == 2)
+        stack.kill()
+        stack.start()
+        key = next(one.name for one in Sandbox.list(client=client) if one.id == kept)
+        assert Sandbox.create("host", client=client, idempotency_key=key).id == kept
+        wait_until(lambda: verdict(client, other) == "deleted")
+        assert verdict(client, kept) is None
 
 
 def verdict(client: Client, sandbox_id: str) -> str | None:
@@ -31,9 +48,8 @@ def verdict(client: Client, sandbox_id: str) -> str | None:
     return found.verdict
 
 
-def left(stack: Stack, client: Client) -> str:
-    """Send a create, and close its connection while its sidecar is stopped."""
-    known: set[int] = set()
+def left(stack: Stack, client: Client, known: set[int]) -> str:
+    """Send a create, and close its connection while its sidecar, none of the known ones, is stopped."""
     while True:
         key = f"k{len(known)}"
         body = json.dumps({"docker_image": "host", "name": key, "idempotency_key": key}).encode()
@@ -47,6 +63,7 @@ def left(stack: Stack, client: Client) -> str:
             [pid] = wait_until(lambda: set(processes.sidecars(stack)) - known)
             os.kill(pid, signal.SIGSTOP)
             [made] = [one for one in Sandbox.list(client=client) if one.name == key]
+        known.add(pid)
         try:
             if made.status == "PENDING":
                 Sandbox.list(
@@ -55,4 +72,3 @@ def left(stack: Stack, client: Client) -> str:
                 return made.id
         finally:
             os.kill(pid, signal.SIGCONT)
-        known.add(pid)  # it was ready before it was stopped

@@ -151,6 +151,12 @@ async def test_a_reader_that_hangs_does_not_hold_up_the_end(
     file.close()
 
 
+def test_a_pipe_that_nobody_reads_is_refused_at_once(state_dir: Path) -> None:
+    os.mkfifo(state_dir / "pipe")
+    with pytest.raises(OSError, match="No such device"):
+        AuditFile(state_dir / "pipe", max_bytes=1 << 30, keep=0).open()
+
+
 def test_a_record_that_was_cut_is_finished_or_left_out(state_dir: Path) -> None:
     path = state_dir / "audit.log"
     lines = [bytes([letter]) * 399 + b"\n" for letter in b"abc"]

@@ -270,3 +270,21 @@ async def test_bad_bytes_in_a_body_whose_answer_has_begun_only_cut_it() -> None:
     assert wire.written.endswith(b"part\r\n")
     assert wire.closed
     await http.close()
+
+
+async def test_a_handler_whose_request_may_not_upgrade_ends() -> None:
+    """It may wait for a body that never comes."""
+    http, uploads = Http(instance_token="i"), Uploads()
+    http.set_sandbox_token("t")
+    http.add("POST", "/take", Route(uploads.take, needs=SANDBOX, streams=True))
+    connection, wire = connect(http)
+    fields = (
+        b"Host: x\r\nAuthorization: Bearer t\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\n"
+    )
+    connection.data_received(b"POST /take HTTP/1.1\r\n%s\r\nhello" % fields)
+    await settled()
+    connection.connection_lost(None)
+    await settled()
+    assert wire.written.startswith(b"HTTP/1.1 400 ")
+    assert (wire.closed, uploads.lost) == (True, True)
+    await http.close()

@@ -78,7 +78,7 @@ class Trial:
 
     def _note(self, resource: Tried, why: str | None) -> None:
         if why is not None and resource.failure is None:
-            _log.warning("this standby could not lead: cannot read %s: %s", resource.path, why)
+            _log.warning("this standby could not lead: cannot use %s: %s", resource.path, why)
         elif why is None and resource.failure is not None:
-            _log.info("this standby can read %s again", resource.path)
+            _log.info("this standby can use %s again", resource.path)
         resource.failure = why

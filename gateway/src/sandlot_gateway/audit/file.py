@@ -49,8 +49,10 @@ class AuditFile:
 
     def open(self) -> None:
         if self._file is None:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            # Without O_NONBLOCK a FIFO that nobody reads would block the gateway's start.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
             self._file = os.open(self._path, flags, 0o600)
+            os.set_blocking(self._file, True)
 
     def write(self, data: memoryview) -> int:
         if self._file is not None and self._is_elsewhere(self._file):

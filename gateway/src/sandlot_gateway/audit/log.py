@@ -92,7 +92,7 @@ class AuditLog:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     def _begin(self) -> None:
-        self._timer = None
+        self._no_timer()
         self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:

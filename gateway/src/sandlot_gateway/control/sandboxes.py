@@ -96,6 +96,8 @@ async def create(
         try:
             await have.lifecycle.hand_out(sandbox)
         except SidecarError as error:
+            if sandbox.spec.key is not None:
+                have.lifecycle.ends.orphans.hung_up(sandbox)  # this caller does not get it
             text = f"the sandbox does not answer: try again after Retry-After ({error})"
             raise ApiError(503, text, headers={"retry-after": "1"}) from error
     if has_hung_up(request.receive):

@@ -1,7 +1,8 @@
 """Has sandboxes deleted whose caller disconnected before it got the id, after a grace period if it can come back.
 
-Without an instance, the gateway that began the sandbox deletes it. From then on its sidecar does, which knows every use
-through any gateway, and does so if this gateway dies. With several gateways only the one that began it tells the sidecar.
+Without an instance, the gateway that began the sandbox deletes it. From then on its sidecar does, which knows every call
+of the data plane through any gateway, and does so if this gateway dies. With several gateways only the one that began
+it tells the sidecar.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ class Orphans:
         self._handed_out.add(sandbox_id)
 
     async def hand_out(self, sandbox: Sandbox) -> None:
-        """Before a caller gets it, let its sidecar know, unless it was told of no other caller. Raises SidecarError."""
-        if self._decides(sandbox.id) and sandbox.id not in self._left:
+        """Before a caller gets it, let its sidecar know, which may have been told that there is none. Raises SidecarError."""
+        # One of an earlier run of this gateway may have been left.
+        if sandbox.id in self._begun and sandbox.id not in self._left:
             return
         await self._note_use(sandbox)
         self._stop_timer(sandbox.id)
@@ -168,18 +170,19 @@ class Orphans:
             await self._sidecars.note_use(route)
 
     async def _tell_use(self, sandbox_id: SandboxId) -> None:
-        sandbox = self._directory.get(sandbox_id)
-        try:
-            if sandbox is not None:
+        while (sandbox := self._directory.get(sandbox_id)) is not None and sandbox.live:
+            try:
                 await self._note_use(sandbox)
-        except SidecarError as error:
-            _log.warning("a sidecar does not know that its sandbox is used: %s", error)
-            if sandbox is not None and sandbox.live:
-                self._left.add(sandbox_id)  # the next use tells it again
+            except SidecarError as error:
+                _log.warning("a sidecar that does not know that its sandbox is used is told again: %s", error)
+                await asyncio.sleep(_AGAIN)
+            else:
+                return
 
     # Without one.
 
     def _start(self, sandbox: Sandbox, seconds: float) -> None:
+        self._stop_timer(sandbox.id)
         loop = asyncio.get_running_loop()
         self._timers[sandbox.id] = loop.call_later(seconds, self._over, sandbox)
 

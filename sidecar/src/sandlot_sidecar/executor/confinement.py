@@ -83,7 +83,7 @@ class Confinement:
         for filters in self.filters:
             syscalls.set_filter(filters)
         syscalls.capset((self.bounding | NEEDED) & permitted, inheritable=self.inheritable)
-        # Between fork and exec, a child has a copy of this memory inside the sandbox: deny ptrace and /proc/PID/mem.
+        # Between vfork and exec, a child shares this memory inside the sandbox: deny ptrace and /proc/PID/mem.
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
 
 

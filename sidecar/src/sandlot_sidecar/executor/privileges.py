@@ -22,5 +22,5 @@ def drop_privileges(permitted: int, *, groups: list[int] | None) -> None:
     syscalls.bound_capabilities(CAPABILITIES)
     syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
     syscalls.capset((CAPABILITIES | SYS_RESOURCE) & permitted)
-    # Between fork and exec, a child has a copy of this memory inside the sandbox: deny ptrace and /proc/PID/mem.
+    # Between vfork and exec, a child shares this memory inside the sandbox: deny ptrace and /proc/PID/mem.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)

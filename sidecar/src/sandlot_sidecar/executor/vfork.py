@@ -1,8 +1,8 @@
 """Starts a program by vfork with only the system calls that it needs, in machine code.
 
-CPython's `fork_exec` asks in the child for the disposition of each of the 64 signals. Under gVisor that is a seventh of
-the time of a short command, since each system call costs a switch of processes (docs/adr/0023). Here the child makes
-the calls of a list, and leaves their results where its parent, which waits in vfork, can read them.
+CPython's `fork_exec` asks in the child for the disposition of every signal. Under gVisor that is a seventh of the time
+of a short command, since each system call costs a switch of processes (docs/adr/0023). Here the child makes the calls
+of a list, and leaves their results where its parent, which waits in vfork, can read them.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ class Starter:
         text = b"\0".join((*strings, b""))
         if text.count(b"\0") != len(strings):
             raise ValueError("embedded null byte")
-        buffer = ctypes.create_string_buffer(sum(sizes) + len(text))
-        action, pointers, texts = (ctypes.addressof(buffer) + end for end in accumulate(sizes))
+        # Not an array of ctypes: each size would be a new class, which only garbage collection frees.
+        buffer = bytearray(sum(sizes) + len(text))
+        at = ctypes.addressof(held := ctypes.c_char.from_buffer(buffer))
+        action, pointers, texts = (at + end for end in accumulate(sizes))
         places = [texts, *(texts + end for end in accumulate(len(part) + 1 for part in strings))]
         vectors = (pointers, pointers + 8 * (len(argv) + 1))
         calls: list[tuple[int, ...]] = [(numbers["setsid"],)]
@@ -108,8 +110,9 @@ class Starter:
         struct.pack_into(f"{len(records)}q", buffer, 0, *records)
         words = [*places[: len(argv)], 0, *places[len(argv) : start], 0]
         struct.pack_into(f"{len(words)}q", buffer, sum(sizes[:2]), *words)
-        buffer[sum(sizes) : sum(sizes) + len(text)] = text
-        pid = self._run(ctypes.addressof(buffer))
+        buffer[sum(sizes) :] = text
+        pid = self._run(at)
+        del held  # the buffer may not move before
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
         # A call that was not made, also since a signal ended the child, has its number here; so has a successful execve.
