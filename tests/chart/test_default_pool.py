@@ -32,6 +32,13 @@ def test_a_missing_value_is_its_default(values: dict[str, Any]) -> None:
     assert pool["spec"] == {"size": 2, "template": {"image": f"sandlot/python:{VERSION}"}}
 
 
+def test_a_tool_without_a_cluster_creates_it() -> None:
+    """Argo CD names the cluster's kinds, but `lookup` gives it nothing."""
+    kind = "sandlot.dev/v1alpha1/SandboxPool"
+    done = helm("template", RELEASE, str(CHART), "-n", NAMESPACE, "--api-versions", kind)
+    assert (done.returncode, "kind: SandboxPool" in done.stdout) == (0, True), done.stderr
+
+
 ADDRESSES = ("10.0.0.5:5000/sandlot", "127.1/sandlot", "registry.0x7f/sandlot")
 INSIDE = ("registry:5000/sandlot", "localhost/sandlot", "Registry.Corp:5000/a/b", "a.home.arpa/x")
 PUBLIC = ("", "sandlot", "local/sandlot", "registry.example/sandlot", "registry.notlocal:5000/sandlot/")
