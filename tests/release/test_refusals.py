@@ -97,6 +97,13 @@ def test_a_tree_becomes_the_next_version_and_then_can_be_released(tmp_path: Path
     assert {"sdk/pyproject.toml", "sdk/src/sandlot/_version.py", "charts/sandlot/Chart.yaml"} <= {
         *changed.stdout.split()
     }
+    page = (tree.directory / "docs/install.md").read_text()
+    for command in (
+        "/sandlot/$name:99.0.0-rc.1 .\n",
+        "docker push registry.example/sandlot/$name:99.0.0-rc.1\n",
+        "--find-links dist/99.0.0-rc.1/python 'sandlot[cli]==99.0.0-rc.1'\n",
+    ):
+        assert command in page
     assert len(changed.stdout.split()) == len(tree.git("status", "--porcelain").splitlines()) - 1
     done = tree.release("build", "99.0.0-rc.1")
     assert done.returncode == 1
