@@ -105,7 +105,7 @@ release-check: setup  ## build it again from a clone, without caches, and compar
 publish: setup  ## push the images and the chart of dist/VERSION: VERSION=1.2.3 REGISTRY=registry.example/sandlot
 	$(RUN)/python -m release publish $(RELEASE)
 
-version: setup  ## write the next release's version in packages and chart: VERSION=1.2.3
+version: setup  ## write the next release's version in packages, chart and docs/install.md: VERSION=1.2.3
 	$(RUN)/python -m release version "$(VERSION)"
 
 clean:  ## remove what the targets created in the tree

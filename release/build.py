@@ -13,13 +13,11 @@ from pathlib import Path
 from images.build import CACHE
 from images.build import build as build_image
 from images.contents import EPOCH, IMAGES
-from images.oci import file_digest, rename
+from images.oci import rename
 from images.requirements import ROOT
-from release import chart, notes, sbom, source, version, wheels
+from release import chart, notes, sbom, source, sums, version, wheels
 
 CHART = "charts/sandlot"
-SUMS = "SHA256SUMS"
-BILL = "sbom.cdx.json"
 # The chart's name of an image, where it is another one.
 KEYS = {"node-agent": "nodeAgent"}
 
@@ -34,13 +32,14 @@ def _timed(what: str) -> Generator[None]:
 def build(wanted: str, *, out: Path | None, registry: str | None, dirty: bool) -> Path:
     """Build the release of the tree and return its directory. Raises ReleaseError or ImageError."""
     wanted = version.checked(wanted)
+    out = out or ROOT / "dist" / wanted
+    sums.check_replaceable(out)
     text = notes.cut(ROOT / "CHANGELOG.md", wanted)
     version.check_tree(ROOT, wanted)
     if not dirty:
         source.check_clean(ROOT)
     chart.helm()
     epoch = source.epoch(ROOT)
-    out = out or ROOT / "dist" / wanted
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as name:
         work = Path(name)
@@ -67,9 +66,9 @@ def _artifacts(out: Path, copied: Path, *, wanted: str, registry: str | None, ep
         )
     with _timed("bill of materials"):
         built = [path for path in packages if path.suffix == ".whl"]
-        sbom.write(out / BILL, version=wanted, wheels=built, digests=digests, epoch=epoch)
+        sbom.write(out / sums.BILL, version=wanted, wheels=built, digests=digests, epoch=epoch)
     with _timed("digests"):
-        _sums(out)
+        sums.write(out)
 
 
 def _images(out: Path, *, name: Callable[[str], str]) -> dict[str, str]:
@@ -82,10 +81,3 @@ def _images(out: Path, *, name: Callable[[str], str]) -> dict[str, str]:
             archive, out / f"{image.name}.tar", reference=name(image.name), epoch=EPOCH
         )
     return digests
-
-
-def _sums(out: Path) -> None:
-    """Write the digests of all files, as `sha256sum --check` reads them."""
-    paths = sorted(path for path in out.rglob("*") if path.is_file())
-    lines = [f"{file_digest(path)}  {path.relative_to(out).as_posix()}\n" for path in paths]
-    (out / SUMS).write_text("".join(lines))

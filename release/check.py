@@ -12,22 +12,13 @@ from pathlib import Path
 from images.build import CACHE
 from images.requirements import ROOT
 from images.rootfs import run
-from release.build import BILL, SUMS
+from release import sums
 from release.errors import ReleaseError
-
-
-def read(sums: Path) -> dict[str, str]:
-    """Return the digests of a release's files by their names. Raises ReleaseError."""
-    try:
-        lines = sums.read_text().splitlines()
-    except FileNotFoundError as error:
-        raise ReleaseError(f"{sums}: not found; build the release first") from error
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def check(version: str, *, out: Path, registry: str | None) -> None:
     """Compare a release with a second build of the commit. Raises ReleaseError or ImageError."""
-    first = read(out / SUMS)
+    first = sums.read(out)
     with tempfile.TemporaryDirectory(prefix="sandlot-release-") as name:
         clone, cache, made = (Path(name) / part for part in ("clone", "cache", "made"))
         run(["git", "clone", "--quiet", ROOT, clone])
@@ -50,7 +41,7 @@ def check(version: str, *, out: Path, registry: str | None) -> None:
             raise ReleaseError(
                 f"the second build failed with exit code {done.returncode}; its output is above"
             )
-        second = read(made / SUMS)
+        second = sums.read(made)
         debian = newer(debian_packages(out), debian_packages(made))
     differing = sorted(each for each in {*first, *second} if first.get(each) != second.get(each))
     if debian:
@@ -68,7 +59,7 @@ def check(version: str, *, out: Path, registry: str | None) -> None:
 
 def debian_packages(release: Path) -> dict[str, str]:
     """Return the versions of the Debian packages in a release's images, from its bill of materials."""
-    components = json.loads((release / BILL).read_text())["components"]
+    components = json.loads((release / sums.BILL).read_text())["components"]
     return {each["name"]: each["version"] for each in components if each["purl"].startswith("pkg:deb/")}
 
 

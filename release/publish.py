@@ -6,9 +6,8 @@ from pathlib import Path
 
 from images.oci import archive_index
 from images.rootfs import run
-from release.build import SUMS
+from release import sums
 from release.chart import helm
-from release.check import read
 from release.errors import ReleaseError
 
 
@@ -16,7 +15,7 @@ def publish(version: str, *, out: Path, registry: str | None, plain_http: bool) 
     """Push, and print what was pushed. Raises ReleaseError or ImageError."""
     if registry is None:
         raise ReleaseError("REGISTRY is missing; write, for example, REGISTRY=registry.example/sandlot")
-    names = read(out / SUMS)
+    names = sums.read(out)
     for name in names:
         if name.startswith("images/"):
             archive = out / name

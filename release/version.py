@@ -1,4 +1,4 @@
-"""Reads, checks and writes the version of the tree, which packages, code and chart state."""
+"""Reads, checks and writes the version of the tree, which packages, code, chart and a page state."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _STATED = {
     "*/src/*/__init__.py": r'^__version__ = "(.*)"$',
     "*/src/*/_version.py": r'^__version__ = "(.*)"$',
     "charts/*/Chart.yaml": r"^(?:version|appVersion): (.*)$",
+    "docs/install.md": r"(?:/\$name:|dist/|sandlot\[cli\]==)([0-9][0-9a-z.-]*)",
 }
 
 

@@ -322,4 +322,5 @@ def test_the_notes_say_how_to_connect(release: Release) -> None:
     assert f"http://{name}-gateway.{release.namespace}.svc.cluster.local:8642" in notes
     assert f"kubectl -n {release.namespace} port-forward service/{name}-gateway 8642" in notes
     assert f"get secret {name}-api-key -o jsonpath='{{.data.api-key}}'" in notes
+    assert f"pip install 'sandlot[cli]=={VERSION}'" in notes
     assert f"sandlot run sandlot/python:{VERSION} -- 'echo hello'" in notes

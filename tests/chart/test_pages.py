@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import subprocess
 import urllib.error
 from collections.abc import Iterator
@@ -128,6 +129,15 @@ class Shell:
                 continue
             ended = namespace | {"spec": {"finalizers": []}}
             self.server.call("PUT", f"/api/v1/namespaces/{name}/finalize", ended)
+
+
+def test_the_release_s_packages_are_installed_and_no_others() -> None:
+    """pip prefers a newer version of a package index to the one of the directory."""
+    for page in ("docs/install.md", "docs/release.md"):
+        installs = re.findall(
+            r"pip install --find-links dist/(\S+)/python 'sandlot\[cli\](.*)'", (ROOT / page).read_text()
+        )
+        assert [pin for _, pin in installs] == [f"=={version}" for version, _ in installs] != []
 
 
 @pytest.mark.programs

@@ -139,6 +139,13 @@ def test_images(defaults: list[Resource], everything: list[Resource]) -> None:
     assert pod["imagePullSecrets"] == [{"name": "pull"}]
 
 
+def test_a_missing_repository_is_the_program_s_name() -> None:
+    resources = render({"image": {"gateway": None, "nodeAgent": None}, "nodeAgent": {"enabled": True}})
+    assert gateway_image(resources) == f"sandlot/gateway:{VERSION}"
+    (container,) = one(resources, "DaemonSet", "sandlot-node-agent")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"sandlot/node-agent:{VERSION}"
+
+
 def test_a_digest_replaces_the_tag_until_a_tag_is_set() -> None:
     digests = {name: f"sha256:{number:064x}" for number, name in enumerate(("gateway", "sidecar", "python"))}
     resources = render({"image": {"digests": digests}})

@@ -40,6 +40,50 @@ def test_a_check_of_what_was_not_built_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, "not found; build the release first" in done.stderr) == (1, True)
 
 
+SUMS = f"{'0' * 64}  sbom.cdx.json\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"of/somebody": "else"}, "it holds of/somebody"),
+        ({"SHA256SUMS": f"{'0' * 64}  disk.iso\n", "disk.iso": ""}, "it holds "),
+        ({"SHA256SUMS": SUMS, "sbom.cdx.json": "{}", "0.1.0/sbom.cdx.json": "{}"}, "it holds 0.1.0/sbom.cdx.json"),
+    ],
+)  # fmt: skip
+def test_a_directory_with_other_files_is_refused_and_left(
+    files: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    write(tmp_path, files)
+    done = release("build", "99.0.0", "--out", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{tmp_path} is neither empty nor an earlier release: {why}" in done.stderr
+    assert "which a release would delete; choose another directory" in done.stderr
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == {
+        *files
+    }
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, {"out": "mine"})
+    done = release("build", "99.0.0", "--out", str(tmp_path / "out"))
+    assert (done.returncode, f"{tmp_path / 'out'} is no directory" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("files", [{}, {"SHA256SUMS": SUMS, "sbom.cdx.json": "{}"}])
+def test_an_empty_directory_and_an_earlier_release_are_replaced(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    write(tmp_path, files)
+    assert "CHANGELOG.md has no section" in release("build", "99.0.0", "--out", str(tmp_path)).stderr
+
+
+def write(directory: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+
+
 def test_a_tree_becomes_the_next_version_and_then_can_be_released(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.change("CHANGELOG.md", "\n## ", "\n## 99.0.0-rc.1 (2026-05-04)\n\nAll of it.\n\n## ")
@@ -53,6 +97,13 @@ def test_a_tree_becomes_the_next_version_and_then_can_be_released(tmp_path: Path
     assert {"sdk/pyproject.toml", "sdk/src/sandlot/_version.py", "charts/sandlot/Chart.yaml"} <= {
         *changed.stdout.split()
     }
+    page = (tree.directory / "docs/install.md").read_text()
+    for command in (
+        "/sandlot/$name:99.0.0-rc.1 .\n",
+        "docker push registry.example/sandlot/$name:99.0.0-rc.1\n",
+        "--find-links dist/99.0.0-rc.1/python 'sandlot[cli]==99.0.0-rc.1'\n",
+    ):
+        assert command in page
     assert len(changed.stdout.split()) == len(tree.git("status", "--porcelain").splitlines()) - 1
     done = tree.release("build", "99.0.0-rc.1")
     assert done.returncode == 1

@@ -41,7 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- /* Takes a list: the root, `gateway`, `controller`, `sidecar`, `nodeAgent` or `python`. */ -}}
 {{- define "sandlot.image" -}}
 {{- $image := (index . 0).Values.image -}}
-{{- $name := get $image (index . 1) -}}
+{{- $name := get $image (index . 1) | default (kebabcase (index . 1)) -}}
 {{- $digest := get ($image.digests | default dict) (index . 1) -}}
 {{- if and $digest (not $image.tag) -}}
 {{- $name = printf "%s@%s" $name $digest -}}
@@ -49,28 +49,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- $name = printf "%s:%s" $name (default (index . 0).Chart.AppVersion $image.tag) -}}
 {{- end -}}
 {{- if $image.registry }}{{ printf "%s/%s" (trimSuffix "/" $image.registry) $name }}{{ else }}{{ $name }}{{ end -}}
-{{- end -}}
-
-{{- /* The pools to create, by name, as JSON. An installation whose pools come from elsewhere gets no default one. */ -}}
-{{- define "sandlot.pools" -}}
-{{- $pools := .Values.pools | default dict -}}
-{{- if and (not $pools) .Values.defaultPool.enabled -}}
-{{- $there := list -}}
-{{- if .Capabilities.APIVersions.Has "sandlot.dev/v1alpha1/SandboxPool" -}}
-{{- $there = (lookup "sandlot.dev/v1alpha1" "SandboxPool" (include "sandlot.sandboxNamespace" .) "").items | default list -}}
-{{- end -}}
-{{- $ours := false -}}
-{{- range $there -}}
-{{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" .) $.Release.Name -}}
-{{- $ours = true -}}
-{{- end -}}
-{{- end -}}
-{{- if or $ours (not $there) -}}
-{{- $template := dict "image" (include "sandlot.image" (list . "python")) -}}
-{{- $pools = dict "default" (dict "size" (int .Values.defaultPool.size) "template" $template) -}}
-{{- end -}}
-{{- end -}}
-{{- toJson $pools -}}
 {{- end -}}
 
 {{- define "sandlot.masterSecret" -}}

@@ -17,7 +17,8 @@ _NAME = re.compile(
 )
 
 # Host names of the machine itself or of private networks; the last are from RFC 6762 and 8375.
-_INTERNAL = (
+# The chart's _pools.tpl has the same ones.
+INTERNAL = (
     "localhost",
     "localdomain",
     "local",
@@ -71,4 +72,4 @@ def _is_public(host: str) -> bool:
         labels = host.split(".")
         if len(labels) == 1 or _LIKE_ADDRESS.match(labels[-1]):
             return False
-        return not any(host.endswith(f".{name}") for name in _INTERNAL)
+        return not any(host.endswith(f".{name}") for name in INTERNAL)
