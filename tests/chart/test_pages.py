@@ -122,6 +122,8 @@ class Shell:
             for secret in self.server.call("GET", secrets)["items"]:
                 self.server.call("DELETE", f"{secrets}/{secret['metadata']['name']}")
             try:
+                # A later installation would find its pools, and get no default one.
+                self.server.call("DELETE", f"/apis/sandlot.dev/v1alpha1/namespaces/{name}/sandboxpools")
                 self.server.call("DELETE", f"/api/v1/namespaces/{name}")
                 namespace = self.server.call("GET", f"/api/v1/namespaces/{name}")
             except urllib.error.HTTPError as error:
