@@ -15,6 +15,7 @@ from tests.cli.cluster.breaks import (
     added,
     both,
     changed,
+    gateway_metrics,
     image,
     limit,
     merged,
@@ -26,7 +27,7 @@ from tests.cli.cluster.breaks import (
     tainted,
     waiting,
 )
-from tests.cli.cluster.worlds import NEW, NOW, Break, Cluster, node
+from tests.cli.cluster.worlds import METRICS, NEW, NOW, Break, Cluster, node
 
 
 def test_a_healthy_installation_is_ok_throughout() -> None:
@@ -57,6 +58,13 @@ FINE: dict[str, Break] = {
     "an old failure of a webhook": lambda cluster: cluster.but(
         sidecar_logs={"i-1": f'{{"at": {NOW - 600}, "event": "webhook_failed", "error": "x"}}\n'}
     ),
+    "a busy pool, without a free pod at a gateway that hears its sidecars": gateway_metrics(
+        'sandlot_webhooks_total{event="heartbeat"} 9.0\nsandlot_ready_queue_depth{pool="default"} 0.0\n'
+    ),
+    "a busy pool whose sidecars tell another gateway": lambda cluster: cluster.but(
+        gateway_metrics={"g-1": 'sandlot_ready_queue_depth{pool="default"} 0.0\n', "g-2": METRICS}
+    ),
+    "a new gateway, whose idle sidecars have not sent a heartbeat yet": gateway_metrics(f"process_start_time_seconds {NOW - 200}\n"),
     "secrets whose keys nobody tells": changed(Kind.SECRETS, OWN, "sandlot-api-key", metadata={"managedFields": None}),
     "a policy that opens everything to the gateways": lambda cluster: merged(
         cluster.one(Kind.POLICIES, OWN, "sandlot-gateway"), {"spec": {"ingress": [{}]}}

@@ -22,7 +22,7 @@ from tests.cli.cluster.breaks import (
     tainted,
     waiting,
 )
-from tests.cli.cluster.worlds import NOW, OLD, lease, node, service
+from tests.cli.cluster.worlds import METRICS, NOW, OLD, lease, node, service
 
 UNSCHEDULABLE = {
     "type": "PodScheduled",
@@ -153,6 +153,12 @@ PROBLEMS: dict[str, Problem] = {
     ),
     "unsigned webhooks": (
         gateway_metrics('sandlot_webhooks_total{event="unsigned"} 7.0\n'),
+        "gateway g-1", "rejected 7 webhooks as unsigned", "master key",
+    ),
+    "unsigned webhooks at one gateway of two": (
+        lambda cluster: cluster.but(
+            gateway_metrics={"g-1": 'sandlot_webhooks_total{event="unsigned"} 7.0\n', "g-2": METRICS}
+        ),
         "gateway g-1", "rejected 7 webhooks as unsigned", "master key",
     ),
     "gateway that reaches no sidecar": (
