@@ -86,6 +86,18 @@ FINE: dict[str, Break] = {
         settings("controller", TOLERATIONS='[{"key": "only", "operator": "Equal", "value": "us"}]'),
         tainted("worker", key="only", value="us", effect="NoSchedule"),
     ),
+    "a taint that the runtime class tolerates": both(
+        changed(
+            Kind.RUNTIME_CLASSES, CLUSTER, "gvisor",
+            scheduling={"tolerations": [{"key": "sandbox.gke.io/runtime", "value": "gvisor", "effect": "NoSchedule"}]},
+        ),
+        tainted("worker", key="sandbox.gke.io/runtime", value="gvisor", effect="NoSchedule"),
+    ),
+    "a faulty node without the runtime class's label": both(
+        changed(Kind.RUNTIME_CLASSES, CLUSTER, "gvisor", scheduling={"nodeSelector": {"kubernetes.io/hostname": "worker"}}),
+        added(Kind.NODES, CLUSTER, node("second")),
+        changed(Kind.NODES, CLUSTER, "second", status={"conditions": [{"type": "Ready", "status": "False"}]}),
+    ),
     "a taint that only warns": tainted("worker", key="only", effect="PreferNoSchedule"),
     "one cordoned node of two": both(
         added(Kind.NODES, CLUSTER, node("second")),

@@ -22,7 +22,7 @@ from tests.cli.cluster.breaks import (
     tainted,
     waiting,
 )
-from tests.cli.cluster.worlds import METRICS, NOW, OLD, lease, node, service
+from tests.cli.cluster.worlds import METRICS, NOW, OLD, lease, named, node, service
 
 UNSCHEDULABLE = {
     "type": "PodScheduled",
@@ -136,6 +136,34 @@ PROBLEMS: dict[str, Problem] = {
     "all tainted": (
         tainted("worker", key="only", value="us", effect="NoExecute"),
         "nodes", "0 of 1 take new sandboxes; tainted: worker", "sandboxes.pods.tolerations",
+    ),
+    "the only node of the runtime class is cordoned": (
+        both(
+            changed(Kind.RUNTIME_CLASSES, CLUSTER, "gvisor", scheduling={"nodeSelector": {"gvisor": "yes"}}),
+            added(Kind.NODES, CLUSTER, node("second")),
+            changed(Kind.NODES, CLUSTER, "second", metadata={"labels": {"gvisor": "yes"}}, spec={"unschedulable": True}),
+        ),
+        "nodes", "0 of 1 take new sandboxes; cordoned: second", "uncordon",
+    ),
+    "the only node of a pool's runtime class is tainted": (
+        both(
+            changed(Kind.POOLS, INSIDE, "default", spec={"template": {"runtimeClass": "kata"}}),
+            added(Kind.RUNTIME_CLASSES, CLUSTER, named("kata") | {"scheduling": {"nodeSelector": {"kata": "yes"}}}),
+            added(Kind.NODES, CLUSTER, node("second")),
+            changed(Kind.NODES, CLUSTER, "second", metadata={"labels": {"kata": "yes"}}),
+            tainted("second", key="only", effect="NoSchedule"),
+        ),
+        "nodes of runtime class kata", "0 of 1 take new sandboxes; tainted: second", "sandboxes.pods.tolerations",
+    ),
+    "no node with the labels of both": (
+        both(
+            settings("controller", NODE_SELECTOR='{"pool": "sandboxes"}'),
+            changed(Kind.RUNTIME_CLASSES, CLUSTER, "gvisor", scheduling={"nodeSelector": {"gvisor": "yes"}}),
+            changed(Kind.NODES, CLUSTER, "worker", metadata={"labels": {"gvisor": "yes"}}),
+            added(Kind.NODES, CLUSTER, node("second")),
+            changed(Kind.NODES, CLUSTER, "second", metadata={"labels": {"pool": "sandboxes"}}),
+        ),
+        "nodes", "labels that sandboxes require (gvisor=yes, pool=sandboxes)", "nodeSelector",
     ),
     "no node with the labels": (
         settings("controller", NODE_SELECTOR='{"pool": "sandboxes"}'),
