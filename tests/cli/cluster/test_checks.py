@@ -74,6 +74,7 @@ FINE: dict[str, Break] = {
         image("gateway", "registry.example:5000/gateway:v9@sha256:bb"),
         image("controller", "registry.example:5000/controller:v9@sha256:cc"),
     ),
+    "a digest beside tags": image("gateway", "registry.example:5000/gateway@sha256:bb"),
     "a quota of other pods": both(
         quota({"pods": "10"}, {"pods": "2"}),
         changed(Kind.QUOTAS, INSIDE, "q", spec={"scopes": ["BestEffort"]}),
@@ -111,6 +112,16 @@ def test_what_passes_by_itself_or_is_allowed_is_no_problem(what: str) -> None:
     cluster = Cluster()
     FINE[what](cluster)
     assert [one for one in cluster.findings() if one.state != OK] == []
+
+
+def test_parts_named_by_digest_have_the_charts_version() -> None:
+    cluster = Cluster()
+    settings("controller", SIDECAR_IMAGE="registry.example/sidecar@sha256:aa")(cluster)
+    for component in ("gateway", "controller"):
+        image(component, f"registry.example/{component}@sha256:bb")(cluster)
+    (one,) = [one for one in cluster.findings() if one.name == "versions"]
+    said = "all parts have the version 0.1.0, named by digest: gateway, controller, sidecar"
+    assert (one.state, one.detail) == (OK, said)
 
 
 @pytest.mark.parametrize("kind", [Kind.PODS, Kind.SECRETS, Kind.SLICES, Kind.POLICIES, Kind.POOLS])

@@ -17,6 +17,7 @@ from tests.cli.cluster.breaks import (
     check_problem,
     event,
     field_removed,
+    image,
     limit,
     quota,
     removed,
@@ -96,6 +97,19 @@ PROBLEMS: dict[str, Problem] = {
     "several tags": (
         settings("controller", SIDECAR_IMAGE="registry.example:5000/sidecar:0.0.9"),
         "versions", "sidecar 0.0.9", "image.tag",
+    ),
+    "several versions by digest": (
+        both(
+            settings("controller", SIDECAR_IMAGE="registry.example/sidecar@sha256:aa"),
+            image("gateway", "registry.example/gateway@sha256:bb"),
+            image("controller", "registry.example/controller@sha256:cc"),
+            changed(Kind.DEPLOYMENTS, OWN, "sandlot-controller", metadata={"labels": {"app.kubernetes.io/version": "0.0.9"}}),
+        ),
+        "versions", "gateway 0.1.0, controller 0.0.9, sidecar 0.0.9, named by digest: gateway, controller, sidecar", "image.digests",
+    ),
+    "image without a tag": (
+        image("gateway", "registry.example:5000/gateway"),
+        "versions", "gateway unknown, controller 0.1.0", "image.tag",
     ),
     "node agents": (
         added(
