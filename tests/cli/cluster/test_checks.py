@@ -44,12 +44,23 @@ FINE: dict[str, Break] = {
         cluster.one(Kind.POOLS, INSIDE, "default"), {"metadata": {"creationTimestamp": NEW}, "status": {"conditions": []}}
     ),
     "no Pod Security level": changed(Kind.NAMESPACES, CLUSTER, INSIDE, metadata={"labels": None}),
-    "a quota with room": quota({"pods": "10", "requests.memory": "1Gi"}, {"pods": "2", "requests.memory": "600Mi"}),
+    "a quota with room": both(
+        pool_says("Filling", since=NEW, ready=1),
+        quota({"pods": "10", "requests.memory": "1Gi"}, {"pods": "2", "requests.memory": "600Mi"}),
+    ),
+    "a quota of exactly a full pool's size": quota({"pods": "2"}, {"pods": "2"}),
+    "a quota of a pool that starts its last pod": both(
+        pool_says("Filling", ready=1, starting=1), quota({"pods": "2"}, {"pods": "2"})
+    ),
     "a wide limit range": limit("Pod", max={"memory": "2Gi", "cpu": "2"}),
     "a limit range for volumes": limit("PersistentVolumeClaim", max={"storage": "1Gi"}),
     "a pod that has just begun": both(
         stuck("sandbox", waiting("ContainerCreating")),
         changed(Kind.PODS, INSIDE, "i-9", metadata={"creationTimestamp": NEW}),
+    ),
+    "a pod that has had no node just now": changed(
+        Kind.PODS, INSIDE, "i-1",
+        status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "lastTransitionTime": NEW}]},
     ),
     "a pod that ends": both(
         stuck("sandbox", waiting("ErrImagePull")),
@@ -151,6 +162,7 @@ UNKNOWN: dict[str, tuple[Break, str, str]] = {
     ),
     "a full quota of some pods": (
         both(
+            pool_says("Filling", since=NEW, ready=1),
             quota({"pods": "10"}, {"pods": "10"}),
             changed(Kind.QUOTAS, INSIDE, "q", spec={"scopeSelector": {"matchExpressions": []}}),
         ),

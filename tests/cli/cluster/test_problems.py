@@ -19,6 +19,7 @@ from tests.cli.cluster.breaks import (
     field_removed,
     image,
     limit,
+    pool_says,
     quota,
     removed,
     review,
@@ -27,8 +28,9 @@ from tests.cli.cluster.breaks import (
     template_of,
     waiting,
 )
-from tests.cli.cluster.worlds import OLD, named
+from tests.cli.cluster.worlds import NEW, OLD, named
 
+LACKING = pool_says("Filling", since=NEW, ready=1)
 PULL = "Back-off pulling image"
 PROBLEMS: dict[str, Problem] = {
     "old Kubernetes": (
@@ -179,12 +181,19 @@ PROBLEMS: dict[str, Problem] = {
         f"namespace {INSIDE}", "level is baseline, which refuses", "kubectl label namespace",
     ),
     "full quota of pods": (
-        quota({"pods": "10"}, {"pods": "10"}),
+        both(LACKING, quota({"pods": "10"}, {"pods": "10"})),
+        f"quota {INSIDE}/q", "pods: 10 of 10 used", "raise the quota",
+    ),
+    "full quota of pods without a pool": (
+        both(
+            lambda cluster: cluster.objects_of(Kind.POOLS, INSIDE).clear(),
+            quota({"pods": "10"}, {"pods": "10"}),
+        ),
         f"quota {INSIDE}/q", "pods: 10 of 10 used", "raise the quota",
     ),
     "quota too small for another pod": (
         # A pod requests a quarter of its memory, and 32 MiB for its sidecar.
-        quota({"requests.memory": "1Gi"}, {"requests.memory": "800Mi"}),
+        both(LACKING, quota({"requests.memory": "1Gi"}, {"requests.memory": "800Mi"})),
         f"quota {INSIDE}/q", "requests.memory: 800Mi of 1Gi used", "raise the quota",
     ),
     "maximum of a limit range": (
