@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -39,9 +38,7 @@ def support_bundle(
             world = reading.read(kubectl, api, namespace=namespace, name=release, api_key=command.api_key())
             root = f"sandlot-{world.release.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(world.now))}"
             path = out or Path(f"{root}.tar.gz")
-            # For its owner alone, and never over another file.
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
+            with bundle.created(path) as file:
                 lacking = bundle.write(
                     file,
                     root=root,

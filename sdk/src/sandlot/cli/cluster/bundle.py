@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO
 
 from . import report, sources
@@ -72,6 +75,18 @@ class Bundle:
         member = tarfile.TarInfo(f"{self.root}/{path}")
         member.size, member.mtime, member.mode = len(data), int(time.time()), 0o600
         self.tar.addfile(member, io.BytesIO(data))
+
+
+@contextmanager
+def created(path: Path) -> Generator[BinaryIO]:
+    """Make a file for its owner alone, never over another; remove it if it does not become whole."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)  # else a second try with this name would be refused
+        raise
 
 
 def write(

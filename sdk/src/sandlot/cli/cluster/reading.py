@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -212,3 +213,5 @@ def metrics(kubectl: Kubectl, pod: Doc, port: int, key: str | None) -> str | Unr
         return Unread(f"/metrics answers {error.code}", denied)
     except (OSError, CannotRun) as error:
         return Unread(f"no connection: {error}")
+    except http.client.HTTPException as error:  # the pod ended in the middle of its answer
+        return Unread(f"/metrics answers no page: {type(error).__name__}: {error}")
