@@ -86,7 +86,8 @@ def test_a_support_bundle_has_logs_and_metrics_and_no_key(healthy: Stack, tmp_pa
         out = tmp_path / "bundle.tar.gz"
         out.unlink(missing_ok=True)
         done = sandlot(healthy, "support-bundle", "--out", str(out), directory=tmp_path)
-        assert done.returncode == 0, done.stderr
+        lacking = done.stderr
+        assert done.returncode == 0
         with tarfile.open(out) as tar:
             files = {member.name.partition("/")[2]: tar.extractfile(member) for member in tar}
             found = {name: file.read().decode() for name, file in files.items() if file is not None}

@@ -103,7 +103,7 @@ class Api:
         while piece := answer.read(_PIECE):
             pieces.append(piece)
             if self.deadline.passed:
-                raise TimeoutError(OVER)
+                raise TimeoutError
         if answer.length:  # reading by pieces does not tell of an end before the announced one
             raise http.client.IncompleteRead(b"", answer.length)
         return b"".join(pieces)
