@@ -41,9 +41,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def proxy(*, slow: bool) -> Iterator[Path]:
-    """Plays kubectl's proxy."""
+def proxy(*, slow: bool, ends: bool = False) -> Iterator[Path]:
+    """Plays kubectl's proxy; `ends`: in the middle of the slow answer."""
     done = threading.Event()
+    if ends:
+        done.set()
     handler = type("Played", (Handler,), {"done": done, "slow": slow})
     # Not pytest's own directory: a socket's path has at most 108 bytes.
     with tempfile.TemporaryDirectory() as directory:
@@ -82,3 +84,10 @@ def test_nothing_is_asked_after_the_deadline(ask: Callable[[Api], object]) -> No
     found = ask(Api(nowhere, nowhere))
     assert isinstance(found, Unread)
     assert "FileNotFoundError" in found.reason
+
+
+def test_an_answer_that_ends_early_is_not_taken_for_a_whole_one() -> None:
+    with proxy(slow=True, ends=True) as socket:
+        found = Api(socket, socket).text("/api/v1/namespaces/a/pods/b/log")
+    assert isinstance(found, Unread)
+    assert "IncompleteRead" in found.reason
