@@ -14,6 +14,7 @@ import pytest
 from tests.chart.played_kubelet import kubelet
 from tests.chart.played_release import NODE, POOL, Played
 from tests.chart.release import Release
+from tests.chart.render import VERSION
 from tests.chart.test_cluster_doctor import sandlot
 
 # One for each place, so that a failure names the place. None has a form that gives it away.
@@ -159,7 +160,7 @@ def test_a_bundle_has_what_tells_of_the_installation_and_no_secret(planted: Rele
     assert variables["SANDLOT_KEY_FILE"] == "/etc/sandlot/master/master"
     versions = json.loads(found["versions.json"])
     assert versions["kubernetes"].startswith("v1.")
-    assert versions["charts"] == ["sandlot-0.1.0"]
+    assert versions["charts"] == [f"sandlot-{VERSION}"]
 
 
 @pytest.mark.parametrize("release", [POOL], ids=["pool"], indirect=True)

@@ -78,13 +78,27 @@ def test_a_healthy_release_is_ok_throughout(healthy: Stack, tmp_path: Path) -> N
 
 
 def test_a_support_bundle_has_logs_and_metrics_and_no_key(healthy: Stack, tmp_path: Path) -> None:
-    out = tmp_path / "bundle.tar.gz"
-    done = sandlot(healthy, "support-bundle", "--out", str(out), directory=tmp_path)
-    assert done.returncode == 0, done.stderr
-    with tarfile.open(out) as tar:
-        files = {member.name.partition("/")[2]: tar.extractfile(member) for member in tar}
-        found = {name: file.read().decode() for name, file in files.items() if file is not None}
-    assert found["not-included.txt"] == "everything is included\n"
+    # A busy node may not answer for a log in time, and the list then says so.
+    lacking = ""
+
+    def whole() -> dict[str, str] | None:
+        nonlocal lacking
+        out = tmp_path / "bundle.tar.gz"
+        out.unlink(missing_ok=True)
+        done = sandlot(healthy, "support-bundle", "--out", str(out), directory=tmp_path)
+        lacking = done.stderr
+        assert done.returncode == 0
+        with tarfile.open(out) as tar:
+            files = {member.name.partition("/")[2]: tar.extractfile(member) for member in tar}
+            found = {name: file.read().decode() for name, file in files.items() if file is not None}
+        lacking = found["not-included.txt"]
+        return found if lacking == "everything is included\n" else None
+
+    try:
+        found = until(whole, seconds=120)
+    except AssertionError:
+        pytest.fail(lacking)
+    assert found is not None
     assert all(healthy.api_key not in text for text in found.values())
     kinds = {(name.split("/")[0], name.rpartition("/")[2].partition("-")[0]) for name in found if "/" in name}
     assert {("logs", "gateway.log"), ("logs", "controller.log"), ("logs", "sidecar.log")} <= kinds
@@ -103,9 +117,17 @@ def test_a_runtime_class_that_does_not_exist_is_named(healthy: Stack, tmp_path: 
     }
     healthy.kubectl("apply", "-f", "-", stdin=json.dumps(pool))
     try:
-        until(lambda: "pool broken" in wrong(healthy, tmp_path), seconds=120)
-        told = wrong(healthy, tmp_path)
-        assert set(told) == {"pool broken", "runtime class nothing"}
+        told: dict[str, Any] = {}
+
+        def only_these() -> bool:
+            nonlocal told
+            told = wrong(healthy, tmp_path)
+            return set(told) == {"pool broken", "runtime class nothing"}
+
+        try:
+            until(only_these, seconds=120)
+        except AssertionError:
+            pytest.fail(json.dumps(told, indent=1))
         assert "named by pool broken" in told["runtime class nothing"]["detail"]
         assert "nothing" in told["pool broken"]["detail"], "the API server's own reason"
     finally:
@@ -113,5 +135,8 @@ def test_a_runtime_class_that_does_not_exist_is_named(healthy: Stack, tmp_path: 
 
 
 def wrong(stack: Stack, directory: Path) -> dict[str, Any]:
+    """The problems of the release, without those of the nodes, which other tests use at the same time."""
     _, found = findings(stack, directory)
-    return {name: each for name, each in found.items() if each["state"] == "problem"}
+    problems = {name: each for name, each in found.items() if each["state"] == "problem"}
+    shared = ("node ", "nodes", "other nodes", "clock of ")
+    return {name: each for name, each in problems.items() if not name.startswith(shared)}

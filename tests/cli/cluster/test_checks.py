@@ -15,6 +15,7 @@ from tests.cli.cluster.breaks import (
     added,
     both,
     changed,
+    gateway_metrics,
     image,
     limit,
     merged,
@@ -26,7 +27,7 @@ from tests.cli.cluster.breaks import (
     tainted,
     waiting,
 )
-from tests.cli.cluster.worlds import NEW, NOW, Break, Cluster, node
+from tests.cli.cluster.worlds import METRICS, NEW, NOW, Break, Cluster, node
 
 
 def test_a_healthy_installation_is_ok_throughout() -> None:
@@ -43,12 +44,23 @@ FINE: dict[str, Break] = {
         cluster.one(Kind.POOLS, INSIDE, "default"), {"metadata": {"creationTimestamp": NEW}, "status": {"conditions": []}}
     ),
     "no Pod Security level": changed(Kind.NAMESPACES, CLUSTER, INSIDE, metadata={"labels": None}),
-    "a quota with room": quota({"pods": "10", "requests.memory": "1Gi"}, {"pods": "2", "requests.memory": "600Mi"}),
+    "a quota with room": both(
+        pool_says("Filling", since=NEW, ready=1),
+        quota({"pods": "10", "requests.memory": "1Gi"}, {"pods": "2", "requests.memory": "600Mi"}),
+    ),
+    "a quota of exactly a full pool's size": quota({"pods": "2"}, {"pods": "2"}),
+    "a quota of a pool that starts its last pod": both(
+        pool_says("Filling", ready=1, starting=1), quota({"pods": "2"}, {"pods": "2"})
+    ),
     "a wide limit range": limit("Pod", max={"memory": "2Gi", "cpu": "2"}),
     "a limit range for volumes": limit("PersistentVolumeClaim", max={"storage": "1Gi"}),
     "a pod that has just begun": both(
         stuck("sandbox", waiting("ContainerCreating")),
         changed(Kind.PODS, INSIDE, "i-9", metadata={"creationTimestamp": NEW}),
+    ),
+    "a pod that has had no node just now": changed(
+        Kind.PODS, INSIDE, "i-1",
+        status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "lastTransitionTime": NEW}]},
     ),
     "a pod that ends": both(
         stuck("sandbox", waiting("ErrImagePull")),
@@ -57,6 +69,13 @@ FINE: dict[str, Break] = {
     "an old failure of a webhook": lambda cluster: cluster.but(
         sidecar_logs={"i-1": f'{{"at": {NOW - 600}, "event": "webhook_failed", "error": "x"}}\n'}
     ),
+    "a busy pool, without a free pod at a gateway that hears its sidecars": gateway_metrics(
+        'sandlot_webhooks_total{event="heartbeat"} 9.0\nsandlot_ready_queue_depth{pool="default"} 0.0\n'
+    ),
+    "a busy pool whose sidecars tell another gateway": lambda cluster: cluster.but(
+        gateway_metrics={"g-1": 'sandlot_ready_queue_depth{pool="default"} 0.0\n', "g-2": METRICS}
+    ),
+    "a new gateway, whose idle sidecars have not sent a heartbeat yet": gateway_metrics(f"process_start_time_seconds {NOW - 200}\n"),
     "secrets whose keys nobody tells": changed(Kind.SECRETS, OWN, "sandlot-api-key", metadata={"managedFields": None}),
     "a policy that opens everything to the gateways": lambda cluster: merged(
         cluster.one(Kind.POLICIES, OWN, "sandlot-gateway"), {"spec": {"ingress": [{}]}}
@@ -66,6 +85,7 @@ FINE: dict[str, Break] = {
         image("gateway", "registry.example:5000/gateway:v9@sha256:bb"),
         image("controller", "registry.example:5000/controller:v9@sha256:cc"),
     ),
+    "a digest beside tags": image("gateway", "registry.example:5000/gateway@sha256:bb"),
     "a quota of other pods": both(
         quota({"pods": "10"}, {"pods": "2"}),
         changed(Kind.QUOTAS, INSIDE, "q", spec={"scopes": ["BestEffort"]}),
@@ -77,6 +97,18 @@ FINE: dict[str, Break] = {
     "a taint that sandboxes tolerate": both(
         settings("controller", TOLERATIONS='[{"key": "only", "operator": "Equal", "value": "us"}]'),
         tainted("worker", key="only", value="us", effect="NoSchedule"),
+    ),
+    "a taint that the runtime class tolerates": both(
+        changed(
+            Kind.RUNTIME_CLASSES, CLUSTER, "gvisor",
+            scheduling={"tolerations": [{"key": "sandbox.gke.io/runtime", "value": "gvisor", "effect": "NoSchedule"}]},
+        ),
+        tainted("worker", key="sandbox.gke.io/runtime", value="gvisor", effect="NoSchedule"),
+    ),
+    "a faulty node without the runtime class's label": both(
+        changed(Kind.RUNTIME_CLASSES, CLUSTER, "gvisor", scheduling={"nodeSelector": {"kubernetes.io/hostname": "worker"}}),
+        added(Kind.NODES, CLUSTER, node("second")),
+        changed(Kind.NODES, CLUSTER, "second", status={"conditions": [{"type": "Ready", "status": "False"}]}),
     ),
     "a taint that only warns": tainted("worker", key="only", effect="PreferNoSchedule"),
     "one cordoned node of two": both(
@@ -91,6 +123,16 @@ def test_what_passes_by_itself_or_is_allowed_is_no_problem(what: str) -> None:
     cluster = Cluster()
     FINE[what](cluster)
     assert [one for one in cluster.findings() if one.state != OK] == []
+
+
+def test_parts_named_by_digest_have_the_charts_version() -> None:
+    cluster = Cluster()
+    settings("controller", SIDECAR_IMAGE="registry.example/sidecar@sha256:aa")(cluster)
+    for component in ("gateway", "controller"):
+        image(component, f"registry.example/{component}@sha256:bb")(cluster)
+    (one,) = [one for one in cluster.findings() if one.name == "versions"]
+    said = "all parts have the version 0.1.0, named by digest: gateway, controller, sidecar"
+    assert (one.state, one.detail) == (OK, said)
 
 
 @pytest.mark.parametrize("kind", [Kind.PODS, Kind.SECRETS, Kind.SLICES, Kind.POLICIES, Kind.POOLS])
@@ -120,6 +162,7 @@ UNKNOWN: dict[str, tuple[Break, str, str]] = {
     ),
     "a full quota of some pods": (
         both(
+            pool_says("Filling", since=NEW, ready=1),
             quota({"pods": "10"}, {"pods": "10"}),
             changed(Kind.QUOTAS, INSIDE, "q", spec={"scopeSelector": {"matchExpressions": []}}),
         ),

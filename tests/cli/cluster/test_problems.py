@@ -17,7 +17,9 @@ from tests.cli.cluster.breaks import (
     check_problem,
     event,
     field_removed,
+    image,
     limit,
+    pool_says,
     quota,
     removed,
     review,
@@ -26,8 +28,9 @@ from tests.cli.cluster.breaks import (
     template_of,
     waiting,
 )
-from tests.cli.cluster.worlds import OLD, named
+from tests.cli.cluster.worlds import NEW, OLD, named
 
+LACKING = pool_says("Filling", since=NEW, ready=1)
 PULL = "Back-off pulling image"
 PROBLEMS: dict[str, Problem] = {
     "old Kubernetes": (
@@ -97,6 +100,19 @@ PROBLEMS: dict[str, Problem] = {
         settings("controller", SIDECAR_IMAGE="registry.example:5000/sidecar:0.0.9"),
         "versions", "sidecar 0.0.9", "image.tag",
     ),
+    "several versions by digest": (
+        both(
+            settings("controller", SIDECAR_IMAGE="registry.example/sidecar@sha256:aa"),
+            image("gateway", "registry.example/gateway@sha256:bb"),
+            image("controller", "registry.example/controller@sha256:cc"),
+            changed(Kind.DEPLOYMENTS, OWN, "sandlot-controller", metadata={"labels": {"app.kubernetes.io/version": "0.0.9"}}),
+        ),
+        "versions", "gateway 0.1.0, controller 0.0.9, sidecar 0.0.9, named by digest: gateway, controller, sidecar", "image.digests",
+    ),
+    "image without a tag": (
+        image("gateway", "registry.example:5000/gateway"),
+        "versions", "gateway unknown, controller 0.1.0", "image.tag",
+    ),
     "node agents": (
         added(
             Kind.DAEMON_SETS, INSIDE,
@@ -165,12 +181,19 @@ PROBLEMS: dict[str, Problem] = {
         f"namespace {INSIDE}", "level is baseline, which refuses", "kubectl label namespace",
     ),
     "full quota of pods": (
-        quota({"pods": "10"}, {"pods": "10"}),
+        both(LACKING, quota({"pods": "10"}, {"pods": "10"})),
+        f"quota {INSIDE}/q", "pods: 10 of 10 used", "raise the quota",
+    ),
+    "full quota of pods without a pool": (
+        both(
+            lambda cluster: cluster.objects_of(Kind.POOLS, INSIDE).clear(),
+            quota({"pods": "10"}, {"pods": "10"}),
+        ),
         f"quota {INSIDE}/q", "pods: 10 of 10 used", "raise the quota",
     ),
     "quota too small for another pod": (
         # A pod requests a quarter of its memory, and 32 MiB for its sidecar.
-        quota({"requests.memory": "1Gi"}, {"requests.memory": "800Mi"}),
+        both(LACKING, quota({"requests.memory": "1Gi"}, {"requests.memory": "800Mi"})),
         f"quota {INSIDE}/q", "requests.memory: 800Mi of 1Gi used", "raise the quota",
     ),
     "maximum of a limit range": (

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from sandlot.cli.cluster.redaction import Redactor
+from sandlot.cli.cluster.redaction import Redactor, secrets_in
 
 # Each looks like nothing that a pattern knows, so that only its place or its being known removes it.
 PLAIN = "correct horse"
@@ -29,6 +29,21 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzYW5kbG90In0.c2lnbmF0dXJl"
         {"spec": {"token": WORD}},
         {"args": ["--token", WORD, "--verbose"]},
         {"args": [f"--api-key={WORD}"]},
+        {"args": [f"--password=Tr0ub4dor&{WORD}"]},
+        {"args": [f"--password=a b, {WORD}"]},
+        {"args": [f"DB_PASSWORD=a b; {WORD}"]},
+        {"tokens": [WORD]},
+        {"tokens": [f"a={WORD}"]},
+        {"secrets": {"of": [{"mine": WORD}]}},
+        {"message": f"run --password=Tr0ub4dor&{WORD} now"},
+        {"message": f"password=(a,b;c)]{WORD}"},
+        {"message": f'"password": "correct horse {WORD}", "n": 1'},
+        {"message": f"'password': 'correct \"horse {WORD}'"},
+        {"message": f'password="correct horse {WORD}'},
+        {"message": "nested " + json.dumps(json.dumps({"token": f'a "b" c {WORD}'}))},
+        {"message": f"Authorization: Token {WORD}"},
+        {"message": f"curl -H 'Proxy-Authorization: Digest a=b, c={WORD}' http://h"},
+        {"message": f"GET https://user:p@{WORD}@registry.example/v2/"},
         {
             "metadata": {
                 "annotations": {"kubectl.kubernetes.io/last-applied-configuration": f'{{"x": "{WORD}"}}'}
@@ -72,11 +87,46 @@ def test_one_of_many_tokens_is_removed_as_a_word() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["token", "eyJ-", "://", "Bearer ", "aB1+", "password=", "-----BEGIN PRIVATE KEY-----", "\\"]
+    "part",
+    [
+        "token",
+        "eyJ-",
+        "://",
+        "Bearer ",
+        "aB1+",
+        "password=",
+        "password='",
+        "authorization: ",
+        "authorization\n:",
+        "a@",
+        "-----BEGIN PRIVATE KEY-----",
+        "\\",
+    ],
 )
 def test_a_long_line_of_parts_of_secrets_takes_no_quadratic_time(part: str) -> None:
     """With it, this would take longer than a test may."""
     assert Redactor().text(part * 300_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ('{"password": "a b", "n": 1}', '{"password": "(removed)", "n": 1}'),
+        (r'"{\"token\": \"a b\", \"n\": 1}"', r'"{\"token\": \"(removed)\", \"n\": 1}"'),
+        ("run --password=a&b --verbose", "run --password=(removed) --verbose"),
+        ("curl -H 'Authorization: Token a b' http://h", "curl -H 'Authorization: (removed)' http://h"),
+        ("Authorization: Token a b\nHost: h", "Authorization: (removed)\nHost: h"),
+        ("https://u:p@ss@h/a@b", "https://(removed)@h/a@b"),
+    ],
+)
+def test_what_follows_a_secret_stays(text: str, cleaned: str) -> None:
+    assert Redactor().text(text) == cleaned
+
+
+def test_the_texts_below_a_telling_name_are_secrets_elsewhere_too() -> None:
+    value = {"tokens": ["one"], "secret": {"of": {"mine": "two"}, "secretName": "sandlot"}, "size": "large"}
+    assert list(secrets_in(value)) == ["one", "two"]
+    assert list(secrets_in({"value": json.dumps([{"token": ["three"]}])})) == ["three"]
 
 
 KEPT: list[Any] = [

@@ -22,7 +22,7 @@ from tests.cli.cluster.breaks import (
     tainted,
     waiting,
 )
-from tests.cli.cluster.worlds import NOW, OLD, lease, node, service
+from tests.cli.cluster.worlds import METRICS, NOW, OLD, lease, named, node, service
 
 UNSCHEDULABLE = {
     "type": "PodScheduled",
@@ -137,6 +137,34 @@ PROBLEMS: dict[str, Problem] = {
         tainted("worker", key="only", value="us", effect="NoExecute"),
         "nodes", "0 of 1 take new sandboxes; tainted: worker", "sandboxes.pods.tolerations",
     ),
+    "the only node of the runtime class is cordoned": (
+        both(
+            changed(Kind.RUNTIME_CLASSES, CLUSTER, "gvisor", scheduling={"nodeSelector": {"gvisor": "yes"}}),
+            added(Kind.NODES, CLUSTER, node("second")),
+            changed(Kind.NODES, CLUSTER, "second", metadata={"labels": {"gvisor": "yes"}}, spec={"unschedulable": True}),
+        ),
+        "nodes", "0 of 1 take new sandboxes; cordoned: second", "uncordon",
+    ),
+    "the only node of a pool's runtime class is tainted": (
+        both(
+            changed(Kind.POOLS, INSIDE, "default", spec={"template": {"runtimeClass": "kata"}}),
+            added(Kind.RUNTIME_CLASSES, CLUSTER, named("kata") | {"scheduling": {"nodeSelector": {"kata": "yes"}}}),
+            added(Kind.NODES, CLUSTER, node("second")),
+            changed(Kind.NODES, CLUSTER, "second", metadata={"labels": {"kata": "yes"}}),
+            tainted("second", key="only", effect="NoSchedule"),
+        ),
+        "nodes of runtime class kata", "0 of 1 take new sandboxes; tainted: second", "sandboxes.pods.tolerations",
+    ),
+    "no node with the labels of both": (
+        both(
+            settings("controller", NODE_SELECTOR='{"pool": "sandboxes"}'),
+            changed(Kind.RUNTIME_CLASSES, CLUSTER, "gvisor", scheduling={"nodeSelector": {"gvisor": "yes"}}),
+            changed(Kind.NODES, CLUSTER, "worker", metadata={"labels": {"gvisor": "yes"}}),
+            added(Kind.NODES, CLUSTER, node("second")),
+            changed(Kind.NODES, CLUSTER, "second", metadata={"labels": {"pool": "sandboxes"}}),
+        ),
+        "nodes", "labels that sandboxes require (gvisor=yes, pool=sandboxes)", "nodeSelector",
+    ),
     "no node with the labels": (
         settings("controller", NODE_SELECTOR='{"pool": "sandboxes"}'),
         "nodes", "labels that sandboxes require (pool=sandboxes)", "nodeSelector",
@@ -153,6 +181,12 @@ PROBLEMS: dict[str, Problem] = {
     ),
     "unsigned webhooks": (
         gateway_metrics('sandlot_webhooks_total{event="unsigned"} 7.0\n'),
+        "gateway g-1", "rejected 7 webhooks as unsigned", "master key",
+    ),
+    "unsigned webhooks at one gateway of two": (
+        lambda cluster: cluster.but(
+            gateway_metrics={"g-1": 'sandlot_webhooks_total{event="unsigned"} 7.0\n', "g-2": METRICS}
+        ),
         "gateway g-1", "rejected 7 webhooks as unsigned", "master key",
     ),
     "gateway that reaches no sidecar": (

@@ -223,11 +223,14 @@ class Cluster:
     def but(self, **changes: Any) -> None:
         self.world = replace(self.world, **changes)
 
-    def findings(self) -> list[Finding]:
+    def read(self) -> World:
         readings: dict[tuple[Kind, str], Reading] = {
             key: Listing([Doc(copy.deepcopy(raw)) for raw in raws]) for key, raws in self.objects.items()
         }
-        return list(checks.findings(replace(self.world, readings=readings | self.unread)))
+        return replace(self.world, readings=readings | self.unread)
+
+    def findings(self) -> list[Finding]:
+        return list(checks.findings(self.read()))
 
 
 Break = Callable[[Cluster], object]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -31,17 +30,17 @@ def support_bundle(
 ) -> int:
     """Write logs, resources, metrics and the doctor's report of an installation on Kubernetes, without secrets."""
     from sandlot.cli.cluster import bundle, checks, command, reading
+    from sandlot.cli.cluster.deadline import Deadline
     from sandlot.cli.cluster.kubectl import CannotRun
 
+    deadline = Deadline.after(timeout)
     options = Options(namespace, release, context, kubeconfig)
     try:
-        with command.connected(options) as (kubectl, api):
+        with command.connected(options, deadline) as (kubectl, api):
             world = reading.read(kubectl, api, namespace=namespace, name=release, api_key=command.api_key())
             root = f"sandlot-{world.release.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(world.now))}"
             path = out or Path(f"{root}.tar.gz")
-            # For its owner alone, and never over another file.
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
+            with bundle.created(path) as file:
                 lacking = bundle.write(
                     file,
                     root=root,
@@ -49,7 +48,6 @@ def support_bundle(
                     api=api,
                     world=world,
                     findings=list(checks.findings(world)),
-                    seconds=timeout,
                 )
     except CannotRun as error:
         print(f"sandlot: {output.one_line(error)}", file=sys.stderr)

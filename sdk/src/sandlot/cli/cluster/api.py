@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
+from .deadline import NEVER, OVER, Deadline
 from .doc import Doc
 from .kubectl import CannotRun
 
@@ -20,6 +21,7 @@ JSON = "application/json"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _SECONDS = 30.0
 _PAGE = 500
+_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ class Answer:
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_SECONDS)
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_SECONDS)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
 
 
@@ -78,21 +80,33 @@ class Api:
 
     socket: Path
     errors: Path
+    deadline: Deadline = NEVER
 
     def ask(
         self, method: str, path: str, *, accept: str = JSON, body: Mapping[str, Any] | None = None
     ) -> Answer:
         """Send one request. Raises OSError and http.client.HTTPException."""
-        connection = _Connection(self.socket)
+        connection = _Connection(self.socket, self.deadline.within(_SECONDS))
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Accept": accept, "Content-Type": JSON})
             answer = connection.getresponse()
             date = answer.headers.get("Date")
             seconds = parsedate_to_datetime(date).timestamp() if date else None
-            return Answer(answer.status, answer.read(), seconds)
+            return Answer(answer.status, self._body(answer), seconds)
         finally:
             connection.close()
+
+    def _body(self, answer: http.client.HTTPResponse) -> bytes:
+        """Read piece by piece: the connection's timeout begins anew with each."""
+        pieces: list[bytes] = []
+        while piece := answer.read(_PIECE):
+            pieces.append(piece)
+            if self.deadline.passed:
+                raise TimeoutError
+        if answer.length:  # reading by pieces does not tell of an end before the announced one
+            raise http.client.IncompleteRead(b"", answer.length)
+        return b"".join(pieces)
 
     def first(self, path: str) -> tuple[Doc, float | None]:
         """Ask for what everybody may read; return it and the API server's time. Raises CannotRun."""
@@ -154,9 +168,13 @@ class Api:
     def _tried(
         self, method: str, path: str, *, accept: str = JSON, body: Mapping[str, Any] | None = None
     ) -> Answer | Unread:
+        if self.deadline.passed:
+            return Unread(OVER)
         try:
             return self.ask(method, path, accept=accept, body=body)
         except (OSError, http.client.HTTPException) as error:
+            if self.deadline.passed:
+                return Unread(OVER)
             return Unread(f"{type(error).__name__}: {error}")
 
 

@@ -12,6 +12,7 @@ from sandlot.cli import output
 
 from . import checks, kubectl, reading, report
 from .api import Api
+from .deadline import NEVER, Deadline
 from .kubectl import CannotRun, Kubectl
 from .options import Options
 
@@ -19,11 +20,11 @@ CANNOT_RUN = 2
 
 
 @contextmanager
-def connected(options: Options) -> Generator[tuple[Kubectl, Api]]:
+def connected(options: Options, deadline: Deadline) -> Generator[tuple[Kubectl, Api]]:
     """Find kubectl and run its proxy until the block ends. Raises CannotRun."""
-    tool = kubectl.find(kubeconfig=options.kubeconfig, context=options.context)
+    tool = kubectl.find(kubeconfig=options.kubeconfig, context=options.context, deadline=deadline)
     with tool.proxy() as (socket, errors):
-        yield tool, Api(socket, errors)
+        yield tool, Api(socket, errors, deadline)
 
 
 def api_key() -> str | None:
@@ -34,7 +35,7 @@ def api_key() -> str | None:
 def check(options: Options, *, json: bool) -> int:
     """Print the report; return 0 if all is well, 1 if there are problems, 2 if the cluster cannot be reached."""
     try:
-        with connected(options) as (tool, api):
+        with connected(options, NEVER) as (tool, api):
             world = reading.read(
                 tool, api, namespace=options.namespace, name=options.release, api_key=api_key()
             )

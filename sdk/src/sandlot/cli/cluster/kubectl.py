@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .deadline import NEVER, Deadline
+
 _SECONDS = 30.0
 
 
@@ -25,6 +27,7 @@ class Kubectl:
     options: tuple[str, ...]
     version: str
     context: str
+    deadline: Deadline = NEVER
 
     @contextmanager
     def proxy(self) -> Generator[tuple[Path, Path]]:
@@ -34,7 +37,8 @@ class Kubectl:
         """
         with tempfile.TemporaryDirectory(prefix="sandlot-kubectl-") as directory:
             socket, errors = Path(directory) / "socket", Path(directory) / "errors"
-            with _running([*self._command("proxy"), f"--unix-socket={socket}"], errors):
+            command = [*self._command("proxy"), f"--unix-socket={socket}"]
+            with _running(command, errors, seconds=self.deadline.within(_SECONDS)):
                 yield socket, errors
 
     @contextmanager
@@ -49,14 +53,15 @@ class Kubectl:
                 f"pod/{pod}",
                 f":{port}",
             ]
-            with _running(self._command(*words), Path(directory) / "errors") as line:
+            errors, seconds = Path(directory) / "errors", self.deadline.within(_SECONDS)
+            with _running(self._command(*words), errors, seconds=seconds) as line:
                 yield int(line.split(" -> ")[0].rpartition(":")[2])
 
     def _command(self, *words: str) -> list[str]:
         return [self.program, *self.options, *words]
 
 
-def find(*, kubeconfig: str | None, context: str | None) -> Kubectl:
+def find(*, kubeconfig: str | None, context: str | None, deadline: Deadline) -> Kubectl:
     """Return the kubectl of PATH with these options. Raises CannotRun."""
     program = shutil.which("kubectl")
     if program is None:
@@ -72,7 +77,7 @@ def find(*, kubeconfig: str | None, context: str | None) -> Kubectl:
         raise CannotRun(
             f"{program} does not tell its version, but {version[:80]!r}: replace this kubectl"
         ) from error
-    return Kubectl(program, options, text, context or _current(program, options))
+    return Kubectl(program, options, text, context or _current(program, options), deadline)
 
 
 def _current(program: str, options: Sequence[str]) -> str:
@@ -95,14 +100,14 @@ def _output(command: Sequence[str]) -> str:
 
 
 @contextmanager
-def _running(command: Sequence[str], errors: Path) -> Generator[str]:
+def _running(command: Sequence[str], errors: Path, *, seconds: float) -> Generator[str]:
     """Yield the first line of the output, which kubectl prints when it listens; kill it at the end."""
     with (
         errors.open("wb") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log) as process,
     ):
         # kubectl itself waits for an unreachable API server without end.
-        patience = threading.Timer(_SECONDS, process.kill)
+        patience = threading.Timer(seconds, process.kill)
         patience.start()
         try:
             assert process.stdout is not None
@@ -110,7 +115,8 @@ def _running(command: Sequence[str], errors: Path) -> Generator[str]:
             patience.cancel()
             if not line:
                 said = (
-                    " ".join(errors.read_text(errors="replace").split()) or f"no answer within {_SECONDS:g} s"
+                    " ".join(errors.read_text(errors="replace").split())
+                    or f"no answer within {seconds:.0f} s"
                 )
                 raise CannotRun(f"kubectl failed: {said}: check --kubeconfig and --context")
             yield line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from sandlot._version import __version__
 from . import release as releases
 from . import rights
 from .api import METADATA, Api, Listing, Reading, Unread
+from .deadline import OVER
 from .doc import Doc, environment
 from .kubectl import CannotRun, Kubectl
 from .release import Release
@@ -200,11 +202,13 @@ def _pages(
 
 def metrics(kubectl: Kubectl, pod: Doc, port: int, key: str | None) -> str | Unread:
     """Return the pod's metrics, through a forward: a NetworkPolicy would stop the API server's own proxy."""
+    if kubectl.deadline.passed:
+        return Unread(OVER)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with kubectl.forward(pod.namespace, pod.name, port) as local:
             request = urllib.request.Request(f"http://127.0.0.1:{local}/metrics", headers=headers)
-            with _DIRECT.open(request, timeout=_SECONDS) as answer:
+            with _DIRECT.open(request, timeout=kubectl.deadline.within(_SECONDS)) as answer:
                 return answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         denied = error.code in (401, 403)
@@ -212,3 +216,5 @@ def metrics(kubectl: Kubectl, pod: Doc, port: int, key: str | None) -> str | Unr
         return Unread(f"/metrics answers {error.code}", denied)
     except (OSError, CannotRun) as error:
         return Unread(f"no connection: {error}")
+    except http.client.HTTPException as error:  # the pod ended in the middle of its answer
+        return Unread(f"/metrics answers no page: {type(error).__name__}: {error}")

@@ -32,11 +32,15 @@ class Wait:
 
 
 def waits(pod: Doc, *, now: float) -> Iterator[Wait]:
-    """Yield what holds the pod up. One that starts or is not ready yet counts only after a while."""
+    """Yield what holds the pod up. One without a node, or not ready yet, counts only after a while."""
     if pod.text("metadata", "deletionTimestamp"):
         return
+    created = pod.text("metadata", "creationTimestamp")
     scheduled = pod.condition("PodScheduled")
     if scheduled.text("status") == "False":
+        # A node may join, and a pod may end, that makes room.
+        if times.age(scheduled.text("lastTransitionTime") or created, now=now) <= SLOW:
+            return
         text = f"{scheduled.text('reason')}: {scheduled.text('message')}"
         yield Wait(pod.namespace, pod.name, "schedule", text)
         return
@@ -45,7 +49,7 @@ def waits(pod: Doc, *, now: float) -> Iterator[Wait]:
         if (wait := _wait(pod, container)) is not None:
             found = True
             yield wait
-    old = times.age(pod.text("metadata", "creationTimestamp"), now=now)
+    old = times.age(created, now=now)
     ready = pod.condition("Ready").text("status") == "True"
     if not found and not ready and old > SLOW and pod.text("status", "phase") in ("", "Pending", "Running"):
         yield Wait(pod.namespace, pod.name, "start", f"not ready {times.spoken(old)} after its creation")

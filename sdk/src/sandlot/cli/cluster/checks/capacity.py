@@ -1,4 +1,4 @@
-"""Checks the nodes that may run sandboxes: ready, schedulable, without pressure."""
+"""Checks the nodes that may run sandboxes, by each runtime class in use: ready, schedulable, without pressure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..doc import Doc, json_of, walk
 from ..finding import Finding, ok, problem
 from ..world import Kind, World
+from .classes import used
 from .words import several
 
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
@@ -17,17 +18,28 @@ def check(world: World) -> Iterator[Finding]:
     nodes = world.list(Kind.NODES)
     settings = world.settings("controller")
     selector = json_of(settings.get("SANDLOT_NODE_SELECTOR", "{}"), {})
-    wanted = {str(name): str(value) for name, value in selector.items()}
-    chosen = [one for one in nodes if wanted.items() <= one.labels.items()]
-    if not chosen:
-        words = ", ".join(f"{name}={value}" for name, value in wanted.items()) or "none"
-        yield problem(
-            "nodes",
-            f"none of {len(nodes)} nodes has the labels that sandboxes require ({words})",
-            "label nodes, or correct sandboxes.pods.nodeSelector",
-        )
-        return
-    faulty = {one.name: why for one in chosen if (why := _fault(one))}
+    wanted = {(str(name), str(value)) for name, value in selector.items()}
+    tolerated = [Doc(one) for one in walk(json_of(settings.get("SANDLOT_TOLERATIONS", "[]"), []))]
+    default = settings.get("SANDLOT_RUNTIME_CLASS", "")
+    faulty: dict[str, str] = {}
+    for name, found in _classes(world, default):
+        label = "nodes" if name == default else f"nodes of runtime class {name}"
+        # Kubernetes adds these to what the pod says itself.
+        own = set(found.pairs("scheduling", "nodeSelector").items())
+        if own and not _with(nodes, own):
+            continue  # told with the class
+        chosen = _with(nodes, wanted | own)
+        faulty |= {one.name: why for one in chosen if (why := _fault(one))}
+        if chosen:
+            sound = [one for one in chosen if one.name not in faulty]
+            yield _room(label, len(chosen), sound, tolerated + found.docs("scheduling", "tolerations"))
+        else:
+            words = ", ".join(f"{key}={value}" for key, value in sorted(wanted | own))
+            yield problem(
+                label,
+                f"none of {len(nodes)} nodes has the labels that sandboxes require ({words or 'none'})",
+                "label nodes, or correct sandboxes.pods.nodeSelector",
+            )
     for name, why in list(faulty.items())[:_SHOWN]:
         yield problem(
             f"node {name}",
@@ -36,18 +48,31 @@ def check(world: World) -> Iterator[Finding]:
         )
     if len(faulty) > _SHOWN:
         yield problem("other nodes", f"{len(faulty) - _SHOWN} more nodes have faults", "kubectl get nodes")
-    tolerations = [Doc(one) for one in walk(json_of(settings.get("SANDLOT_TOLERATIONS", "[]"), []))]
-    sound = [one for one in chosen if one.name not in faulty]
+
+
+def _classes(world: World, default: str) -> Iterator[tuple[str, Doc]]:
+    """Yield the runtime classes that sandboxes have; an empty name is the nodes' own runtime."""
+    names = dict.fromkeys((default, *used(world)))
+    found = {one.name: one for one in world.list(Kind.RUNTIME_CLASSES)} if any(names) else {}
+    for name in names:
+        if not name or name in found:
+            yield name, found.get(name, Doc({}))
+
+
+def _with(nodes: list[Doc], labels: set[tuple[str, str]]) -> list[Doc]:
+    return [one for one in nodes if labels <= one.labels.items()]
+
+
+def _room(label: str, of: int, sound: list[Doc], tolerations: list[Doc]) -> Finding:
     cordoned = [one.name for one in sound if one.value("spec", "unschedulable") is True]
     tainted = [one.name for one in sound if one.name not in cordoned and _repels(one, tolerations)]
     free = len(sound) - len(cordoned) - len(tainted)
-    said = f"{free} of {len(chosen)} take new sandboxes"
+    said = f"{free} of {of} take new sandboxes"
     for what, names in (("cordoned", cordoned), ("tainted", tainted)):
         said += f"; {what}: {', '.join(several(names))}" if names else ""
     if free:
-        yield ok("nodes", said)
-    else:
-        yield problem("nodes", said, "uncordon or repair nodes, add some, or set sandboxes.pods.tolerations")
+        return ok(label, said)
+    return problem(label, said, "uncordon or repair nodes, add some, or set sandboxes.pods.tolerations")
 
 
 def _repels(node: Doc, tolerations: list[Doc]) -> bool:

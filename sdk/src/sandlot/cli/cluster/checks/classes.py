@@ -9,7 +9,8 @@ from ..finding import Finding, ok, problem
 from ..world import Kind, World
 
 
-def runtime(world: World) -> Iterator[Finding]:
+def used(world: World) -> dict[str, list[str]]:
+    """Return the RuntimeClasses that the chart and the pools name, with who names each. Raises NotRead."""
     users: dict[str, list[str]] = {}
     default = world.settings("controller").get("SANDLOT_RUNTIME_CLASS", "")
     if default:
@@ -17,6 +18,11 @@ def runtime(world: World) -> Iterator[Finding]:
     for pool in world.list(Kind.POOLS, world.release.sandboxes):
         if name := pool.text("spec", "template", "runtimeClass"):
             users.setdefault(name, []).append(f"pool {pool.name}")
+    return users
+
+
+def runtime(world: World) -> Iterator[Finding]:
+    users = used(world)
     if not users:
         yield ok("runtime classes", "none is set: sandboxes run under the nodes' default runtime")
     found = {one.name: one for one in world.list(Kind.RUNTIME_CLASSES)} if users else {}

@@ -42,10 +42,13 @@ def admission(world: World) -> Iterator[Finding]:
 
 
 def quotas(world: World) -> Iterator[Finding]:
-    sizes = pool_sizes(world)
-    for namespace in (world.release.namespace, world.release.sandboxes):
+    inside = world.release.sandboxes
+    pools = world.list(Kind.POOLS, inside)
+    lacking = {pool.name for pool in pools if _lacks(pool)}
+    sizes = [size for size in pool_sizes(world) if size.pool in lacking]
+    for namespace in (world.release.namespace, inside):
         for one in world.list(Kind.QUOTAS, namespace):
-            full = list(_full(one, sizes if namespace == world.release.sandboxes else []))
+            full = list(_full(one, sizes) if pools and namespace == inside else _used_up(one))
             label = f"quota {namespace}/{one.name}"
             if full and _scoped(one):
                 advice = "look at its scopes; the pools' messages tell whether it refuses their pods"
@@ -54,7 +57,9 @@ def quotas(world: World) -> Iterator[Finding]:
                 advice = "raise the quota, or make the pools smaller; pods are refused until there is room"
                 yield problem(label, "; ".join(full), advice)
             else:
-                yield ok(label, "it has room")
+                yield ok(
+                    label, "it has room for what the pools lack" if namespace == inside else "it has room"
+                )
 
 
 def limits(world: World) -> Iterator[Finding]:
@@ -75,18 +80,27 @@ def _scoped(quota: Doc) -> bool:
     return bool(quota.texts("spec", "scopes")) or quota.value("spec", "scopeSelector") is not None
 
 
+def _lacks(pool: Doc) -> bool:
+    """Return whether the pool needs another pod; one that is full may fill its quota, too."""
+    size = pool.number("status", "size") or pool.number("spec", "size")
+    return pool.number("status", "ready") + pool.number("status", "starting") < size
+
+
 def _full(quota: Doc, sizes: list[PodSize]) -> Iterator[str]:
-    """Yield the resources of which too little is left for another pod of the largest pool."""
+    """Yield the resources of which too little is left for another pod of the largest of these sizes."""
+    for resource, text in quota.pairs("status", "hard").items():
+        given = quota.pairs("status", "used").get(resource, "0")
+        hard, used = quantity(text), quantity(given)
+        need = max((one.quota(resource) for one in sizes), default=0.0)
+        if hard is not None and used is not None and need and used + need > hard:
+            yield f"{resource}: {given} of {text} used, and another pod does not fit"
+
+
+def _used_up(quota: Doc) -> Iterator[str]:
+    """Yield the number of pods if no pod of any size fits."""
     for resource, text in quota.pairs("status", "hard").items():
         hard, used = quantity(text), quantity(quota.pairs("status", "used").get(resource, "0"))
-        if hard is None or used is None:
-            continue
-        needs = [one.quota(resource) for one in sizes]
-        need = max(needs, default=0.0)
-        counted = resource in ("pods", "count/pods") or any(needs)
-        if counted and used + need > hard:
-            yield f"{resource}: {quota.pairs('status', 'used').get(resource, '0')} of {text} used, and another pod does not fit"
-        elif not sizes and resource in ("pods", "count/pods") and used >= hard:
+        if resource in ("pods", "count/pods") and hard is not None and used is not None and used >= hard:
             yield f"{resource}: {text} of {text} used"
 
 

@@ -13,6 +13,7 @@ from ..world import Kind, World
 from .words import several
 
 _SETTLED = 30.0  # seconds after which a ready pod's first webhook has arrived
+_QUIET = 360.0  # seconds: the longest time between two heartbeats of an idle sidecar, with its variation
 _RECENT = 60.0  # seconds: a sidecar without a gateway tries again sooner
 _ADVICE = (
     "check that the pods' DNS and network policies let sidecars reach the gateways' port 8641: "
@@ -59,6 +60,7 @@ def _logs(world: World) -> Iterator[Finding]:
 
 def _metrics(world: World) -> Iterator[Finding]:
     settled = _settled(world)
+    heard = {pod: _heard(page) for pod, page in world.gateway_metrics.items() if not isinstance(page, Unread)}
     for pod, page in world.gateway_metrics.items():
         label = f"gateway {pod}"
         if isinstance(page, Unread):
@@ -68,16 +70,20 @@ def _metrics(world: World) -> Iterator[Finding]:
             yield unchecked(label, f"its metrics cannot be read: {page.reason}", advice)
             continue
         failed, fine = (total(page, "sandlot_dials_total", result=result) for result in ("failed", "ok"))
-        unknown = [pool for pool in settled if not total(page, "sandlot_ready_queue_depth", pool=pool)]
-        if unknown:
-            unsigned = total(page, "sandlot_webhooks_total", event="unsigned")
+        none_free = [pool for pool in settled if not total(page, "sandlot_ready_queue_depth", pool=pool)]
+        unsigned = total(page, "sandlot_webhooks_total", event="unsigned")
+        # Without a free pod a pool may just be busy: its status and pods were read earlier than this page. But a
+        # webhook that was accepted shows that sidecars find a gateway, and that this one has their key.
+        told = any(heard.values()) or _new(page, now=world.now)
+        if none_free and not heard[pod] and (unsigned or not told):
             more = f"; it rejected {unsigned:g} webhooks as unsigned" if unsigned else ""
             advice = (
                 "compare the master key of gateways and controller: restart both" if unsigned else _ADVICE
             )
             yield problem(
                 label,
-                f"it knows no ready pod of pool {', '.join(several(unknown))}, which has some{more}",
+                f"it received no webhook and knows no ready pod of pool {', '.join(several(none_free))}, "
+                f"which has some{more}",
                 advice,
             )
         elif failed and not fine:
@@ -87,11 +93,22 @@ def _metrics(world: World) -> Iterator[Finding]:
                 "check the network policies of the sandboxes' namespace, and its headless Service",
             )
         else:
-            heard = sum(
-                total(page, "sandlot_webhooks_total", event=event)
-                for event in ("ready", "heartbeat", "claimed", "ended")
-            )
-            yield ok(label, f"it received {heard:g} webhooks of sidecars and knows the pools' ready pods")
+            said = f"it received {heard[pod]:g} webhooks of sidecars"
+            if none_free:
+                yield ok(label, f"{said}; no pod of pool {', '.join(several(none_free))} is free now")
+            else:
+                yield ok(label, f"{said} and knows the pools' ready pods")
+
+
+def _heard(page: str) -> float:
+    """Return how many webhooks of sidecars the gateway accepted."""
+    events = ("ready", "heartbeat", "claimed", "ended")
+    return sum(total(page, "sandlot_webhooks_total", event=event) for event in events)
+
+
+def _new(page: str, *, now: float) -> bool:
+    """Return whether the gateway has run for so short a time that idle sidecars need not have sent anything."""
+    return now - total(page, "process_start_time_seconds") < _QUIET
 
 
 def _settled(world: World) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .. import times
 from ..api import Unread
+from ..doc import environment
 from ..finding import Finding, ok, problem, unchecked
 from ..samples import samples
 from ..waits import Wait, waits
@@ -97,24 +98,27 @@ def versions(world: World) -> Iterator[Finding]:
             f"it is {world.tool.version}, and the release {release}: it compares definitions and rights with its own",
             f"install sandlot=={release} for this check",
         )
-    images: dict[str, str] = {}
+    images: dict[str, tuple[str, str]] = {}
     for component in ("gateway", "controller"):
         workload = world.workload(component)
         containers = workload.docs("spec", "template", "spec", "containers") if workload is not None else []
-        if containers:
-            images[component] = containers[0].text("image")
-    if sidecar := world.settings("controller").get("SANDLOT_SIDECAR_IMAGE"):
-        images["sidecar"] = sidecar
-    tags = {component: _tag(image) for component, image in images.items()}
-    if len(set(tags.values())) > 1:
-        told = ", ".join(f"{component} {tag or 'without a tag'}" for component, tag in tags.items())
+        if workload is not None and containers:
+            label = workload.labels.get("app.kubernetes.io/version", "")
+            images[component] = containers[0].text("image"), label
+            if sidecar := environment(workload).get("SANDLOT_SIDECAR_IMAGE"):
+                images["sidecar"] = sidecar, label
+    found = {component: _version(*one) for component, one in images.items()}
+    digests = [component for component, (image, _) in images.items() if not _tag(image) and "@" in image]
+    named = f", named by digest: {', '.join(digests)}" if digests else ""
+    if len(set(found.values())) > 1:
+        told = ", ".join(f"{component} {version}" for component, version in found.items())
         yield problem(
             "versions",
-            f"the parts have several tags, though they depend on each other's protocols: {told}",
-            "set one image.tag and helm upgrade",
+            f"the parts have several versions, though they depend on each other's protocols: {told}{named}",
+            "set one image.tag, or none with the chart's image.digests, and helm upgrade",
         )
-    elif tags:
-        yield ok("versions", f"all parts have the tag {next(iter(tags.values()))}")
+    elif found:
+        yield ok("versions", f"all parts have the version {next(iter(found.values()))}{named}")
 
 
 def leader(world: World) -> Iterator[Finding]:
@@ -161,6 +165,11 @@ def leader(world: World) -> Iterator[Finding]:
         )
     else:
         yield ok("leader", f"{holder} leads")
+
+
+def _version(image: str, label: str) -> str:
+    """Return the image's tag; a digest tells no version, so then that of the chart, by the Deployment's label."""
+    return _tag(image) or (label if "@" in image else "") or "unknown"
 
 
 def _tag(image: str) -> str:
