@@ -69,7 +69,7 @@ def test_after_the_deadline_nothing_is_read_and_all_of_it_is_listed() -> None:
         f"logs/{INSIDE}/i-1/sidecar.log",
         f"values of Secrets in {OWN}",
     ):
-        assert f"{what}: the time was over" in lacking
+        assert f"{what}: the time was over (--timeout)" in lacking
 
 
 def test_small_and_telling_things_come_before_the_logs_of_each_node() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +18,7 @@ import pytest
 from sandlot.cli.cluster.api import Api, Unread
 from sandlot.cli.cluster.deadline import Deadline
 
-OVER = Unread("the time was over")
+OVER = Unread("the time was over (--timeout)")
 PAGE = json.dumps({"items": [{"metadata": {"name": "one"}}], "metadata": {"continue": "more"}}).encode()
 
 
@@ -91,3 +94,33 @@ def test_an_answer_that_ends_early_is_not_taken_for_a_whole_one() -> None:
         found = Api(socket, socket).text("/api/v1/namespaces/a/pods/b/log")
     assert isinstance(found, Unread)
     assert "IncompleteRead" in found.reason
+
+
+KUBECTL = """\
+#!/bin/sh
+case "$*" in
+*version*) echo '{"clientVersion": {"gitVersion": "v1.36.3"}}' ;;
+*current-context*) echo test ;;
+*proxy*) ln -s "$PROXY" "${2#--unix-socket=}" && echo Starting && exec sleep 60 ;;
+esac
+"""
+
+
+def test_the_time_of_a_bundle_begins_with_the_command(tmp_path: Path) -> None:
+    """With an API server that hangs from its first answer on."""
+    program = tmp_path / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o700)
+    with proxy(slow=True) as socket:
+        done = subprocess.run(
+            [sys.executable, "-m", "sandlot", "support-bundle", "--timeout", "3"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PROXY": str(socket)},
+        )
+    assert done.returncode == 2
+    assert "the API server does not answer: the time was over (--timeout)" in done.stderr
+    assert list(tmp_path.iterdir()) == [program], "no archive stays"

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
-OVER = "the time was over"
+OVER = "the time was over (--timeout)"
 
 
 @dataclass(frozen=True, slots=True)
