@@ -67,9 +67,11 @@ async def test_what_nothing_expects_is_answered_as_every_error(gateway, client, 
 async def test_what_nothing_expects_inside_a_response_is_counted_as_cut(ready):
     gw, _ = await ready(echo())
     sent: list[str] = []
+    bodies = [b"x"]
 
     async def receive():
-        return {"type": "http.request", "body": b"x"} if not sent else await asyncio.Event().wait()
+        # Once: what watches for the caller's end, while a connection is dialled, reads on.
+        return {"type": "http.request", "body": bodies.pop()} if bodies else await asyncio.Event().wait()
 
     async def send(message):
         """A server that fails at the body, and takes no second begin of a response."""
