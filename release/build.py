@@ -31,7 +31,6 @@ def _timed(what: str) -> Generator[None]:
 
 def build(wanted: str, *, out: Path | None, registry: str | None, dirty: bool) -> Path:
     """Build the release of the tree and return its directory. Raises ReleaseError or ImageError."""
-    wanted = version.checked(wanted)
     out = out or ROOT / "dist" / wanted
     sums.check_replaceable(out)
     text = notes.cut(ROOT / "CHANGELOG.md", wanted)

@@ -128,3 +128,18 @@ class Played:
             pods = f"/api/v1/namespaces/{namespace}/pods"
             for pod in self.server.call("GET", pods)["items"]:
                 self.server.call("DELETE", f"{pods}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+
+
+def let_gateway_list_deployments(release: Release) -> None:
+    """Give the gateway's account the one right without which the release cannot be found."""
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{release.namespace}"
+    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}]
+    release.server.call("POST", f"{base}/roles", {"metadata": {"name": "look"}, "rules": rules})
+    account = {
+        "kind": "ServiceAccount",
+        "name": f"{release.fullname}-gateway",
+        "namespace": release.namespace,
+    }
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "look"}
+    body = {"metadata": {"name": "look"}, "roleRef": role, "subjects": [account]}
+    release.server.call("POST", f"{base}/rolebindings", body)

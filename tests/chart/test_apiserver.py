@@ -282,40 +282,6 @@ def test_the_api_server_s_own_address_is_no_internet(apiserver: ApiServer, relea
     assert "203.0.113.9/32" in rule["to"][0]["ipBlock"]["except"]
 
 
-def test_the_default_pool_gives_way_to_pools_that_others_made(apiserver: ApiServer, release: Release) -> None:
-    namespace = apiserver.namespace("pools")
-
-    def with_pool(**values: object) -> Release:
-        """An upgrade without any values takes those of the release before."""
-        return Release(apiserver, release.kubeconfig, namespace, namespace, {"defaultPool": values})
-
-    base = f"/apis/sandlot.dev/v1alpha1/namespaces/{namespace}-sandboxes/sandboxpools"
-    pool = {
-        "apiVersion": "sandlot.dev/v1alpha1",
-        "kind": "SandboxPool",
-        "metadata": {"name": "mine"},
-        "spec": {"size": 1, "template": {"image": "python:3.12"}},
-    }
-
-    def names() -> list[str]:
-        return [each["metadata"]["name"] for each in apiserver.call("GET", base)["items"]]
-
-    try:
-        with_pool(enabled=False).run("install")
-        apiserver.call("POST", base, pool)
-        with_pool(size=3).run("upgrade")
-        assert names() == ["mine"]
-        apiserver.call("DELETE", f"{base}/mine")
-        with_pool(size=3).run("upgrade")
-        assert names() == ["default"]
-        apiserver.call("POST", base, pool)
-        with_pool(size=3).run("upgrade")
-        assert names() == ["default", "mine"], "an upgrade deletes no pool in use"
-    finally:
-        with_pool().run("uninstall")
-        with_pool().end_namespace()
-
-
 def test_the_notes_say_how_to_connect(release: Release) -> None:
     notes = release.run("upgrade")
     name = release.fullname

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from sandlot_contract.images import INTERNAL, refusal
 
+from tests.chart.release import Release
 from tests.chart.render import CHART, NAMESPACE, RELEASE, VERSION, helm, of_kind, one, render
+from tests.kube.apiserver import ApiServer
 
 OLDER: dict[str, Any] = {"defaultPool": None, "image": {"python": None, "digests": None}}
 
@@ -95,3 +97,37 @@ def notes(values: dict[str, Any]) -> str:
     done = helm("install", RELEASE, str(CHART), "-n", NAMESPACE, "--dry-run=client", values=values)
     assert done.returncode == 0, done.stderr
     return done.stdout.partition("NOTES:")[2]
+
+
+def test_the_default_pool_gives_way_to_pools_that_others_made(apiserver: ApiServer, release: Release) -> None:
+    namespace = apiserver.namespace("pools")
+
+    def with_pool(**values: object) -> Release:
+        """An upgrade without any values takes those of the release before."""
+        return Release(apiserver, release.kubeconfig, namespace, namespace, {"defaultPool": values})
+
+    base = f"/apis/sandlot.dev/v1alpha1/namespaces/{namespace}-sandboxes/sandboxpools"
+    pool = {
+        "apiVersion": "sandlot.dev/v1alpha1",
+        "kind": "SandboxPool",
+        "metadata": {"name": "mine"},
+        "spec": {"size": 1, "template": {"image": "python:3.12"}},
+    }
+
+    def names() -> list[str]:
+        return [each["metadata"]["name"] for each in apiserver.call("GET", base)["items"]]
+
+    try:
+        with_pool(enabled=False).run("install")
+        apiserver.call("POST", base, pool)
+        with_pool(size=3).run("upgrade")
+        assert names() == ["mine"]
+        apiserver.call("DELETE", f"{base}/mine")
+        with_pool(size=3).run("upgrade")
+        assert names() == ["default"]
+        apiserver.call("POST", base, pool)
+        with_pool(size=3).run("upgrade")
+        assert names() == ["default", "mine"], "an upgrade deletes no pool in use"
+    finally:
+        with_pool().run("uninstall")
+        with_pool().end_namespace()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.chart.played_kubelet import kubelet
-from tests.chart.played_release import NODE, POOL, Played
+from tests.chart.played_release import NODE, POOL, Played, let_gateway_list_deployments
 from tests.chart.release import Release
 from tests.chart.render import VERSION
 from tests.chart.test_cluster_doctor import sandlot
@@ -167,17 +167,7 @@ def test_a_bundle_has_what_tells_of_the_installation_and_no_secret(planted: Rele
 def test_what_cannot_be_read_is_listed(planted: Release, tmp_path: Path) -> None:
     """As an account that may read Deployments and what the gateway may, but no log, Secret or node."""
     account = planted.account("gateway", tmp_path / "gateway")
-    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{planted.namespace}"
-    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}]
-    planted.server.call("POST", f"{base}/roles", {"metadata": {"name": "look"}, "rules": rules})
-    subject = {
-        "kind": "ServiceAccount",
-        "name": f"{planted.fullname}-gateway",
-        "namespace": planted.namespace,
-    }
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "look"}
-    body = {"metadata": {"name": "look"}, "roleRef": reference, "subjects": [subject]}
-    planted.server.call("POST", f"{base}/rolebindings", body)
+    let_gateway_list_deployments(planted)
 
     out = tmp_path / "bundle.tar.gz"
     where = ("--kubeconfig", str(account), "--namespace", planted.namespace)

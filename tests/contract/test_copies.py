@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sandlot import errors, models
 from sandlot._protocol import answers, documents, frames
-from sandlot.cli.cluster import reading, sources
+from sandlot.cli.cluster import reading, sources, waits
 from sandlot.cli.cluster.checks import definitions, network
 from sandlot.cli.cluster.fields import FIELDS
 from sandlot.cli.cluster.world import Kind
@@ -18,6 +18,7 @@ from sandlot_contract import frames as contract_frames
 from sandlot_contract import headers, names, ports, reuse
 from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.verdicts import INFRASTRUCTURE, LOST, CommandVerdict, SandboxVerdict
+from sandlot_kube import verdicts
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,6 +97,7 @@ def test_the_check_of_a_cluster_knows_the_ports_and_names() -> None:
         ports.NODE_AGENT_PORT,
     )
     assert definitions.VERSION == names.VERSION
+    assert (waits.IMAGE_REASONS, waits.START_REASONS) == (verdicts.IMAGE_REASONS, verdicts.START_REASONS)
     assert Kind.POOLS.value == (f"/apis/{names.API_VERSION}", names.POOL_PLURAL)
     assert set(FIELDS) == {
         f"{plural}.{names.GROUP}" for plural in (names.SANDBOX_PLURAL, names.POOL_PLURAL, names.WARMUP_PLURAL)

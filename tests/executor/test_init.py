@@ -7,7 +7,7 @@ import os
 import subprocess
 
 import pytest
-from sandlot_sidecar.executor import init_program
+from sandlot_sidecar.executor import call_list, init_program
 
 from tests.executor.conftest import Make, user_namespaces_allowed
 from tests.executor.test_isolation import seen_of_init
@@ -49,22 +49,22 @@ def test_the_program_makes_calls_and_tells_their_results() -> None:
         for _ in range(3):
             os.write(process.stdin.fileno(), calls())
             answer = os.read(process.stdout.fileno(), init_program.SIZE)
-            assert init_program.results(answer)[:4] == [0, -errno.ENOENT, -errno.EBADF, init_program.END]
+            assert init_program.results(answer)[:4] == [0, -errno.ENOENT, -errno.EBADF, call_list.END]
         process.stdin.close()
         assert process.wait(timeout=60) == 1
 
 
-@pytest.mark.parametrize("machine", init_program.CALLS)
+@pytest.mark.parametrize("machine", call_list.CALLS)
 def test_equal_arguments_are_there_once(machine: str) -> None:
     made = init_program.Calls(machine, memory=4096)
     for number in range(40):
         made.add("rt_sigaction", number, b"the same", 0, 8)
     made.add("chdir", b"another\0")
     packed = made.packed()
-    records = [init_program.RECORD.unpack_from(packed, at * init_program.RECORD.size) for at in range(42)]
-    assert records[-1][0] == init_program.END
-    assert {record[2] for record in records[:40]} == {4096 + 42 * init_program.RECORD.size}
-    assert packed[42 * init_program.RECORD.size :] == b"the same" + b"another\0"
+    records = [call_list.RECORD.unpack_from(packed, at * call_list.RECORD.size) for at in range(42)]
+    assert records[-1][0] == call_list.END
+    assert {record[2] for record in records[:40]} == {4096 + 42 * call_list.RECORD.size}
+    assert packed[42 * call_list.RECORD.size :] == b"the same" + b"another\0"
     assert packed[records[40][1] - 4096 :] == b"another\0"
 
 
@@ -76,7 +76,7 @@ def test_a_machine_whose_calls_are_unknown() -> None:
 
 def test_a_list_fits_into_one_write_to_a_pipe() -> None:
     made = init_program.Calls(MACHINE, memory=init_program.MEMORY)
-    for number in range(init_program.MAX_LIST // init_program.RECORD.size):
+    for number in range(init_program.MAX_LIST // call_list.RECORD.size):
         made.add("close", number)
     with pytest.raises(AssertionError):
         made.packed()

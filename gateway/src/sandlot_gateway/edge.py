@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
@@ -13,16 +13,11 @@ from fastapi import Response
 
 from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.control.audit import Audit
+from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
+from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 

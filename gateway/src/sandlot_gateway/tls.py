@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.edge import App, Message, Receive, Scope, Send
+from sandlot_gateway.control.audit import App
+from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.stop_times import IN_ORDER
 
 _READY_WAIT = 10.0

@@ -9,7 +9,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_kube.objects import ContainerStatus, Pod, PodPhase
 
-_IMAGE_REASONS = {
+IMAGE_REASONS = {
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -18,7 +18,7 @@ _IMAGE_REASONS = {
     "RegistryUnavailable",
     "SignatureValidationFailed",
 }
-_START_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
+START_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
 # Reasons of evictions: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 _DISRUPTIONS = {
     "DeletionByTaintManager": SandboxVerdict.NODE_LOST,
@@ -122,9 +122,9 @@ def _waiting(container: ContainerStatus) -> Verdict | None:
     if waiting is None or not waiting.reason:
         return None
     text = f"{container.name}: {waiting.message or waiting.reason}"
-    if waiting.reason in _IMAGE_REASONS:
+    if waiting.reason in IMAGE_REASONS:
         return Verdict(SandboxVerdict.IMAGE_PULL, text)
-    if waiting.reason in _START_REASONS:
+    if waiting.reason in START_REASONS:
         return Verdict(SandboxVerdict.START_FAILED, text)
     return None
 
@@ -140,7 +140,7 @@ def _ended(*, sandbox: ContainerStatus | None, sidecar: ContainerStatus | None) 
             SandboxVerdict.OOM, "the sandbox's container reached its memory limit", target.exit_code
         )
     for container, terminated in (("sandbox", target), ("sidecar", ours)):
-        if terminated is not None and terminated.reason in _START_REASONS | {"ContainerCannotRun"}:
+        if terminated is not None and terminated.reason in START_REASONS | {"ContainerCannotRun"}:
             return Verdict(
                 SandboxVerdict.START_FAILED, f"{container}: {terminated.message or terminated.reason}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,11 @@ from sandlot_gateway.audit.log import AuditLog, Counted
 from sandlot_gateway.control.actions import Found, find
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.credentials import bearer
+from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tokens import Tokens
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # The escapes of ASCII output keep a record on one line, whatever a caller sends.

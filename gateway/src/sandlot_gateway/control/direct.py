@@ -6,8 +6,7 @@ Those take more of the gateway's time than the rest of a create. Whatever is not
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable
 
 from fastapi import Request, Response
 from sandlot_contract.ids import SandboxId, created_at
@@ -19,12 +18,8 @@ from sandlot_gateway.control.models import CreateRequest
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.services import Services, owned
 from sandlot_gateway.credentials import bearer
+from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.keys import Tenant
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _PATH = f"{PREFIX}/sandbox"
 _SANDBOXES = f"{PREFIX}/sandbox/"

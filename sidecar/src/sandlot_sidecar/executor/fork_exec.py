@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .users import User
 
 MAX_REPORT = 4096
-_TIOCSCTTY = 0x540E
 
 _fork_exec: Any = _posixsubprocess.fork_exec
 
@@ -115,7 +114,7 @@ def _starter() -> vfork.Starter | None:
 
 
 def _take_terminal() -> None:
-    ioctl(0, _TIOCSCTTY, 0)
+    ioctl(0, vfork.TIOCSCTTY, 0)
 
 
 def _read_report(fd: int) -> bytes:

@@ -10,6 +10,8 @@ import ctypes
 import os
 import struct
 
+from .call_list import CALLS, END, RECORD
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -19,8 +21,6 @@ MEMORY = 0x500000  # address of its list of calls
 SIZE = 0x4000
 MAX_LIST = 4096  # bytes of a list: a pipe transfers this many atomically
 HEADERS = 64 + 2 * 56
-RECORD = struct.Struct("<q5Q")  # the number of a call (afterwards its result) and five arguments
-END = -1  # number of the last record
 # ELF machine number, and the code: read(0), make the calls, write(1), repeat; exit at end of file, pause (or ppoll of
 # nothing) if the read fails.
 MACHINES = {
@@ -45,22 +45,6 @@ MACHINES = {
             0xD2800020, 0xD2800BC8, 0xD4000001,
         ),
     ),
-}  # fmt: skip
-# System call numbers by machine.
-_GENERIC = {
-    "chdir": 49,
-    "close": 57,
-    "capset": 91,
-    "rt_sigaction": 134,
-    "prctl": 167,
-    "mount": 40,
-    "close_range": 436,
-}
-CALLS = {
-    "x86_64": {"close": 3, "rt_sigaction": 13, "chdir": 80, "capset": 126, "prctl": 157, "mount": 165},
-    "aarch64": _GENERIC,
-    "riscv64": _GENERIC,
-    "ppc64le": {"close": 6, "chdir": 12, "mount": 21, "prctl": 171, "rt_sigaction": 173, "capset": 184},
 }  # fmt: skip
 
 

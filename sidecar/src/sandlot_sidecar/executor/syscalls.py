@@ -39,9 +39,6 @@ FSPICK_CLOEXEC = 1
 FSPICK_EMPTY_PATH = 8
 FSCONFIG_SET_STRING = 1
 FSCONFIG_CMD_RECONFIGURE = 7
-PROT_READ = 1
-PROT_EXEC = 4
-MAP_PRIVATE = 2
 AT_FDCWD = -100
 AT_RECURSIVE = 0x8000
 MOUNT_ATTR_RDONLY = 1
@@ -228,23 +225,6 @@ def set_filter(filters: bytes) -> None:
         if result == 0:
             return
     check(result, "seccomp")
-
-
-def map_code(code: bytes) -> int:
-    """Map machine code of at most 4 KiB for execution, never for writing; return its address. Raises OSError."""
-    # From a file: systems that forbid executable anonymous memory allow it.
-    fd = os.memfd_create("code", os.MFD_CLOEXEC)
-    try:
-        os.write(fd, code)
-        mmap = LIBC["mmap"]
-        mmap.restype = ctypes.c_void_p
-        words = (ctypes.c_void_p(None), ctypes.c_size_t(4096), ctypes.c_int(PROT_READ | PROT_EXEC))
-        address = mmap(*words, ctypes.c_int(MAP_PRIVATE), ctypes.c_int(fd), ctypes.c_long(0))
-        if address == ctypes.c_void_p(-1).value:
-            check(-1, "mmap")
-        return address
-    finally:
-        os.close(fd)
 
 
 def rename_noreplace(source: str, target: str) -> None:

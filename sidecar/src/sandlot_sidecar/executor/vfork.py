@@ -15,15 +15,14 @@ import struct
 from itertools import accumulate
 
 from . import syscalls
+from .call_list import CALLS, END, RECORD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-RECORD = 6 * 8  # bytes: the number of a call (afterwards its result) and five arguments
-_RESULT = "q40x"
+_RESULT = "q40x"  # of a record
 _PADDING = (0,) * 6
-END = -1  # number of the last record
 # Of each machine, start(list) -> pid or negative error: vfork, and in the child: make each call of the list and write
 # its result; exit with 127 at the end, or after a failed call other than execve. The child writes nothing to the stack,
 # which it shares with its parent.
@@ -41,12 +40,8 @@ CODES = {
         0xB6FFFF20, 0xF103751F, 0x54FFFEE0, 0xD2800FE0, 0xD2800BC8, 0xD4000001,
     ),
 }  # fmt: skip
-# Numbers of the calls by machine.
-CALLS = {
-    "x86_64": {"rt_sigaction": 13, "ioctl": 16, "execve": 59, "chdir": 80, "setsid": 112, "dup3": 292},
-    "aarch64": {"dup3": 24, "ioctl": 29, "chdir": 49, "rt_sigaction": 134, "setsid": 157, "execve": 221},
-}
-_TIOCSCTTY = 0x540E
+TIOCSCTTY = 0x540E
+_PROT_READ, _PROT_EXEC, _MAP_PRIVATE = 1, 4, 2
 _ACTION = 32  # bytes of the kernel's sigaction; zeros are SIG_DFL without flags and mask
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -62,7 +57,7 @@ class Starter:
         self._numbers = CALLS[machine]
         # With the GIL: the child could not take it again.
         function = ctypes.PYFUNCTYPE(ctypes.c_long, ctypes.c_void_p)
-        self._run: Callable[[int], int] = function(syscalls.map_code(CODES[machine]))
+        self._run: Callable[[int], int] = function(_mapped(CODES[machine]))
         self._reset = _to_reset()
 
     def start(
@@ -83,7 +78,7 @@ class Starter:
         strings = [*argv, *env, *programs, cwd or b""]
         numbers = self._numbers
         sizes = [
-            RECORD * (len(self._reset) + len(programs) + 7),
+            RECORD.size * (len(self._reset) + len(programs) + 7),
             _ACTION,
             8 * (len(argv) + len(env) + 2),
         ]
@@ -100,7 +95,7 @@ class Starter:
         calls += [(numbers["rt_sigaction"], number, action, 0, 8) for number in self._reset]
         calls += [(numbers["dup3"], fd, number, 0) for number, fd in enumerate(fds)]
         if terminal:
-            calls.append((numbers["ioctl"], 0, _TIOCSCTTY, 0))
+            calls.append((numbers["ioctl"], 0, TIOCSCTTY, 0))
         if cwd is not None:
             calls.append((numbers["chdir"], places[-2]))
         prepared = len(calls)
@@ -143,3 +138,20 @@ def _to_reset() -> list[int]:
     memory that the child shares with this process.
     """
     return [number for number in _IGNORED_BY_PYTHON if signal.getsignal(number) == signal.SIG_IGN]
+
+
+def _mapped(code: bytes) -> int:
+    """Map machine code of at most 4 KiB for execution, never for writing; return its address. Raises OSError."""
+    # From a file: systems that forbid executable anonymous memory allow it.
+    fd = os.memfd_create("code", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, code)
+        mmap = syscalls.LIBC["mmap"]
+        mmap.restype = ctypes.c_void_p
+        words = (ctypes.c_void_p(None), ctypes.c_size_t(4096), ctypes.c_int(_PROT_READ | _PROT_EXEC))
+        address = mmap(*words, ctypes.c_int(_MAP_PRIVATE), ctypes.c_int(fd), ctypes.c_long(0))
+        if address == ctypes.c_void_p(-1).value:
+            syscalls.check(-1, "mmap")
+        return address
+    finally:
+        os.close(fd)

@@ -258,8 +258,7 @@ class Connection(Flow):
         route = request.route if len(self._requests) == 1 else None
         if request.answered or route is None or not route.upgrades:
             request.complete = False  # there is no body: else a handler that reads it would wait for ever
-            text = "only the first request of a connection may upgrade, and not on every route: send a plain request"
-            self._refuse(bad_input(text), request)
+            self._refuse(bad_input("nothing can be upgraded here: send a plain request"), request)
             return
         request.body += rest
         request.keep_alive = False  # a rejection ends the connection: its bytes are no longer HTTP

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from . import times
 from .doc import Doc
 
-_IMAGE = {
+IMAGE_REASONS = {
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -17,7 +17,7 @@ _IMAGE = {
     "RegistryUnavailable",
     "SignatureValidationFailed",
 }
-_CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
+START_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
 SLOW = 120.0  # seconds after which a start is no longer only under way
 
 
@@ -59,9 +59,9 @@ def _wait(pod: Doc, container: Doc) -> Wait | None:
     waiting = container.doc("state", "waiting")
     reason, name = waiting.text("reason"), container.text("name")
     text = f"{name}: {reason}: {waiting.text('message')}".removesuffix(": ")
-    if reason in _IMAGE:
+    if reason in IMAGE_REASONS:
         return Wait(pod.namespace, pod.name, "image", f"{name}: {reason}: {_image(container, waiting)}")
-    if reason in _CONFIG:
+    if reason in START_REASONS:
         return Wait(pod.namespace, pod.name, "config", text)
     if reason == "CrashLoopBackOff":
         last = container.doc("lastState", "terminated")
