@@ -16,6 +16,7 @@ from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolS
 from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.usage.files import FilesOnly
 
 from tests.gateway.sidecars import StubSidecar, new_instance_id
 
@@ -66,6 +67,7 @@ class StubBackend:
     shared_notes = None
     others = None
     warmups: LocalWarmups
+    usage: FilesOnly
 
     def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
         self.machine = machine
@@ -79,6 +81,7 @@ class StubBackend:
         self.pending_creates: list[PendingCreate] = []
         self.starting: dict[str, set[str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.usage = FilesOnly(machine.directory / "usage-days")
         self.warmups = LocalWarmups(machine.directory / "warmups.json", prepare=self._warm)
 
     async def start(self, events: Events) -> None:

@@ -16,6 +16,8 @@ LABEL_COMPONENT = "app.kubernetes.io/component"
 APP = "sandlot"
 COMPONENT_SANDBOX = "sandbox"
 COMPONENT_NODE_AGENT = "node-agent"
+USAGE_COMPONENT = "usage"
+LABEL_USAGE_DAY = f"{GROUP}/usage-day"  # on the sums of a day, in days of Unix time
 SANDBOX_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"  # the label selector
 NODE_AGENT_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_NODE_AGENT}"
 

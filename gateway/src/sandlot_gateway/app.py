@@ -45,6 +45,7 @@ from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.ssh.shared import SharedSessions
 from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.usage.accounts import Accounts
 from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Webhooks
 
@@ -75,12 +76,20 @@ class Gateway:
             keep=settings.record_keep,
             limit=settings.record_limit,
             patience=0.0 if self.backend.single_gateway else _PATIENCE,
+            ran=lambda sandbox: self.accounts.ran(sandbox),
             ended=self._sandbox_ended,
+            dropped=lambda sandbox: self.accounts.dropped(sandbox),
             unreachable=lambda address: self.pool.give_up(address, "the sandbox has ended"),
             touched=lambda sandbox_id: self.lifecycle.ends.orphans.used(sandbox_id),
             sought=self.backend.sought,
             missed=self.backend.missed,
             elsewhere=self.backend.may_have,
+        )
+        self.accounts = Accounts(
+            state_dir / "usage",
+            source=self.backend.usage,
+            directory=self.directory,
+            keep=settings.usage_keep,
         )
         self.supply = Supply(
             backend=self.backend,
@@ -107,6 +116,7 @@ class Gateway:
             pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_key())),
             observer=self.counters,
             claim_counted=self.counters.claimed,
+            counted_by=self.accounts.name,
             orphan_grace=settings.orphan_grace,
             ran=self.archive.append,
             restore=self.checkpoints.restore if self.checkpoints else None,
@@ -182,6 +192,7 @@ class Gateway:
                 checkpoints=self.checkpoints,
                 ssh=self.ssh,
                 counters=self.counters,
+                accounts=self.accounts,
                 metrics_text=self.gauges.text,
                 is_ready=lambda: self._recovered.is_set() and not self.leaving,
             )
@@ -201,6 +212,7 @@ class Gateway:
         """Recover, then accept requests. Raises BackendError, and OSError for an audit log that cannot be written."""
         if self.audit is not None:
             self.audit.open()
+        self.accounts.open()
         ended, running = self.archive.load()
         for sandbox in ended:
             self.directory.add(sandbox)
@@ -223,6 +235,7 @@ class Gateway:
         self.exposures.prune()
         if self.ssh is not None:
             await self.ssh.start()
+        self.accounts.start()
         self._recovered.set()
 
     def leave(self) -> None:
@@ -276,13 +289,16 @@ class Gateway:
         await self.exposures.close()
         if self.ssh is not None:
             await self.ssh.close()
-        await self.backend.stop(timeout=times.backend)
+        until = loop.time() + times.backend
+        await self.accounts.close(timeout=times.backend * 0.25)
+        await self.backend.stop(timeout=until - loop.time())
         await self.pool.close()
         self.archive.close()
         if self.audit is not None:
             await self.audit.close(timeout=times.audit)
 
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
+        self.accounts.ended(sandbox)
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)
         if self.ssh is not None:

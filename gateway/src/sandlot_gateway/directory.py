@@ -32,7 +32,8 @@ class Directory:
     `keep` seconds and `limit` bound the ended sandboxes. `patience`: seconds to wait for an unknown sandbox if other
     gateways create some, too. `sought` is called for each unknown one that is not older than `keep`; `missed` for each
     that arrives late, with whether it is new. `elsewhere`: whether another gateway may have one that was sought.
-    `unreachable` gets the address of each that ends, to fail waiting calls.
+    `unreachable` gets the address of each that ends, to fail waiting calls. `ran` and `dropped` are called for each that
+    becomes RUNNING, and that was not after all.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class Directory:
         keep: float = 3600.0,
         limit: int = 10_000,
         patience: float = 0.0,
+        ran: Callable[[Sandbox], None] = lambda sandbox: None,
         ended: Callable[[Sandbox], None] | None = None,
+        dropped: Callable[[Sandbox], None] = lambda sandbox: None,
         unreachable: Callable[[str], None] = lambda address: None,
         touched: Callable[[SandboxId], None] | None = None,
         sought: Callable[[SandboxId], None] = lambda sandbox_id: None,
@@ -51,7 +54,9 @@ class Directory:
     ) -> None:
         self._keep = keep
         self._limit = limit
+        self._on_ran = ran
         self._on_ended = ended
+        self._on_dropped = dropped
         self._on_unreachable = unreachable
         self._on_touched = touched
         self._clock = clock
@@ -203,6 +208,7 @@ class Directory:
         sandbox.updated_at = self._clock()
         route = pending_route(sandbox)
         self._routes[sandbox.id] = replace(route, address=address, token=token)
+        self._on_ran(sandbox)
         self._waits.wake(sandbox.id)
 
     def pending_again(self, sandbox: Sandbox) -> None:
@@ -210,6 +216,7 @@ class Directory:
         sandbox.status, sandbox.instance_id, sandbox.started_at = Status.PENDING, None, None
         sandbox.updated_at = self._clock()
         self._routes.pop(sandbox.id, None)
+        self._on_dropped(sandbox)
 
     def end(
         self, sandbox: Sandbox, *, verdict: str, message: str | None = None, exit_code: int | None = None
@@ -240,6 +247,7 @@ class Directory:
         """Remove a sandbox that never started, as if it had not been requested."""
         if sandbox.live:
             self._live[sandbox.tenant] -= 1
+            self._on_dropped(sandbox)
         self._ended.pop(sandbox.id, None)
         self._remove(sandbox)
         self._waits.wake(sandbox.id)

@@ -119,6 +119,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     start: float = 0.0  # seconds of the cold start; 0 from a pool
     claim: float = 0.0  # seconds of the claim
     asked_at: float = 0.0  # time of the claim request, by the clock of the gateway that sent it
+    counted_by: str = ""  # name of the sums in which the gateway that claimed it counts its usage
     notes: list[str] = []
     image_digest: str | None = None  # what the name of its image stood for at the claim; None: unknown
     pending_elsewhere: bool = False  # a pending create of another gateway, which had no instance yet
@@ -154,6 +155,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
                 "created_at": self.created_at,
                 "generation": self.generation,
                 "asked_at": self.asked_at,
+                "counted_by": self.counted_by,
                 "pool_hit": self.pool_hit,
                 "queued": round(self.queued, 6),
                 "start": round(self.start, 6),
@@ -164,7 +166,14 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     def request(self) -> dict[str, Any]:
         """Return the request for other gateways, without fields in which callers may put secrets."""
         spec = msgspec.structs.replace(self.spec, env={}, start_command=None, start_kind=None, extra={})
-        return msgspec.to_builtins({"spec": spec, "created_at": self.created_at, "tenant": self.tenant})
+        return msgspec.to_builtins(
+            {
+                "spec": spec,
+                "created_at": self.created_at,
+                "started_at": self.started_at,
+                "tenant": self.tenant,
+            }
+        )
 
     def ownership(self) -> Claim:
         """Return the claim record for the backend."""
@@ -207,6 +216,7 @@ class _Meta(msgspec.Struct):
     queued: float = 0.0
     start: float = 0.0
     asked_at: float = 0.0
+    counted_by: str = ""
 
 
 class ForeignClaim(ValueError):
@@ -238,6 +248,7 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
         instance_id=instance_id,
         generation=meta.generation,
         asked_at=meta.asked_at,
+        counted_by=meta.counted_by,
         pool_hit=meta.pool_hit,
         queued=meta.queued,
         start=meta.start,

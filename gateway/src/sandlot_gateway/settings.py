@@ -123,6 +123,7 @@ class Settings(BaseSettings):
         ge=0,
         description="How long a sandbox is kept after its creator disconnected; on Kubernetes at least 5.",
     )
+    usage_keep: int = Field(90, ge=1, le=3660, description="Days for which the accounting's sums are kept.")
     record_keep: float = Field(3600.0, ge=0, description="How long the record of an ended sandbox is kept.")
     record_limit: int = Field(10_000, ge=0, description="Maximum number of records of ended sandboxes.")
     max_running: int = Field(

@@ -17,12 +17,16 @@ _STAYS = "an end stays as it was first told"  # in the message of the CRD's vali
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """The recorded end; `at` is RFC 3339 in UTC, such as `2026-01-31T12:00:00Z`."""
+    """The recorded end; `at` is RFC 3339 in UTC, such as `2026-01-31T12:00:00Z`.
+
+    `started_at`: the same of the claim, if the resource may not tell it otherwise.
+    """
 
     verdict: str
     at: str
     message: str | None = None
     exit_code: int | None = None
+    started_at: str | None = None
 
 
 def of(sandbox: Sandbox) -> Ended | None:
@@ -36,7 +40,9 @@ def of(sandbox: Sandbox) -> Ended | None:
 
 def status(ended: Ended) -> dict[str, Any]:
     """Return the fields to merge into the status."""
+    started = {} if ended.started_at is None else {"startedAt": ended.started_at}
     return {
+        **started,
         "phase": SandboxPhase.ENDED,
         "verdict": ended.verdict,
         "message": ended.message[:LONGEST_MESSAGE] if ended.message else None,

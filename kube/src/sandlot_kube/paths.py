@@ -9,6 +9,10 @@ def pods(namespace: str, name: str | None = None) -> str:
     return _path(f"/api/v1/namespaces/{namespace}/pods", name)
 
 
+def config_maps(namespace: str, name: str | None = None) -> str:
+    return _path(f"/api/v1/namespaces/{namespace}/configmaps", name)
+
+
 def nodes(name: str | None = None) -> str:
     return _path("/api/v1/nodes", name)
 

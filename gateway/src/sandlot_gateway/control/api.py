@@ -20,6 +20,7 @@ from sandlot_gateway.control import (
     ssh,
     templates,
     unsupported,
+    usage,
     warmups,
 )
 from sandlot_gateway.control.paths import PREFIX
@@ -38,6 +39,7 @@ _MODULES = (
     pools,
     templates,
     warmups,
+    usage,
     identity,
     health,
     peers,

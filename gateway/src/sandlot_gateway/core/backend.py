@@ -16,6 +16,7 @@ from .claim_images import ClaimImages
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from .owners import Claim, KeyAnswer, KeyQuestion, PendingCreate, RecordedEnd
 from .slot import Loss, Phase
+from .usage_source import UsageSource
 from .warmups import Warmups
 
 
@@ -167,6 +168,7 @@ class Backend(ClaimImages, Protocol):
     shared_notes: Notes | None  # None: there is only this gateway
     others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
     warmups: Warmups
+    usage: UsageSource
     delete_wait: float  # seconds that a delete waits for sidecars, records and other gateways
     single_gateway: bool  # only one gateway at a time: an instance that `start` does not find is gone
 

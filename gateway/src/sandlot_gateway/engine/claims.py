@@ -39,7 +39,7 @@ class Claimed:
 class Claimer:
     """Calls `discard` for each instance that failed a claim, and `counted` with every outcome.
 
-    `images`: None where instances keep their images.
+    `images`: None where instances keep their images. `counted_by`: as in Sandbox.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Claimer:
         images: ClaimImages | None = None,
         patience: Patience | None = None,
         counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
+        counted_by: str = "",
         max_failures: int = 20,
     ) -> None:
         self._supply = supply
@@ -62,6 +63,7 @@ class Claimer:
         self._images = images
         self._patience = patience
         self._counted = counted
+        self._counted_by = counted_by
         self._max_failures = max_failures
         self._tickets: dict[SandboxId, Ticket] = {}
         self._preparations: dict[SandboxId, Preparation] = {}
@@ -172,6 +174,7 @@ class Claimer:
                 sandbox.generation = claim.generation
                 # Strictly later than the last claim, whatever the clock says: of two claims the later one counts.
                 sandbox.asked_at = max(time.time(), sandbox.asked_at + 0.001)
+                sandbox.counted_by = self._counted_by
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id)
                 began = time.monotonic()
                 answer = await self._sidecars.claim(

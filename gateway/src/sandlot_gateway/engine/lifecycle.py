@@ -47,6 +47,7 @@ class Lifecycle:
         pending: PendingStore,
         observer: Observer,
         claim_counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
+        counted_by: str = "",
         orphan_grace: float = 60.0,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None = None,
@@ -64,6 +65,7 @@ class Lifecycle:
             discard=lambda instance, sandbox_id: self.ends.give_back(instance, sandbox_id),
             images=backend if backend.lays_images else None,
             counted=claim_counted,
+            counted_by=counted_by,
         )
         self.ends = Ends(
             directory=directory,

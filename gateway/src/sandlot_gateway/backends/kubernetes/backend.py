@@ -39,6 +39,8 @@ from .reporter import Reporter
 from .sandbox_changes import SandboxChanges
 from .settings import KubernetesSettings
 from .states import SidecarStates
+from .usage import KubernetesUsage
+from .usage_store import ConfigMapStore
 from .view import View
 from .warmups import KubernetesWarmups
 from .watches import Watches
@@ -112,13 +114,19 @@ class KubernetesBackend(ImageCalls):
             resetting=lambda pool: self._recycler.resetting(pool),
         )
         self.warmups: Warmups = KubernetesWarmups(self._client, namespace=namespace)
+        self.usage = usage = KubernetesUsage(
+            ConfigMapStore(self._client, namespace=namespace),
+            of=self._records.recorded,
+            is_watching=lambda: self._watches.all_show,
+            settings=settings,
+        )
         self._states = SidecarStates(
             self._instances,
             recorded=self._records.recorded,
             pools=self._pools,
             pool=pool,
             reporter=self._reporter,
-            watching=lambda: self._watches.sandboxes_synced and self._watches.failure is None,
+            watching=lambda: self._watches.all_show,
             reached=lambda seen: self._recorder.reached(seen),
             claimed_within=settings.claimed_within,
             starting_for=settings.starting_for,
@@ -140,6 +148,7 @@ class KubernetesBackend(ImageCalls):
             pools=self._pools,
             pods=self._pods,
             agents=self._images.agents if self._images is not None else None,
+            usage=usage,
         )
         view = View(self._instances, self._records, self._states, self._watches, self._reporter)
         self._launcher = Launcher(self._client, view, namespace=namespace, settings=settings)
@@ -208,8 +217,6 @@ class KubernetesBackend(ImageCalls):
         await self._destroyer.destroy_all(timeout=timeout * 0.75)
         await self._records.flush(timeout=timeout * 0.25)
 
-    # Starts.
-
     async def launch(
         self, template: Template, *, pool: str | None = None, wanted: PendingCreate | None = None
     ) -> Instance:
@@ -254,8 +261,6 @@ class KubernetesBackend(ImageCalls):
     def told(self, news: bytes) -> bool:
         return self._discovery.told(news)
 
-    # Claims and ends.
-
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         self._recorder.claimed(instance, claim, ours=ours)
 
@@ -273,8 +278,6 @@ class KubernetesBackend(ImageCalls):
 
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         await self._destroyer.destroy(instance_id, given_back=given_back)
-
-    # Pools.
 
     def pools(self) -> list[PoolStatus]:
         return self._pools.statuses()

@@ -107,11 +107,11 @@ class RecordWriter:
 
         Raises _NotWritten.
         """
-        spec = {**record.slot, "waitingUntil": None, **record.owner}
+        body: dict[str, Any] = {"spec": {**record.slot, "waitingUntil": None, **record.owner}}
+        if record.claim is not None and record.claim.request:
+            body["metadata"] = {"annotations": asked(record.claim.request)}
         try:
-            return uid_in(
-                await self._client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
-            )
+            return uid_in(await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH))
         except KubeError as error:
             if error.status not in (404, 422):
                 raise

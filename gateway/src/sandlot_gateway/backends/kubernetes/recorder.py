@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
+from sandlot_kube import clock
 
 from ...core.instances import Instance
 from ...core.owners import Claim, RecordedEnd
@@ -112,9 +114,12 @@ class Recorder:
         if claim is not None:
             self._write_claim(seen, claim)
         instance = seen.instance
+        ended = self._view.records.ending(end)
+        if claim is not None:
+            ended = msgspec.structs.replace(ended, started_at=clock.text(claim.at))
         self._view.records.end(
             instance.id,
-            self._view.records.ending(end),
+            ended,
             template=_template(seen, claim),
             cold=seen.origin.cold,
             generation=None if claim is None else _generation(seen, claim),

@@ -46,6 +46,7 @@ class KubernetesSettings:
     young: float = 10.0  # until a sandbox in a reused pod gets its record
     late_record: float = 10.0  # then this gateway records another's claim
     late_end: float = 2.0  # then it records an end that another gateway seems to have caused
+    usage_settles: float = 60.0  # after an end, until no gateway writes a record of that sandbox any more
 
 
 def kubernetes_settings(settings: Settings) -> KubernetesSettings:

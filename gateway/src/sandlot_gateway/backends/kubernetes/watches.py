@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from sandlot_contract.names import NODE_AGENT_PODS, SANDBOX_PODS
 from sandlot_kube import paths
@@ -15,6 +16,9 @@ from .node_agents import NodeAgents
 from .pods import Pods
 from .pools import Pools
 from .records import Records
+from .usage import KubernetesUsage
+
+T = TypeVar("T")
 
 
 class Watches:
@@ -27,14 +31,15 @@ class Watches:
         pools: Pools,
         pods: Pods,
         agents: NodeAgents | None,
+        usage: KubernetesUsage,
     ) -> None:
         self._sandboxes = Reflector(
             client,
             paths.sandboxes(namespace),
             item=Sandbox,
-            replaced=sandboxes.replaced,
-            changed=sandboxes.changed,
-            deleted=sandboxes.deleted,
+            replaced=_both(usage.replaced, sandboxes.replaced),
+            changed=_both(usage.changed, sandboxes.changed),
+            deleted=_both(usage.deleted, sandboxes.deleted),
             listing=sandboxes.listing,
         )
         self._pools = Reflector(
@@ -89,6 +94,11 @@ class Watches:
         return self._sandboxes.synced.is_set()
 
     @property
+    def all_show(self) -> bool:
+        """Return whether all Sandboxes are known, and no watch is broken at the moment."""
+        return self.sandboxes_synced and self.failure is None
+
+    @property
     def failure(self) -> str | None:
         """Why a watch is broken at the moment; None if all work."""
         return next((reflector.failure for reflector in self._all if reflector.failure is not None), None)
@@ -97,3 +107,11 @@ class Watches:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _both(first: Callable[[T], None], second: Callable[[T], None]) -> Callable[[T], None]:
+    def call(argument: T) -> None:
+        first(argument)
+        second(argument)
+
+    return call

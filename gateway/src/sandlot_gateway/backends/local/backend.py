@@ -20,6 +20,7 @@ from ...core.slot import Loss
 from ...core.warmups import Warmups
 from ...data.pool import HttpPool
 from ...tokens import Tokens
+from ...usage.files import FilesOnly
 from .background import Background
 from .cgroups import Cgroups, NoCgroups, find_cgroups
 from .entries import Entry
@@ -73,6 +74,7 @@ class LocalBackend:
         self._images = ImageStore(layout.images)
         self._warmups = LocalWarmups(layout.warmups, prepare=self._warm)
         self.warmups: Warmups = self._warmups
+        self.usage = FilesOnly(state_dir.absolute() / "usage" / "days")
         self._cgroups: Cgroups = NoCgroups(["not started"])
         self._entries: dict[InstanceId, Entry] = {}
         self._background = Background()

@@ -1,0 +1,138 @@
+"""Keeps the documents of sums in ConfigMaps: one for each day and source, changed only as it was read."""
+
+from __future__ import annotations
+
+import base64
+import time
+import zlib
+from collections.abc import Callable
+
+import msgspec
+from sandlot_contract.names import APP, LABEL_COMPONENT, LABEL_NAME, LABEL_USAGE_DAY, USAGE_COMPONENT
+from sandlot_kube import paths
+from sandlot_kube.client import KubeClient
+from sandlot_kube.errors import KubeError
+
+from ...core.backend import BackendError
+from ...core.usage import Document, day_of
+from ...core.usage_source import Source
+from .translate import refusal
+from .writes import read, unless_missing
+
+_TRIES = 5  # attempts; each fails if another gateway changes the document at that moment
+_NAME = "sandlot-usage-"
+_KEY = "sums"
+_AHEAD = 2  # days by which another gateway's clock may be ahead
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    resource_version: str = ""
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    binary_data: dict[str, str] = {}
+
+    @property
+    def document(self) -> Document:
+        """Raises BackendError."""
+        try:
+            packed = base64.b64decode(self.binary_data[_KEY], validate=True)
+            return msgspec.json.decode(zlib.decompress(packed), type=Document)
+        except (KeyError, ValueError, zlib.error) as error:
+            name = self.metadata.name
+            raise BackendError(f"cannot read the usage in ConfigMap {name}: {error!r}; delete it") from error
+
+
+class _List(msgspec.Struct):
+    items: list[_ConfigMap] = []
+
+
+class ConfigMapStore:
+    def __init__(self, client: KubeClient, *, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def load(self, *, since: int) -> dict[Source, Document]:
+        try:
+            body = await self._client.request(
+                "GET", paths.config_maps(self._namespace), params=_selector("in", since)
+            )
+        except KubeError as error:
+            raise _failure(error) from error
+        return {
+            _source(one.metadata.name): one.document for one in read(body, _List).items
+        }
+
+    async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
+        try:
+            for attempt in range(_TRIES):
+                there = await self._get(source)
+                changed = change(there.document if there is not None else Document())
+                if changed is None:
+                    return
+                try:
+                    await self._write(source, changed, there)
+                    return
+                except KubeError as error:
+                    if error.status != 409 or attempt == _TRIES - 1:
+                        raise
+        except KubeError as error:
+            raise _failure(error) from error
+
+    async def drop_before(self, day: int) -> None:
+        try:
+            body = await self._client.request(
+                "GET", paths.config_maps(self._namespace), params=_selector("notin", day)
+            )
+            for one in read(body, _List).items:
+                await unless_missing(
+                    self._client, "DELETE", paths.config_maps(self._namespace, one.metadata.name)
+                )
+        except KubeError as error:
+            raise _failure(error) from error
+
+    async def _get(self, source: Source) -> _ConfigMap | None:
+        try:
+            body = await self._client.request("GET", paths.config_maps(self._namespace, _name(source)))
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+        return read(body, _ConfigMap)
+
+    async def _write(self, source: Source, document: Document, there: _ConfigMap | None) -> None:
+        labels = {LABEL_NAME: APP, LABEL_COMPONENT: USAGE_COMPONENT, LABEL_USAGE_DAY: str(source.day)}
+        metadata: dict[str, object] = {"name": _name(source), "labels": labels}
+        if there is not None:
+            metadata["resourceVersion"] = there.metadata.resource_version
+        packed = base64.b64encode(zlib.compress(msgspec.json.encode(document))).decode()
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "binaryData": {_KEY: packed},
+        }
+        if there is None:
+            await self._client.request("POST", paths.config_maps(self._namespace), body=body)
+        else:
+            await self._client.request("PUT", paths.config_maps(self._namespace, _name(source)), body=body)
+
+
+def _name(source: Source) -> str:
+    return f"{_NAME}{source.day}-{source.name}"
+
+
+def _source(name: str) -> Source:
+    day, _, source = name.removeprefix(_NAME).partition("-")
+    return Source(int(day), source)
+
+
+def _selector(which: str, since: int) -> dict[str, str]:
+    days = ",".join(str(day) for day in range(since, day_of(time.time()) + _AHEAD + 1))
+    return {"labelSelector": f"{LABEL_COMPONENT}={USAGE_COMPONENT},{LABEL_USAGE_DAY} {which} ({days})"}
+
+
+def _failure(error: KubeError) -> BackendError:
+    return refusal(error, retry_after=1.0)

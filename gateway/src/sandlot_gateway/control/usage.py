@@ -1,0 +1,121 @@
+"""The route of the accounting: what tenants and runs used between two times."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from sandlot_gateway.control.errors import ApiError, errors
+from sandlot_gateway.control.field_types import Text
+from sandlot_gateway.control.paths import PREFIX
+from sandlot_gateway.control.present import iso, json_response
+from sandlot_gateway.control.services import Have, Who
+from sandlot_gateway.core.backend import BackendError
+from sandlot_gateway.core.usage import HOUR, Amounts, Key
+
+router = APIRouter(prefix=PREFIX, tags=["usage"])
+
+_ROWS = 10_000
+_DAY = 24 * HOUR
+GroupBy = Literal["tenant", "run", "hour", "day"]
+
+
+class UsageRow(BaseModel):
+    """Seconds are of RUNNING sandboxes, times what they asked for. Fields that `group_by` does not name are null."""
+
+    tenant: str | None
+    run: str | None = Field(description='null: without a run; "*": of a tenant with too many runs for rows of their own.')
+    time: str | None = Field(description="The begin of the hour or day.")
+    sandboxes: int = Field(description="Sandboxes that began in this time.")
+    sandbox_seconds: float
+    core_seconds: float
+    memory_gib_seconds: float
+    disk_gib_seconds: float
+    gpu_seconds: float
+
+
+class UsageResponse(BaseModel):
+    since: str = Field(description="The begin of the hour that the request's `since` is in.")
+    until: str = Field(description="The end of the hour that the request's `until` is in.")
+    usage: list[UsageRow]
+
+
+@router.get(
+    "/usage",
+    response_model=UsageResponse,
+    responses=errors(403, 422),
+    summary="(Sandlot) Usage by tenant and run",
+)
+async def usage(
+    have: Have,
+    who: Who,
+    since: Annotated[AwareDatetime | None, Query(description="Default: a day before `until`.")] = None,
+    until: Annotated[AwareDatetime | None, Query(description="Default: now.")] = None,
+    group_by: Annotated[list[GroupBy] | None, Query(description="Repeat; default: tenant and run.")] = None,
+    tenant: Annotated[Text | None, Query(max_length=64, description="Only of this tenant.")] = None,
+) -> Response:
+    """Return what sandboxes used, in whole hours; those that run are counted up to now.
+
+    A key with the role use gets its own tenant's, one with the role operate all tenants'.
+    """
+    now = time.time()
+    end = min(now, until.timestamp()) if until is not None else now
+    begin = since.timestamp() if since is not None else end - _DAY
+    if begin >= end:
+        raise ApiError(422, "since: must be before until, and in the past", field="since")
+    if not who.operates:
+        if tenant not in (None, who.name):
+            text = "tenant: only a key with the role operate may read another tenant's usage; omit the field"
+            raise ApiError(403, text, field="tenant")
+        tenant = who.name
+    try:
+        totals = await have.accounts.between(begin, end)
+    except BackendError as error:
+        text = f"the usage cannot be read: {error}; try again"
+        raise ApiError(503, text, headers={"Retry-After": "2"}) from error
+    groups: dict[tuple[str | None, str | None, float | None], Amounts] = defaultdict(Amounts)
+    fields = frozenset(group_by or ("tenant", "run"))
+    for key, amounts in totals.rows.items():
+        if tenant in (None, key.tenant):
+            groups[_group(key, fields)].add(amounts)
+    if len(groups) > _ROWS:
+        text = f"group_by: {len(groups)} rows, and an answer has {_ROWS}; ask for a shorter time, or fewer groups"
+        raise ApiError(422, text, field="group_by")
+    return json_response(
+        {
+            "since": iso(begin // HOUR * HOUR),
+            "until": iso(-(-end // HOUR) * HOUR),
+            "usage": [_row(*group, amounts) for group, amounts in sorted(groups.items(), key=_order)],
+        }
+    )
+
+
+def _group(key: Key, fields: frozenset[GroupBy]) -> tuple[str | None, str | None, float | None]:
+    at = key.hour * HOUR
+    begin = at if "hour" in fields else at // _DAY * _DAY if "day" in fields else None
+    return key.tenant if "tenant" in fields else None, (key.run or None) if "run" in fields else None, begin
+
+
+def _order(item: tuple[tuple[str | None, str | None, float | None], Amounts]) -> tuple[float, str, str]:
+    tenant, run, begin = item[0]
+    return begin or 0.0, tenant or "", run or ""
+
+
+def _row(tenant: str | None, run: str | None, begin: float | None, amounts: Amounts) -> dict[str, Any]:
+    at = None if begin is None else datetime.fromtimestamp(begin, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "tenant": tenant,
+        "run": run,
+        "time": at,
+        "sandboxes": amounts.sandboxes,
+        "sandbox_seconds": round(amounts.seconds, 3),
+        "core_seconds": round(amounts.core_seconds, 3),
+        "memory_gib_seconds": round(amounts.memory_gib_seconds, 3),
+        "disk_gib_seconds": round(amounts.disk_gib_seconds, 3),
+        "gpu_seconds": round(amounts.gpu_seconds, 3),
+    }

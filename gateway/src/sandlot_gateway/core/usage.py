@@ -1,0 +1,140 @@
+"""What sandboxes used: sums by hour, tenant and run, and the documents of a day that keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+from sandlot_contract.ids import InstanceId, SandboxId
+
+HOUR = 3600.0
+_LONGEST_HOURS = 400 * 24  # a wrong clock must not make a million rows
+# A document is one resource of Kubernetes, of at most 1 MiB: what is beyond this counts under the run OTHERS.
+_ROWS_OF_TENANT = 2_000
+_ROWS = 20_000
+OTHERS = "*"  # no name of a run
+
+
+class Amounts(msgspec.Struct, array_like=True):
+    """`sandboxes` began in the time; the others are seconds, times what was asked for (memory and disk in GiB)."""
+
+    sandboxes: int = 0
+    seconds: float = 0.0
+    core_seconds: float = 0.0
+    memory_gib_seconds: float = 0.0
+    disk_gib_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+
+    def add(self, other: Amounts) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Key(NamedTuple):
+    """`hour` in hours of Unix time; `run` is "" for sandboxes without one."""
+
+    hour: int
+    tenant: str
+    run: str
+
+
+class Stay(msgspec.Struct, frozen=True, gc=False):
+    """A sandbox from its claim on; `begin` in Unix seconds, memory and disk in GiB. `instance_id` and `generation`: where."""
+
+    sandbox_id: SandboxId
+    tenant: str
+    run: str
+    cpu: float
+    memory: float
+    disk: float
+    gpus: int
+    begin: float
+    instance_id: InstanceId
+    generation: int = 1
+
+    def rows(self, end: float) -> Iterator[tuple[Key, Amounts]]:
+        """Yield what it used until `end`, by hour."""
+        end = max(end, self.begin)
+        begin = max(self.begin, end - _LONGEST_HOURS * HOUR)
+        count = 1
+        for hour in range(int(begin // HOUR), int(end // HOUR) + 1):
+            seconds = min(end, (hour + 1) * HOUR) - max(begin, hour * HOUR)
+            if seconds <= 0 and not count:
+                continue
+            yield (
+                Key(hour, self.tenant, self.run),
+                Amounts(
+                    count,
+                    seconds,
+                    seconds * self.cpu,
+                    seconds * self.memory,
+                    seconds * self.disk,
+                    seconds * self.gpus,
+                ),
+            )
+            count = 0
+
+
+class Totals:
+    """Sums by key. `bounded`: further runs count under OTHERS once a tenant, or the whole, has many rows."""
+
+    def __init__(self, *, bounded: bool = False) -> None:
+        self.rows: dict[Key, Amounts] = {}
+        self._bounded = bounded
+        self._of_tenant: dict[str, int] = {}
+
+    def add(self, key: Key, amounts: Amounts) -> None:
+        if self._bounded and key not in self.rows and self._is_full(key.tenant):
+            key = key._replace(run=OTHERS)
+        there = self.rows.get(key)
+        if there is None:
+            there = self.rows[key] = Amounts()
+            self._of_tenant[key.tenant] = self._of_tenant.get(key.tenant, 0) + 1
+        there.add(amounts)
+
+    def add_stay(self, stay: Stay, end: float) -> None:
+        for key, amounts in stay.rows(end):
+            self.add(key, amounts)
+
+    def add_all(self, other: Totals) -> None:
+        for key, amounts in other.rows.items():
+            self.add(key, amounts)
+
+    def _is_full(self, tenant: str) -> bool:
+        return len(self.rows) >= _ROWS or self._of_tenant.get(tenant, 0) >= _ROWS_OF_TENANT
+
+
+class _Row(msgspec.Struct, array_like=True):
+    hour: int
+    tenant: str
+    run: str
+    amounts: Amounts
+
+
+class Document(msgspec.Struct):
+    """The sums of sandboxes whose end one source counted in one day.
+
+    `marks`: what is in them, so that nothing is added twice. A gateway's journal marks its last batch, the records the
+    minutes of ends.
+    """
+
+    marks: list[int] = []
+    rows: list[_Row] = []
+
+    @property
+    def totals(self) -> Totals:
+        totals = Totals(bounded=True)
+        for row in self.rows:
+            totals.add(Key(row.hour, row.tenant, row.run), row.amounts)
+        return totals
+
+    def plus(self, added: Totals, *, marks: list[int]) -> Document:
+        totals = self.totals
+        totals.add_all(added)
+        return Document(marks, [_Row(*key, amounts) for key, amounts in totals.rows.items()])
+
+
+def day_of(at: float) -> int:
+    """Return the day of a Unix time, in days of Unix time."""
+    return int(at // (24 * HOUR))

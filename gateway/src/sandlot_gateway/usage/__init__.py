@@ -1,0 +1,1 @@
+"""Accounting: what each tenant and run used, counted once also across restarts."""

@@ -1,0 +1,251 @@
+"""Counts what sandboxes used: each once, by the gateway that claimed it or, where backends keep records, by its record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from sandlot_contract.ids import SandboxId
+from sandlot_contract.statuses import Status
+
+from sandlot_gateway.core.backend import BackendError
+from sandlot_gateway.core.usage import HOUR, Document, Stay, Totals, day_of
+from sandlot_gateway.core.usage_source import Source, UsageSource
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.sandboxes import Sandbox
+
+from .journal import Journal
+
+_log = logging.getLogger(__name__)
+
+RECORDS = "records"  # the source of what records show
+_FOLD_EVERY = 60.0
+_DROP_AFTER = 3600.0  # seconds from the start, and between two looks for documents that are too old
+# Minutes after their end until ends go from the records into a document: late writes of ends have come by then, and the
+# controller deletes no record so early.
+_RECORDS_SETTLE = 10
+_MISSED_AFTER = 60.0  # seconds after its claim until a sandbox that no one has is taken for ended
+_LOADED = 5.0  # seconds for which documents are not read again
+
+
+class Accounts:
+    """`ran`, `ended` and `dropped` follow the directory. `keep`: days that documents stay."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        directory: Directory,
+        source: UsageSource,
+        keep: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._journal = Journal(path)
+        self._source = source
+        self._directory = directory
+        self._keep = keep
+        self._clock = clock
+        # A query must not read a document before, and the journal after, sums move from one to the other.
+        self._turn = asyncio.Lock()
+        self._loaded: tuple[float, int, dict[Source, Document]] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._drop_at = time.monotonic() + _DROP_AFTER
+
+    def open(self) -> None:
+        """Read what an earlier process left. Raises OSError."""
+        _ = self._journal.name
+        self._journal.load()
+
+    @property
+    def name(self) -> str:
+        return self._journal.name
+
+    def start(self) -> None:
+        """Begin to move sums into documents, once the sandboxes of before a restart are known."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self, *, timeout: float) -> None:
+        """Count what has ended, `timeout` seconds at most: this disk may be gone with the gateway's pod."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(timeout):
+                await self.fold(leaving=True)
+        except TimeoutError:
+            _log.warning("could not write the usage of ended sandboxes in time; the next start does it")
+        self._journal.close()
+
+    # What happens to sandboxes.
+
+    def ran(self, sandbox: Sandbox) -> None:
+        """Note a sandbox that is RUNNING here."""
+        if (self._source.all_here or sandbox.counted_by == self.name) and (stay := stay_of(sandbox)):
+            if self._journal.claimed.get(sandbox.id) != stay:
+                self._journal.note_claimed(stay)
+
+    def ended(self, sandbox: Sandbox) -> None:
+        if sandbox.id in self._journal.claimed and sandbox.ended_at is not None:
+            self._journal.note_ended(sandbox.id, sandbox.ended_at)
+
+    def dropped(self, sandbox: Sandbox) -> None:
+        """Forget a sandbox that, against a report, does not run."""
+        if sandbox.id in self._journal.claimed:
+            self._journal.withdraw(sandbox.id)
+
+    # Sums.
+
+    async def between(self, since: float, until: float) -> Totals:
+        """Return the sums of the hours that overlap this time. Raises BackendError."""
+        first, last = int(since // HOUR), int(-(-until // HOUR)) - 1
+        async with self._turn:
+            documents = await self._documents(day_of(first * HOUR))
+            everything = self._uncounted(documents)
+        for document in documents.values():
+            everything.add_all(document.totals)
+        found = Totals()
+        for key, amounts in everything.rows.items():
+            if first <= key.hour <= last:
+                found.add(key, amounts)
+        return found
+
+    async def _documents(self, since: int) -> dict[Source, Document]:
+        if self._loaded is None or self._loaded[0] < time.monotonic() - _LOADED or self._loaded[1] > since:
+            self._loaded = time.monotonic(), since, await self._source.store.load(since=since)
+        return {source: one for source, one in self._loaded[2].items() if source.day >= since}
+
+    def _uncounted(self, documents: dict[Source, Document]) -> Totals:
+        """Return what no document has yet: sandboxes that run, and those whose end is too young for one."""
+        totals = Totals()
+        for batch in self._journal.batches:
+            there = documents.get(Source(batch.day, self.name))
+            if there is None or batch.serial > max(there.marks, default=0):
+                totals.add_all(batch.sums.totals)
+        directory, now = self._directory, self._clock()
+        live = {sandbox.id: sandbox for sandbox in directory.live() if sandbox.status is Status.RUNNING}
+        for recorded in self._source.recorded():
+            sandbox_id = recorded.stay.sandbox_id
+            if recorded.end is None or recorded.minute is None:
+                if sandbox_id not in live:
+                    known = directory.get(sandbox_id)
+                    ended = known.ended_at if known is not None else None
+                    totals.add_stay(recorded.stay, ended or now)
+                continue
+            live.pop(sandbox_id, None)
+            there = documents.get(_records(recorded.minute))
+            if there is None or recorded.minute not in there.marks:
+                totals.add_stay(recorded.stay, recorded.end)
+        for ended in self._journal.ended.values():
+            if not self._source.has_record(ended.stay):
+                totals.add_stay(ended.stay, ended.at)
+        for sandbox in live.values():
+            if stay := stay_of(sandbox):
+                totals.add_stay(stay, now)
+        return totals
+
+    # From the journal and the records into documents.
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_FOLD_EVERY)
+            await self.fold()
+
+    async def fold(self, *, leaving: bool = False) -> None:
+        """Move what has ended, and settled, into documents; a failure is logged, and the next call repeats it."""
+        try:
+            async with self._turn:
+                self._find_unseen_ends()
+                self._take_ended(leaving=leaving)
+                self._loaded = None
+                for batch in list(self._journal.batches):
+                    await self._source.store.change(Source(batch.day, self.name), _with(batch.serial, batch.sums))
+                    self._journal.done(batch)
+                if self._source.in_sync:
+                    await self._fold_records()
+                if time.monotonic() >= self._drop_at:
+                    await self._source.store.drop_before(day_of(self._clock()) - self._keep)
+                    self._drop_at = time.monotonic() + _DROP_AFTER
+        except (BackendError, OSError) as error:
+            _log.warning("cannot write the usage of ended sandboxes, trying again in a minute: %s", error)
+
+    def _find_unseen_ends(self) -> None:
+        """End the claims of before a restart whose sandboxes no one has any more."""
+        now, directory = self._clock(), self._directory
+        for sandbox_id, stay in list(self._journal.claimed.items()):
+            known = directory.get(sandbox_id)
+            if (known is not None and known.live) or now - stay.begin < _MISSED_AFTER:
+                continue
+            unseen = self._source.unseen
+            missed = now if unseen is None else min(now, stay.begin + unseen)
+            self._journal.note_ended(sandbox_id, (known and known.ended_at) or missed)
+
+    def _take_ended(self, *, leaving: bool) -> None:
+        """Make a batch of the ended sandboxes that have no record, and will get none."""
+        now, sums = self._clock(), Totals(bounded=True)
+        taken: list[SandboxId] = []
+        for sandbox_id, ended in list(self._journal.ended.items()):
+            if now - ended.at < self._source.settles and not leaving:
+                continue
+            has_record = self._source.has_record(ended.stay)
+            if has_record:
+                self._journal.withdraw(sandbox_id)
+            elif has_record is False:
+                sums.add_stay(ended.stay, ended.at)
+                taken.append(sandbox_id)
+        if taken:
+            self._journal.take(taken, day=day_of(now), sums=Document().plus(sums, marks=[]))
+
+    async def _fold_records(self) -> None:
+        last = int(self._clock() // 60) - _RECORDS_SETTLE
+        due: dict[Source, dict[int, Totals]] = defaultdict(dict)
+        for recorded in self._source.recorded():
+            if recorded.end is not None and recorded.minute is not None and recorded.minute <= last:
+                minutes = due[_records(recorded.minute)]
+                minutes.setdefault(recorded.minute, Totals()).add_stay(recorded.stay, recorded.end)
+        for source, minutes in due.items():
+            await self._source.store.change(source, lambda there, new=minutes: _with_minutes(there, new))
+
+
+def stay_of(sandbox: Sandbox) -> Stay | None:
+    """Return what counts of a sandbox with an instance: from its claim on, what was asked for."""
+    if sandbox.started_at is None or sandbox.instance_id is None:
+        return None
+    spec = sandbox.spec
+    return Stay(
+        sandbox.id,
+        sandbox.tenant,
+        spec.run or "",
+        spec.cpu_cores,
+        spec.memory_gb,
+        spec.disk_size_gb,
+        spec.gpu_count,
+        sandbox.started_at,
+        sandbox.instance_id,
+        sandbox.generation,
+    )
+
+
+def _records(minute: int) -> Source:
+    return Source(day_of(minute * 60), RECORDS)
+
+
+def _with(serial: int, sums: Document) -> Callable[[Document], Document | None]:
+    def change(there: Document) -> Document | None:
+        # Serials only grow: the process may have died after this write, before it forgot the batch.
+        return None if serial <= max(there.marks, default=0) else there.plus(sums.totals, marks=[serial])
+
+    return change
+
+
+def _with_minutes(there: Document, minutes: dict[int, Totals]) -> Document | None:
+    """Add the minutes that no gateway has added."""
+    added, marks = Totals(), set(there.marks)
+    for minute, totals in minutes.items():
+        if minute not in there.marks:
+            added.add_all(totals)
+            marks.add(minute)
+    return there.plus(added, marks=sorted(marks)) if len(marks) > len(there.marks) else None

@@ -1,0 +1,77 @@
+"""The pure sums of usage: whatever the times, nothing is lost between hours, and nothing is added twice."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_gateway.core.usage import HOUR, OTHERS, Amounts, Document, Key, Stay, Totals
+
+NAMES = st.sampled_from(["a", "b", "c"])
+TIMES = st.floats(1.7e9, 1.7e9 + 400_000)
+
+
+@st.composite
+def stays(draw: st.DrawFn) -> tuple[Stay, float]:
+    begin = draw(TIMES)
+    stay = Stay(
+        SandboxId("sb-1"),
+        draw(NAMES),
+        draw(st.sampled_from(["", "run-1", "run-2"])),
+        cpu=draw(st.sampled_from([0.1, 1.0, 7.5])),
+        memory=draw(st.sampled_from([0.25, 16.0])),
+        disk=5.0,
+        gpus=draw(st.integers(0, 8)),
+        begin=begin,
+        instance_id=InstanceId("i-1"),
+    )
+    return stay, begin + draw(st.floats(-10, 300_000))
+
+
+@given(stays())
+def test_the_hours_of_a_stay_are_all_of_it(given: tuple[Stay, float]) -> None:
+    stay, end = given
+    rows = list(stay.rows(end))
+    lasted = max(end - stay.begin, 0.0)
+    assert sum(amounts.sandboxes for _, amounts in rows) == 1
+    assert sum(amounts.seconds for _, amounts in rows) == pytest.approx(lasted, abs=1e-4)
+    assert sum(amounts.core_seconds for _, amounts in rows) == pytest.approx(lasted * stay.cpu, abs=1e-3)
+    assert sum(amounts.gpu_seconds for _, amounts in rows) == pytest.approx(lasted * stay.gpus, abs=1e-3)
+    for key, amounts in rows:
+        assert 0 <= amounts.seconds <= HOUR
+        assert stay.begin < (key.hour + 1) * HOUR and key.hour * HOUR <= max(end, stay.begin)
+    assert rows[0][1].sandboxes == 1 and rows[0][0].hour == int(stay.begin // HOUR)
+
+
+@given(st.lists(stays(), max_size=20), st.integers(0, 20))
+def test_sums_do_not_depend_on_when_they_are_written(given: list[tuple[Stay, float]], cut: int) -> None:
+    whole, document = Totals(), Document()
+    for part in (given[:cut], given[cut:]):
+        sums = Totals()
+        for stay, end in part:
+            whole.add_stay(stay, end)
+            sums.add_stay(stay, end)
+        written = msgspec.json.encode(document.plus(sums, marks=[1]))
+        document = msgspec.json.decode(written, type=Document)
+    assert document.totals.rows.keys() == whole.rows.keys()
+    for key, amounts in document.totals.rows.items():
+        for name in Amounts.__struct_fields__:
+            assert getattr(amounts, name) == pytest.approx(getattr(whole.rows[key], name), abs=1e-3)
+
+
+def test_a_tenant_with_many_runs_has_bounded_rows_and_whole_sums() -> None:
+    totals = Totals(bounded=True)
+    for number in range(5_000):
+        totals.add(Key(1, "loud", f"run-{number}"), Amounts(1, 2.0))
+    totals.add(Key(1, "quiet", "run"), Amounts(1, 3.0))
+    assert len(totals.rows) == 2_002
+    assert totals.rows[Key(1, "loud", OTHERS)].sandboxes == 3_000
+    assert sum(amounts.sandboxes for amounts in totals.rows.values()) == 5_001
+    assert totals.rows[Key(1, "quiet", "run")].seconds == 3.0
+
+
+def test_a_clock_that_jumps_makes_no_endless_rows() -> None:
+    stay = Stay(SandboxId("sb-1"), "a", "", 1.0, 1.0, 1.0, 0, begin=1.0, instance_id=InstanceId("i-1"))
+    assert len(list(stay.rows(1.7e9))) <= 400 * 24 + 1
