@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sandlot_contract.ids import InstanceId, SandboxId
-from sandlot_gateway.core.usage import Document
-from sandlot_gateway.core.usage_source import Source
+from sandlot_gateway.core.usage import Document, Stay
+from sandlot_gateway.core.usage_source import RecordedStay, Source
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.usage.accounts import Accounts
@@ -87,10 +87,14 @@ class Life:
             self.expected += (self.now - (sandbox.started_at or 0.0)) * 2.0
 
     async def fold(self, dies: str | None = None) -> None:
-        self.store.dies = dies
+        self.store.dies = "before" if dies == "early" else dies
+        journal = self.path / "journal.jsonl"
+        written = journal.read_bytes()
         try:
             await self.accounts.fold()
         except Died:
+            if dies == "early":  # when the batch was written, and the journal not yet without it
+                journal.write_bytes(written)
             self.die()
         self.store.dies = None
 
@@ -103,12 +107,15 @@ class Life:
 
 
 STEPS = st.sampled_from(
-    ["create", "create", "end", "end", "wait", "long", "fold", "fold before", "fold after", "die"]
+    ["create", "create", "end", "end", "wait", "long", "fold", "fold early", "fold before", "fold after", "die"]
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=25))
+@example(["create", "wait", "end", "fold after", "fold"])
+@example(["create", "wait", "end", "fold early", "fold"])
+@example(["create", "wait", "end", "fold before", "die", "fold", "create", "end", "fold"])
 def test_every_sandbox_counts_once_whenever_the_gateway_dies(steps: list[str]) -> None:
     async def live() -> None:
         with tempfile.TemporaryDirectory(prefix="su-") as directory:
@@ -150,6 +157,41 @@ async def test_one_whose_end_no_one_saw_ends_when_it_is_missed(tmp_path: Path) -
     assert sum(one.seconds for one in totals.rows.values()) == pytest.approx(100.0)
     assert began == BEGIN
     life.accounts._journal.close()
+
+
+class Recorded(FilesOnly):
+    """A backend whose records count everything."""
+
+    stays: tuple[RecordedStay, ...] = ()
+    all_here = False
+
+    def recorded(self) -> tuple[RecordedStay, ...]:
+        return self.stays
+
+
+async def test_each_minute_of_the_records_counts_once_by_whichever_gateway(tmp_path: Path) -> None:
+    source = Recorded(tmp_path / "days")
+    gateways = [
+        Accounts(tmp_path / name, directory=Directory(), source=source, keep=90, clock=lambda: BEGIN)
+        for name in ("a", "b")
+    ]
+    for gateway in gateways:
+        gateway.open()
+    stays: list[RecordedStay] = []
+    for number in range(4):
+        begin, end = BEGIN - 5000, BEGIN - 3600 + 60 * number
+        stay = Stay(SandboxId(f"sb-{number}"), "t", "", 1.0, 1.0, 1.0, 0, begin, InstanceId(f"i-{number}"))
+        stays.append(RecordedStay(stay, end, int(end // 60)))
+    for until in (0, 2, 4):
+        source.stays = tuple(stays[:until])
+        await asyncio.gather(*(gateway.fold() for gateway in gateways))
+        for _ in range(2):
+            for gateway in gateways:
+                totals = await gateway.between(BEGIN - 9000, BEGIN)
+                assert sum(one.sandboxes for one in totals.rows.values()) == until
+            source.stays = ()  # the controller deletes them
+    for gateway in gateways:
+        await gateway.close(timeout=10)
 
 
 async def test_documents_are_kept_for_their_days(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sandlot._version import __version__
 
 if TYPE_CHECKING:
+    from sandlot._async.accounting import AsyncAccounting
     from sandlot._async.client import AsyncClient
     from sandlot._async.files import AsyncFiles
     from sandlot._async.pools import AsyncPools
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sandlot._async.sandbox import AsyncSandbox
     from sandlot._async.stream import AsyncOpStream
     from sandlot._async.warmups import AsyncImageWarmups
+    from sandlot._sync.accounting import Accounting
     from sandlot._sync.client import Client
     from sandlot._sync.files import Files
     from sandlot._sync.pools import Pools
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
     from sandlot._sync.warmups import ImageWarmups
+    from sandlot.accounting import UsageReport, UsageRow
     from sandlot.errors import (
         ApiError,
         AuthError,
@@ -76,7 +79,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Accounting",
     "ApiError",
+    "AsyncAccounting",
     "AsyncClient",
     "AsyncFiles",
     "AsyncImageWarmups",
@@ -127,6 +132,8 @@ __all__ = [
     "Stderr",
     "Stdout",
     "Usage",
+    "UsageReport",
+    "UsageRow",
     "Verdict",
     "WaitTimeout",
     "WarmupInfo",
@@ -134,6 +141,7 @@ __all__ = [
 ]
 
 _FLAVOURED = {
+    "Accounting": "accounting",
     "Client": "client",
     "Files": "files",
     "ImageWarmups": "warmups",
@@ -164,6 +172,7 @@ _MODELS = frozenset(
         "WarmupInfo",
     ]
 )
+_ACCOUNTS = frozenset(["UsageReport", "UsageRow"])
 
 
 def __getattr__(name: str) -> object:
@@ -172,6 +181,8 @@ def __getattr__(name: str) -> object:
         module = f"sandlot._{'async' if name != plain else 'sync'}.{_FLAVOURED[plain]}"
     elif name in _MODELS:
         module = "sandlot.models"
+    elif name in _ACCOUNTS:
+        module = "sandlot.accounting"
     elif name in __all__:
         module = "sandlot.errors"
     else:

@@ -40,7 +40,8 @@ class UsageStore(Protocol):
 
 
 class UsageSource(Protocol):
-    """`settles`: seconds after an end until no record of the sandbox appears any more.
+    """`settles`: seconds after an end until no record of the sandbox appears any more, `records_settle` until ends that
+    were written late are in the records, too.
 
     `unseen`: the seconds that a sandbox without a record lived at most, if no one saw its end; None: until it is missed.
     `all_here`: every sandbox of the backend is this gateway's to count, whichever gateway claimed it.
@@ -48,6 +49,7 @@ class UsageSource(Protocol):
 
     store: UsageStore
     settles: float
+    records_settle: float
     unseen: float | None
     all_here: bool
 
@@ -59,5 +61,5 @@ class UsageSource(Protocol):
 
     @property
     def in_sync(self) -> bool:
-        """Return whether `recorded` has been complete for a minute, so that late ends are there, too."""
+        """Return whether `recorded` has been complete for a while; to be asked once a minute."""
         ...

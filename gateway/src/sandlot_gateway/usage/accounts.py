@@ -25,9 +25,6 @@ _log = logging.getLogger(__name__)
 RECORDS = "records"  # the source of what records show
 _FOLD_EVERY = 60.0
 _DROP_AFTER = 3600.0  # seconds from the start, and between two looks for documents that are too old
-# Minutes after their end until ends go from the records into a document: late writes of ends have come by then, and the
-# controller deletes no record so early.
-_RECORDS_SETTLE = 10
 _MISSED_AFTER = 60.0  # seconds after its claim until a sandbox that no one has is taken for ended
 _LOADED = 5.0  # seconds for which documents are not read again
 
@@ -200,7 +197,7 @@ class Accounts:
             self._journal.take(taken, day=day_of(now), sums=Document().plus(sums, marks=[]))
 
     async def _fold_records(self) -> None:
-        last = int(self._clock() // 60) - _RECORDS_SETTLE
+        last = int((self._clock() - self._source.records_settle) // 60) - 1
         due: dict[Source, dict[int, Totals]] = defaultdict(dict)
         for recorded in self._source.recorded():
             if recorded.end is not None and recorded.minute is not None and recorded.minute <= last:

@@ -63,7 +63,7 @@ class FileStore:
 class FilesOnly:
     """The accounting of a backend whose only records are this gateway's."""
 
-    settles = 0.0
+    settles = records_settle = 0.0
     unseen: float | None = None
     all_here = True
     in_sync = True

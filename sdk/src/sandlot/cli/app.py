@@ -11,7 +11,20 @@ from typing import Annotated, cast
 
 import typer
 
-from sandlot.cli import bench, copy, doctor, images, local, output, pools, sandboxes, shell, support, top
+from sandlot.cli import (
+    bench,
+    copy,
+    doctor,
+    images,
+    local,
+    output,
+    pools,
+    sandboxes,
+    shell,
+    support,
+    top,
+    usage,
+)
 from sandlot.errors import BadRequest, SandlotError
 
 app = typer.Typer(
@@ -44,7 +57,7 @@ def version(json: output.Json = False) -> None:
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """Build the application. Commands of other packages are added only when called, or for the help."""
-    for module in (local, sandboxes, shell, copy, pools, images, top, bench, doctor, support):
+    for module in (local, sandboxes, shell, copy, pools, images, top, usage, bench, doctor, support):
         module.register(app)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     # Listing installed packages takes milliseconds, which the SDK's own commands do not need to spend.

@@ -47,6 +47,9 @@ class KubernetesSettings:
     late_record: float = 10.0  # then this gateway records another's claim
     late_end: float = 2.0  # then it records an end that another gateway seems to have caused
     usage_settles: float = 60.0  # after an end, until no gateway writes a record of that sandbox any more
+    # After a minute, until its ends count as sums: late writes have come, and the controller has deleted none.
+    usage_records_settle: float = 600.0
+    usage_in_sync: float = 50.0  # for which the watches have worked before that
 
 
 def kubernetes_settings(settings: Settings) -> KubernetesSettings:

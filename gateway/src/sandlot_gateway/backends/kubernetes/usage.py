@@ -17,7 +17,6 @@ from .recorded import Recorded
 from .settings import KubernetesSettings
 
 _GIB = 1 << 30
-_IN_SYNC_FOR = 50.0  # seconds; the accounting asks once a minute
 
 
 class _Spec(msgspec.Struct):
@@ -45,6 +44,8 @@ class KubernetesUsage:
         self.store = store
         self.settles = settings.usage_settles
         self.unseen: float | None = settings.young + settings.late_record
+        self.records_settle = settings.usage_records_settle
+        self._in_sync_for = settings.usage_in_sync
         self._of = of
         self._is_watching = is_watching
         self._in_sync_since: float | None = None
@@ -65,7 +66,7 @@ class KubernetesUsage:
             self._in_sync_since = None
         elif self._in_sync_since is None:
             self._in_sync_since = now
-        return self._in_sync_since is not None and now - self._in_sync_since >= _IN_SYNC_FOR
+        return self._in_sync_since is not None and now - self._in_sync_since >= self._in_sync_for
 
     # From the watch.
 

@@ -1,0 +1,39 @@
+"""Accounting: what tenants and training runs used between two times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from sandlot._async.client import AsyncClient, default_client
+from sandlot._protocol import accounts
+from sandlot.accounting import UsageReport
+
+
+class AsyncAccounting:
+    """The usage of this key's tenant; with the role `operate`, of all tenants."""
+
+    def __init__(self, *, client: AsyncClient | None = None) -> None:
+        self._client = client
+
+    async def usage(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        group_by: Iterable[str] = ("tenant", "run"),
+        tenant: str | None = None,
+    ) -> UsageReport:
+        """Return what sandboxes used in the hours from `since` (default: a day before) until `until` (default: now).
+
+        `group_by` has some of "tenant", "run", "hour" and "day". Times need a time zone. Sandboxes that run are counted
+        up to now. Raises AuthError for another tenant's usage without the role `operate`.
+        """
+        query = accounts.query(since=since, until=until, group_by=group_by, tenant=tenant)
+        client = await self._connected()
+        return accounts.report(await client.call("GET", f"/usage{query}"))
+
+    async def _connected(self) -> AsyncClient:
+        if self._client is None:
+            self._client = await default_client()
+        return self._client

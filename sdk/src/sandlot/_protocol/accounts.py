@@ -1,0 +1,46 @@
+"""The accounting's request and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import datetime
+
+from sandlot._protocol import checks
+from sandlot._protocol.documents import Document
+from sandlot._protocol.messages import with_query
+from sandlot.accounting import UsageReport, UsageRow
+
+GROUPS = ("tenant", "run", "hour", "day")
+_FIELDS = tuple(field.name for field in fields(UsageRow))
+
+
+def query(
+    *, since: datetime | None, until: datetime | None, group_by: Iterable[str], tenant: str | None
+) -> str:
+    """Return the query string. Raises ValueError."""
+    if isinstance(group_by, str):
+        raise ValueError("group_by: must be a list of names, not one string")
+    given: list[tuple[str, object]] = []
+    for name, time in (("since", since), ("until", until)):
+        if time is not None:
+            checks.instance(time, datetime, name=name, want="a datetime")
+            if time.tzinfo is None:
+                raise ValueError(f"{name}: has no time zone; use datetime.now(UTC), or time.astimezone()")
+            given.append((name, time.isoformat()))
+    for group in group_by:
+        checks.one_of(group, GROUPS, name="group_by")
+        given.append(("group_by", group))
+    if tenant is not None:
+        given.append(("tenant", tenant))
+    text = "&".join(with_query("", {name: value})[1:] for name, value in given)
+    return f"?{text}" if text else ""
+
+
+def report(document: Document) -> UsageReport:
+    rows: list[Document] = document.get("usage") or []
+    return UsageReport(
+        since=document.get("since") or "",
+        until=document.get("until") or "",
+        rows=tuple(UsageRow(**{name: row[name] for name in _FIELDS if name in row}) for row in rows),
+    )

@@ -1,0 +1,34 @@
+"""Records of the accounting: what tenants and training runs used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What sandboxes used; `tenant`, `run` and `time` are None unless the sums are grouped by them.
+
+    `run` is also None for sandboxes without one, and "*" for those of a tenant with too many runs for a row each. `time`
+    is when the hour or day begins. `sandboxes` counts those that began in the time, and the seconds are those in which
+    they ran, times what they asked for.
+    """
+
+    tenant: str | None = None
+    run: str | None = None
+    time: str | None = None
+    sandboxes: int = 0
+    sandbox_seconds: float = 0.0
+    core_seconds: float = 0.0
+    memory_gib_seconds: float = 0.0
+    disk_gib_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The rows between two times, which are whole hours."""
+
+    since: str
+    until: str
+    rows: tuple[UsageRow, ...] = ()

@@ -1,0 +1,103 @@
+"""usage: shows what tenants and training runs used."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, fields
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from sandlot.accounting import UsageReport, UsageRow
+from sandlot.cli import output
+
+_AGO = re.compile(r"(\d{1,6})(m|h|d)")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+_TIME = "Such as 2026-01-31, 2026-01-31T12:00Z, or 7d, 12h, 30m ago; without a zone, local time."
+
+
+class Group(StrEnum):
+    TENANT = "tenant"
+    RUN = "run"
+    HOUR = "hour"
+    DAY = "day"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(usage)
+
+
+def usage(
+    since: Annotated[str | None, typer.Option(help=f"{_TIME} Default: a day before --until.")] = None,
+    until: Annotated[str | None, typer.Option(help="Likewise. Default: now.")] = None,
+    by: Annotated[list[Group] | None, typer.Option(help="Repeat; default: tenant and run.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this one; needs the role operate.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
+    json: output.Json = False,
+) -> None:
+    """Show what sandboxes used, by tenant and training run, in whole hours."""
+    from sandlot import Accounting
+
+    if as_csv and json:
+        raise typer.BadParameter("--csv and --json exclude each other: give one")
+    groups = by or [Group.TENANT, Group.RUN]
+    with output.connection.client() as client:
+        report = Accounting(client=client).usage(
+            since=_time(since, option="--since"),
+            until=_time(until, option="--until"),
+            group_by=groups,
+            tenant=tenant,
+        )
+    if as_csv:
+        _print_csv(report)
+    elif json:
+        output.show(report, json=True, text="")
+    else:
+        output.note(f"{report.since} to {report.until}")
+        output.show_table(report.rows, json=False, columns=_columns(groups), empty="no usage")
+
+
+def _columns(groups: Sequence[Group]) -> dict[str, Callable[[UsageRow], object]]:
+    columns: dict[str, Callable[[UsageRow], object]] = {}
+    if Group.HOUR in groups or Group.DAY in groups:
+        columns["TIME"] = lambda row: row.time or ""
+    if Group.TENANT in groups:
+        columns["TENANT"] = lambda row: row.tenant or ""
+    if Group.RUN in groups:
+        columns["RUN"] = lambda row: row.run or "-"
+    return columns | {
+        "SANDBOXES": lambda row: row.sandboxes,
+        "HOURS": lambda row: _hours(row.sandbox_seconds),
+        "CORE-HOURS": lambda row: _hours(row.core_seconds),
+        "MEMORY-GIB-HOURS": lambda row: _hours(row.memory_gib_seconds),
+        "DISK-GIB-HOURS": lambda row: _hours(row.disk_gib_seconds),
+        "GPU-HOURS": lambda row: _hours(row.gpu_seconds),
+    }
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.3f}"
+
+
+def _print_csv(report: UsageReport) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([field.name for field in fields(UsageRow)])
+    writer.writerows(["" if cell is None else cell for cell in astuple(row)] for row in report.rows)
+
+
+def _time(text: str | None, *, option: str) -> datetime | None:
+    """Parse a point in time. Raises ValueError."""
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text):
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{option}: {text!r} is no time: write 2026-01-31T12:00Z, or 7d, 12h, 30m for ago") from None
+    return time.astimezone()
