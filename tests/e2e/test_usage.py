@@ -6,13 +6,19 @@ import os
 import signal
 
 import pytest
-from sandlot import Client, Sandbox
+from sandlot import Accounting, Client, Sandbox, UsageRow
 
 from tests import plain_http
 from tests.e2e import processes
 from tests.stack import Stack
-from tests.usage import by_run, seconds_of
+from tests.usage import seconds_of
 from tests.waiting import wait_until
+
+
+def used(client: Client) -> UsageRow:
+    (row,) = Accounting(client=client).usage(group_by=["run"]).rows
+    assert (row.tenant, row.run, row.time) == (None, "killed", None)
+    return row
 
 
 def test_a_killed_gateway_forgets_and_repeats_no_usage(stack: Stack, client: Client) -> None:
@@ -34,9 +40,8 @@ def test_a_killed_gateway_forgets_and_repeats_no_usage(stack: Stack, client: Cli
         through.delete()
         shown += [told(lost), told(through)]
         for _ in range(2):
-            row = by_run(http.get("/api/v1/usage").json())["killed"]
-            assert row["sandboxes"] == 3
-            assert row["core_seconds"] == pytest.approx(0.5 * sum(map(seconds_of, shown)), abs=0.01)
+            row = used(client)
+            assert row.sandboxes == 3
+            assert row.core_seconds == pytest.approx(0.5 * sum(map(seconds_of, shown)), abs=0.01)
             stack.kill()
             stack.start()
-

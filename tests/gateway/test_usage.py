@@ -95,7 +95,8 @@ async def test_a_key_reads_its_tenants_usage_and_an_operators_that_of_all(box: R
 async def test_times_are_whole_hours_and_groups_of_hours_have_theirs(box: Running) -> None:
     await ended(box, run="now")
     answer = await usage(box, group_by=["hour", "run"])
-    assert answer["since"].endswith(":00:00.000000Z") and answer["until"].endswith(":00:00.000000Z")
+    assert answer["since"].endswith(":00:00.000000Z")
+    assert answer["until"].endswith(":00:00.000000Z")
     (row,) = answer["usage"]
     assert (row["tenant"], row["run"], row["time"][13:]) == (None, "now", ":00:00Z")
     (row,) = (await usage(box, group_by="day"))["usage"]

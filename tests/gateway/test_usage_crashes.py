@@ -51,7 +51,8 @@ class Life:
 
     def start(self) -> None:
         self.source = FilesOnly(self.path / "days")
-        self.source.store = self.store = DyingStore(self.path / "days")
+        self.store = DyingStore(self.path / "days")
+        self.source.store = self.store
         self.directory = Directory(
             clock=lambda: self.now,
             ran=lambda sandbox: self.accounts.ran(sandbox),
@@ -107,7 +108,19 @@ class Life:
 
 
 STEPS = st.sampled_from(
-    ["create", "create", "end", "end", "wait", "long", "fold", "fold early", "fold before", "fold after", "die"]
+    [
+        "create",
+        "create",
+        "end",
+        "end",
+        "wait",
+        "long",
+        "fold",
+        "fold early",
+        "fold before",
+        "fold after",
+        "die",
+    ]
 )
 
 

@@ -41,8 +41,10 @@ def test_the_hours_of_a_stay_are_all_of_it(given: tuple[Stay, float]) -> None:
     assert sum(amounts.gpu_seconds for _, amounts in rows) == pytest.approx(lasted * stay.gpus, abs=1e-3)
     for key, amounts in rows:
         assert 0 <= amounts.seconds <= HOUR
-        assert stay.begin < (key.hour + 1) * HOUR and key.hour * HOUR <= max(end, stay.begin)
-    assert rows[0][1].sandboxes == 1 and rows[0][0].hour == int(stay.begin // HOUR)
+        assert key.hour * HOUR <= max(end, stay.begin)
+        assert stay.begin < (key.hour + 1) * HOUR
+    assert rows[0][1].sandboxes == 1
+    assert rows[0][0].hour == int(stay.begin // HOUR)
 
 
 @given(st.lists(stays(), max_size=20), st.integers(0, 20))

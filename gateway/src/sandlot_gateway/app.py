@@ -41,8 +41,7 @@ from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
-from sandlot_gateway.ssh.sessions import SshSessions
-from sandlot_gateway.ssh.shared import SharedSessions
+from sandlot_gateway.ssh.shared import sessions_of
 from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.usage.accounts import Accounts
@@ -86,10 +85,7 @@ class Gateway:
             elsewhere=self.backend.may_have,
         )
         self.accounts = Accounts(
-            state_dir / "usage",
-            source=self.backend.usage,
-            directory=self.directory,
-            keep=settings.usage_keep,
+            state_dir / "usage", source=self.backend.usage, directory=self.directory, keep=settings.usage_keep
         )
         self.supply = Supply(
             backend=self.backend,
@@ -137,11 +133,10 @@ class Gateway:
             receive=self.webhooks.receive,
             counted=self.counters.webhook,
         )
-        exposures = sessions = None
-        if self.backend.shared_notes is not None:
-            notes = self.backend.shared_notes
+        notes = self.backend.shared_notes
+        exposures = None
+        if notes is not None:
             exposures = SharedExposures(notes, tokens=self.tokens, listen_host=settings.host)
-            sessions = SharedSessions(notes, tokens=self.tokens)
         self.exposures = Exposures(
             routes=self.directory,
             pool=self.pool,
@@ -150,16 +145,9 @@ class Gateway:
             store=state_dir / "exposures.json",
             shared=exposures,
         )
-        self.ssh = None
-        if sessions is None or settings.ssh_port:
-            self.ssh = SshSessions(
-                routes=self.directory,
-                pool=self.pool,
-                tokens=self.tokens,
-                host=settings.host,
-                port=settings.ssh_port,
-                shared=sessions,
-            )
+        self.ssh = sessions_of(
+            settings, notes=notes, routes=self.directory, pool=self.pool, tokens=self.tokens
+        )
         self.data = DataPlane(
             routes=self.directory,
             tokens=self.tokens,

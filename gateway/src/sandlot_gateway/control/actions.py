@@ -52,6 +52,7 @@ _ACTIONS = {
     f"PUT {PREFIX}/pools/{{name}}": "pool.put",
     f"DELETE {PREFIX}/pools/{{name}}": "pool.delete",
     f"GET {PREFIX}/stats": "stats.get",
+    f"GET {PREFIX}/usage": "usage.get",
     f"POST {PREFIX}/image-warmups": "warmup.create",
     f"GET {PREFIX}/image-warmups": "warmup.list",
     f"GET {PREFIX}/image-warmups/{{warmup_id}}": "warmup.get",

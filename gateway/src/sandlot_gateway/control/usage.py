@@ -29,7 +29,9 @@ class UsageRow(BaseModel):
     """Seconds are of RUNNING sandboxes, times what they asked for. Fields that `group_by` does not name are null."""
 
     tenant: str | None
-    run: str | None = Field(description='null: without a run; "*": of a tenant with too many runs for rows of their own.')
+    run: str | None = Field(
+        description='null: without a run; "*": of a tenant with too many runs for rows of their own.'
+    )
     time: str | None = Field(description="The begin of the hour or day.")
     sandboxes: int = Field(description="Sandboxes that began in this time.")
     sandbox_seconds: float

@@ -222,10 +222,7 @@ class Backend(ClaimImages, Protocol):
         ...
 
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
-        """Remove the instance and everything that it left. Idempotent.
-
-        `given_back`: a claim of it failed here, and other gateways may know of that claim.
-        """
+        """Remove the instance and everything that it left. Idempotent. `given_back`: other gateways may know of a claim."""
         ...
 
     def instance(self, instance_id: InstanceId) -> Instance | None: ...

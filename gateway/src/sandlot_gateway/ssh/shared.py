@@ -9,9 +9,12 @@ import msgspec
 from sandlot_contract.ids import SandboxId
 
 from ..core.backend import Notes
+from ..data.pool import HttpPool
+from ..data.routes import Routes
 from ..notes import follow
+from ..settings import Settings
 from ..tokens import Tokens
-from .sessions import SshSession
+from .sessions import SshSession, SshSessions
 
 _PREFIX = "ssh-"  # of the notes' keys, to tell them from exposures
 
@@ -66,3 +69,19 @@ class SharedSessions:
             ttl=kept.ttl,
             expires_at=kept.expires_at,
         )
+
+
+def sessions_of(
+    settings: Settings, *, notes: Notes | None, routes: Routes, pool: HttpPool, tokens: Tokens
+) -> SshSessions | None:
+    """Return the sessions of a gateway with these settings; None for one of several without a port for them."""
+    if notes is not None and not settings.ssh_port:
+        return None
+    return SshSessions(
+        routes=routes,
+        pool=pool,
+        tokens=tokens,
+        host=settings.host,
+        port=settings.ssh_port,
+        shared=None if notes is None else SharedSessions(notes, tokens=tokens),
+    )

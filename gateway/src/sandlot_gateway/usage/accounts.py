@@ -81,9 +81,10 @@ class Accounts:
 
     def ran(self, sandbox: Sandbox) -> None:
         """Note a sandbox that is RUNNING here."""
-        if (self._source.all_here or sandbox.counted_by == self.name) and (stay := stay_of(sandbox)):
-            if self._journal.claimed.get(sandbox.id) != stay:
-                self._journal.note_claimed(stay)
+        is_ours = self._source.all_here or sandbox.counted_by == self.name
+        stay = stay_of(sandbox)
+        if is_ours and stay is not None and self._journal.claimed.get(sandbox.id) != stay:
+            self._journal.note_claimed(stay)
 
     def ended(self, sandbox: Sandbox) -> None:
         if sandbox.id in self._journal.claimed and sandbox.ended_at is not None:
@@ -159,7 +160,9 @@ class Accounts:
                 self._take_ended(leaving=leaving)
                 self._loaded = None
                 for batch in list(self._journal.batches):
-                    await self._source.store.change(Source(batch.day, self.name), _with(batch.serial, batch.sums))
+                    await self._source.store.change(
+                        Source(batch.day, self.name), _with(batch.serial, batch.sums)
+                    )
                     self._journal.done(batch)
                 if self._source.in_sync:
                     await self._fold_records()

@@ -11,7 +11,7 @@ import msgspec
 from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.usage import Document, Stay
-from sandlot_gateway.core.usage_source import RecordedStay, Source
+from sandlot_gateway.core.usage_source import RecordedStay, Source, UsageStore
 
 
 class FileStore:
@@ -69,7 +69,7 @@ class FilesOnly:
     in_sync = True
 
     def __init__(self, directory: Path) -> None:
-        self.store = FileStore(directory)
+        self.store: UsageStore = FileStore(directory)
 
     def has_record(self, stay: Stay) -> bool | None:
         return False

@@ -31,7 +31,7 @@ class Batch(msgspec.Struct):
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """One of these: a claim, the end of one, its withdrawal, or the serial of the last batch."""
+    """A claim, its end, both, the withdrawal of a claim, or the serial of the last batch."""
 
     claimed: Stay | None = None
     ended: SandboxId | None = None
@@ -149,7 +149,7 @@ class Journal:
         lines = [_Line(serial=self._serial)]
         lines += [_Line(claimed=stay) for stay in self.claimed.values()]
         for ended in self.ended.values():
-            lines += [_Line(claimed=ended.stay), _Line(ended=ended.stay.sandbox_id, at=ended.at)]
+            lines.append(_Line(claimed=ended.stay, ended=ended.stay.sandbox_id, at=ended.at))
         try:
             write_atomic(self._path, b"".join(self._encoder.encode(line) + b"\n" for line in lines))
         except OSError as error:

@@ -28,6 +28,19 @@ class Group(StrEnum):
     DAY = "day"
 
 
+_COLUMNS: dict[str, Callable[[UsageRow], object]] = {
+    "TIME": lambda row: row.time or "",
+    "TENANT": lambda row: row.tenant or "",
+    "RUN": lambda row: row.run or "-",
+    "SANDBOXES": lambda row: row.sandboxes,
+    "HOURS": lambda row: _hours(row.sandbox_seconds),
+    "CORE-HOURS": lambda row: _hours(row.core_seconds),
+    "MEMORY-GIB-HOURS": lambda row: _hours(row.memory_gib_seconds),
+    "DISK-GIB-HOURS": lambda row: _hours(row.disk_gib_seconds),
+    "GPU-HOURS": lambda row: _hours(row.gpu_seconds),
+}
+
+
 def register(app: typer.Typer) -> None:
     app.command()(usage)
 
@@ -63,21 +76,11 @@ def usage(
 
 
 def _columns(groups: Sequence[Group]) -> dict[str, Callable[[UsageRow], object]]:
-    columns: dict[str, Callable[[UsageRow], object]] = {}
-    if Group.HOUR in groups or Group.DAY in groups:
-        columns["TIME"] = lambda row: row.time or ""
-    if Group.TENANT in groups:
-        columns["TENANT"] = lambda row: row.tenant or ""
-    if Group.RUN in groups:
-        columns["RUN"] = lambda row: row.run or "-"
-    return columns | {
-        "SANDBOXES": lambda row: row.sandboxes,
-        "HOURS": lambda row: _hours(row.sandbox_seconds),
-        "CORE-HOURS": lambda row: _hours(row.core_seconds),
-        "MEMORY-GIB-HOURS": lambda row: _hours(row.memory_gib_seconds),
-        "DISK-GIB-HOURS": lambda row: _hours(row.disk_gib_seconds),
-        "GPU-HOURS": lambda row: _hours(row.gpu_seconds),
-    }
+    unused = {Group.TENANT: "TENANT", Group.RUN: "RUN"}
+    left_out = {heading for group, heading in unused.items() if group not in groups}
+    if Group.HOUR not in groups and Group.DAY not in groups:
+        left_out.add("TIME")
+    return {heading: show for heading, show in _COLUMNS.items() if heading not in left_out}
 
 
 def _hours(seconds: float) -> str:
@@ -99,5 +102,7 @@ def _time(text: str | None, *, option: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{option}: {text!r} is no time: write 2026-01-31T12:00Z, or 7d, 12h, 30m for ago") from None
+        raise ValueError(
+            f"{option}: {text!r} is no time: write 2026-01-31T12:00Z, or 7d, 12h, 30m for ago"
+        ) from None
     return time.astimezone()

@@ -93,7 +93,9 @@ def _stay(sandbox: Sandbox) -> RecordedStay | None:
     if owner is None or spec.tenant is None or spec.waits or status.verdict == SandboxVerdict.GIVEN_BACK:
         return None
     try:
-        request = msgspec.json.decode(sandbox.metadata.annotations.get(ANNOTATION_REQUEST, "{}"), type=_Request)
+        request = msgspec.json.decode(
+            sandbox.metadata.annotations.get(ANNOTATION_REQUEST, "{}"), type=_Request
+        )
     except msgspec.DecodeError:
         request = _Request()
     begin = request.started_at or clock.seconds(status.started_at)

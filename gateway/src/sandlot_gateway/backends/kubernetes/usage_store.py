@@ -61,9 +61,7 @@ class ConfigMapStore:
             )
         except KubeError as error:
             raise _failure(error) from error
-        return {
-            _source(one.metadata.name): one.document for one in read(body, _List).items
-        }
+        return {_source(one.metadata.name): one.document for one in read(body, _List).items}
 
     async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
         try:

@@ -258,8 +258,6 @@ class LocalBackend:
         self._planner.claimed(pool, now=asyncio.get_running_loop().time())
         self._keeper.wake()
 
-    # What is there.
-
     def begun(self, instance_id: InstanceId) -> float | None:
         entry = self._entries.get(instance_id)
         return entry.began if entry is not None else 0.0
