@@ -66,7 +66,7 @@ _IN_SANDBOXES = [
     ("", "pods/exec", {}),
     ("", "pods/log", {}),
     ("", "secrets", {}),
-    ("", "configmaps", {}),
+    ("", "configmaps", {"gateway": "get list create update delete"}),
     ("", "serviceaccounts/token", {}),
     ("rbac.authorization.k8s.io", "rolebindings", {}),
     ("networking.k8s.io", "networkpolicies", {}),

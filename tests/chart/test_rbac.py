@@ -8,6 +8,11 @@ READ = ["get", "list", "watch"]
 GATEWAY_RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
     {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "verbs": ["get", "list", "create", "update", "delete"],
+    },
+    {
         "apiGroups": ["sandlot.dev"],
         "resources": ["sandboxes", "sandboxpools"],
         "verbs": [*READ, "create", "patch", "delete"],

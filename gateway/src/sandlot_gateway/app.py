@@ -277,9 +277,8 @@ class Gateway:
         await self.exposures.close()
         if self.ssh is not None:
             await self.ssh.close()
-        until = loop.time() + times.backend
-        await self.accounts.close(timeout=times.backend * 0.25)
-        await self.backend.stop(timeout=until - loop.time())
+        await self.accounts.close(timeout=times.usage)
+        await self.backend.stop(timeout=times.backend)
         await self.pool.close()
         self.archive.close()
         if self.audit is not None:

@@ -57,10 +57,7 @@ class NodeFailed(BackendError):
 
 
 class StillPreparing(Exception):
-    """An image takes longer to prepare than an instance is held for it.
-
-    `finished` waits for the preparation. It raises BackendError.
-    """
+    """An image takes longer to prepare than an instance is held for it. `finished` waits for it; raises BackendError."""
 
     def __init__(self, finished: Callable[[], Coroutine[Any, Any, object]]) -> None:
         super().__init__("the image is being prepared")
@@ -168,7 +165,10 @@ class Backend(ClaimImages, Protocol):
     shared_notes: Notes | None  # None: there is only this gateway
     others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
     warmups: Warmups
-    usage: UsageSource
+
+    @property
+    def usage(self) -> UsageSource: ...
+
     delete_wait: float  # seconds that a delete waits for sidecars, records and other gateways
     single_gateway: bool  # only one gateway at a time: an instance that `start` does not find is gone
 

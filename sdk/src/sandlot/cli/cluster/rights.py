@@ -21,6 +21,7 @@ _OURS = "sandlot.dev"
 
 GATEWAY = (
     Right("", "pods", _READ, "sandboxes"),
+    Right("", "configmaps", ("get", "list", "create", "update", "delete"), "sandboxes"),
     Right(_OURS, "sandboxes", (*_READ, "create", "patch", "delete"), "sandboxes"),
     Right(_OURS, "sandboxpools", (*_READ, "create", "patch", "delete"), "sandboxes"),
     Right(_OURS, "imagewarmups", ("get", "list", "create", "delete"), "sandboxes"),
