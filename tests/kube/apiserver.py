@@ -158,12 +158,14 @@ class ApiServer:
         wait_until(lambda: self._answers(served), what=f"{name} is served")
 
     def writes(self, user: str, *, namespace: str) -> list[tuple[str, str]]:
-        """What it has written there, Leases left out: verb, and resource with its subresource; in order."""
+        """What it has written there, in order: verb, and resource with subresource; without Leases and sums of usage."""
         events = [json.loads(line) for line in self._audit.read_text().splitlines()]
         return [
             (event["verb"], "/".join(filter(None, (ref["resource"], ref.get("subresource")))))
             for event in events
-            if event["user"]["username"] == user and (ref := event["objectRef"]).get("namespace") == namespace
+            if event["user"]["username"] == user
+            and (ref := event["objectRef"]).get("namespace") == namespace
+            and ref["resource"] != "configmaps"
         ]
 
     # Processes.
