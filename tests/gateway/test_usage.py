@@ -101,6 +101,7 @@ async def test_times_are_whole_hours_and_groups_of_hours_have_theirs(box: Runnin
     assert (row["tenant"], row["run"], row["time"][13:]) == (None, "now", ":00:00Z")
     (row,) = (await usage(box, group_by="day"))["usage"]
     assert row["time"][10:] == "T00:00:00Z"
+    assert (await usage(box, since="0001-01-01T00:00:00+01:00"))["usage"] != []
     past = await usage(box, since="2026-01-01T00:30:00Z", until="2026-01-01T01:30:00+00:00")
     assert (past["since"], past["until"], past["usage"]) == (
         "2026-01-01T00:00:00.000000Z",

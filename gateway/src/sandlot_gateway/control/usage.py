@@ -67,7 +67,7 @@ async def usage(
     """
     now = time.time()
     end = min(now, until.timestamp()) if until is not None else now
-    begin = since.timestamp() if since is not None else end - _DAY
+    begin = max(since.timestamp(), 0.0) if since is not None else end - _DAY
     if begin >= end:
         raise ApiError(422, "since: must be before until, and in the past", field="since")
     if not who.operates:

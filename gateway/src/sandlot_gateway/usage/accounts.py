@@ -100,8 +100,9 @@ class Accounts:
     async def between(self, since: float, until: float) -> Totals:
         """Return the sums of the hours that overlap this time. Raises BackendError."""
         first, last = int(since // HOUR), int(-(-until // HOUR)) - 1
+        kept = day_of(self._clock()) - self._keep
         async with self._turn:
-            documents = await self._documents(day_of(first * HOUR))
+            documents = await self._documents(max(day_of(first * HOUR), kept))
             everything = self._uncounted(documents)
         for document in documents.values():
             everything.add_all(document.totals)
