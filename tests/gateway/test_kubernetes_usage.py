@@ -84,6 +84,24 @@ async def test_gateways_agree_on_each_sandbox_also_when_its_record_is_gone(world
         await check(third)
 
 
+async def test_one_whose_record_is_deleted_while_it_runs_counts_once(world: World) -> None:
+    async with world.gateway("a", backend=SOON) as one, world.gateway("b", backend=SOON) as other:
+        await world.kubelet.pod(TEMPLATE, pool="default")
+        await one.warm()
+        made = await one.made(run="by-hand")
+        await until(lambda: len(records(world)) == 1, pause=0.1)
+        world.server.call("DELETE", paths.sandboxes(world.namespace, made["id"]))
+        for gateway in (one, other):
+            await gateway.is_ended_somehow(made["id"])
+        lasted = seconds_of(await one.get(made["id"]))
+        for _ in range(2):
+            await asyncio.gather(*(gateway.gateway.accounts.fold() for gateway in (one, other)))
+        for gateway in (one, other):
+            await until(lambda gateway=gateway: counts(gateway, "by-hand", 1), pause=0.1, seconds=20)
+            row = (await usage(gateway))["by-hand"]
+            assert row["core_seconds"] == pytest.approx(lasted, abs=0.01)
+
+
 async def counts(gateway: Running, run: str, count: int) -> bool:
     return (await usage(gateway)).get(run, {}).get("sandboxes") == count
 
