@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import msgspec
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.names import ANNOTATION_REQUEST
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock, ends
@@ -17,6 +18,7 @@ from .recorded import Recorded
 from .settings import KubernetesSettings
 
 _GIB = 1 << 30
+_DELETED_KEPT = 600.0  # seconds after a minute's ends should be among the sums
 
 
 class _Spec(msgspec.Struct):
@@ -50,14 +52,17 @@ class KubernetesUsage:
         self._is_watching = is_watching
         self._in_sync_since: float | None = None
         self._stays: dict[str, RecordedStay] = {}  # by the resource's name
+        self._deleted: dict[tuple[InstanceId, int], RecordedStay] = {}
 
     def has_record(self, stay: Stay) -> bool | None:
         if self._of.has_record(stay.instance_id, stay.generation) or self._of.ends_with_pod(stay.instance_id):
             return True
+        if _place(stay) in self._deleted:
+            return True
         return False if self._is_watching() else None
 
     def recorded(self) -> Iterable[RecordedStay]:
-        return self._stays.values()
+        return (*self._stays.values(), *self._deleted.values())
 
     @property
     def in_sync(self) -> bool:
@@ -71,7 +76,8 @@ class KubernetesUsage:
     # From the watch.
 
     def replaced(self, sandboxes: list[Sandbox]) -> None:
-        self._stays.clear()
+        for name in self._stays.keys() - {sandbox.metadata.name for sandbox in sandboxes}:
+            self._gone(name)
         for sandbox in sandboxes:
             self.changed(sandbox)
 
@@ -83,7 +89,21 @@ class KubernetesUsage:
             self._stays[sandbox.metadata.name] = stay
 
     def deleted(self, sandbox: Sandbox) -> None:
-        self._stays.pop(sandbox.metadata.name, None)
+        self._gone(sandbox.metadata.name)
+
+    def _gone(self, name: str) -> None:
+        """Keep the end of a resource that was deleted so soon that it may not be among the sums."""
+        gone = self._stays.pop(name, None)
+        horizon = time.time() - self.records_settle - _DELETED_KEPT
+        self._deleted = {
+            place: one for place, one in self._deleted.items() if one.end is not None and one.end > horizon
+        }
+        if gone is not None and gone.end is not None and gone.end > horizon:
+            self._deleted[_place(gone.stay)] = gone
+
+
+def _place(stay: Stay) -> tuple[InstanceId, int]:
+    return stay.instance_id, stay.generation
 
 
 def _stay(sandbox: Sandbox) -> RecordedStay | None:
