@@ -1,0 +1,33 @@
+"""Builds a gateway's tracing from its settings."""
+
+from __future__ import annotations
+
+import errno
+from typing import Protocol
+
+from sandlot_gateway.settings import Settings
+
+from .sampling import Sampler
+from .tracing import Tracing
+
+
+class Counted(Protocol):
+    def spans_exported(self, spans: int) -> None: ...
+
+    def spans_dropped(self, reason: str, spans: int) -> None: ...
+
+    def trace_limited(self) -> None: ...
+
+
+def tracing_of(settings: Settings, *, counted: Counted) -> Tracing:
+    """Return the tracing, which without an endpoint samples nothing. Raises OSError if a package is missing."""
+    if settings.trace_endpoint is None:
+        return Tracing()
+    try:
+        from .exporter import Exporter
+    except ModuleNotFoundError as error:
+        text = f"--trace-endpoint needs the package {error.name}: install sandlot-gateway[traces]"
+        raise OSError(errno.ENOPKG, text) from error
+    exporter = Exporter(settings.trace_endpoint, counted=counted)
+    sampler = Sampler(ratio=settings.trace_ratio, limit=settings.trace_limit, limited=counted.trace_limited)
+    return Tracing(sampler=sampler, sink=exporter)
