@@ -283,9 +283,8 @@ class Gateway:
         await self.backend.stop(timeout=times.backend)
         await self.pool.close()
         self.archive.close()
-        if self.audit is not None:
-            await self.audit.close(timeout=times.audit)
-        await self.tracing.close(timeout=times.traces)
+        audit = [] if self.audit is None else [self.audit.close(timeout=times.audit)]
+        await asyncio.gather(*audit, self.tracing.close(timeout=times.audit))
 
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.archive.append(sandbox)
