@@ -117,6 +117,7 @@ async def test_the_caller_decides_whether_its_request_is_traced(ask, spans):
     assert call.parent_id == root.span_id
     assert sampled.header("traceparent") == f"00-{TRACE}-{call.span_id:016x}-01"
     assert root.attributes["sandlot.sandbox.id"] == "sb-1"
+    assert root.attributes["sandlot.tenant"] == "acme"
     assert root.attributes["http.response.status_code"] == 200
 
 

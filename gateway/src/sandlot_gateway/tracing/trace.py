@@ -27,6 +27,7 @@ class Trace:
         "_epoch",
         "_parent",
         "_sink",
+        "_tenant",
         "begun",
         "call",
         "connected",
@@ -37,8 +38,9 @@ class Trace:
         "root",
     )
 
-    def __init__(self, trace_id: str, *, parent: str | None, sink: Sink | None) -> None:
+    def __init__(self, trace_id: str, *, parent: str | None, tenant: str, sink: Sink | None) -> None:
         self.id = trace_id
+        self._tenant = tenant
         self.root = new_span_id() if sink is not None else 0  # the request's own span
         self.call = new_span_id() if sink is not None else 0  # its call of the sidecar
         self.begun = now()
@@ -101,7 +103,8 @@ class Trace:
             parent=parent,
             span_id=self.root,
             kind=Kind.SERVER,
-            attributes=attributes,
+            # A caller chooses its trace id, and could choose another tenant's.
+            attributes={**attributes, "sandlot.tenant": self._tenant},
             error=error,
         )
 

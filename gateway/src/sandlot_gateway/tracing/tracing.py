@@ -40,9 +40,8 @@ class Tracing:
             return None
         trace_id = f"{random.getrandbits(128) or 1:032x}" if caller is None else caller[0]
         logs.trace_id.set(trace_id)
-        return Trace(
-            trace_id, parent=None if caller is None else caller[1], sink=self._sink if sampled else None
-        )
+        parent = None if caller is None else caller[1]
+        return Trace(trace_id, parent=parent, tenant=tenant, sink=self._sink if sampled else None)
 
     async def close(self, *, timeout: float) -> None:
         """Export the last spans, within `timeout` seconds. One that was cancelled may come again."""
