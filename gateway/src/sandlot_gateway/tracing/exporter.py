@@ -7,7 +7,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -16,7 +15,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from .span import Kind, Service, Span
+from .span import Counted, Kind, Service, Span
 
 _log = logging.getLogger(__name__)
 
@@ -28,12 +27,6 @@ _PATH = "/v1/traces"
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SCOPE = InstrumentationScope("sandlot_gateway")
 _KINDS = {Kind.INTERNAL: SpanKind.INTERNAL, Kind.SERVER: SpanKind.SERVER, Kind.CLIENT: SpanKind.CLIENT}
-
-
-class Counted(Protocol):
-    def spans_exported(self, spans: int) -> None: ...
-
-    def spans_dropped(self, reason: str, spans: int) -> None: ...
 
 
 class Exporter:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sandlot_contract.trace import TIMING_KEY
 
-from ..data.wire import Headers
 from .span import Attributes, Kind, Service
 from .trace import Trace, now
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 _STAGES = ("queue", "spawn", "run")
 _MOST = 256  # bytes of a sidecar's timings

@@ -5,18 +5,15 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from sandlot_gateway.settings import Settings
-
 from .sampling import Sampler
+from .span import Counted
 from .tracing import Tracing
 
 
-class Counted(Protocol):
-    def spans_exported(self, spans: int) -> None: ...
-
-    def spans_dropped(self, reason: str, spans: int) -> None: ...
-
-    def trace_limited(self) -> None: ...
+class Settings(Protocol):
+    trace_endpoint: str | None
+    trace_ratio: float
+    trace_limit: int
 
 
 def tracing_of(settings: Settings, *, counted: Counted) -> Tracing:
