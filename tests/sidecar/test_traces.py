@@ -60,15 +60,13 @@ async def test_a_repeat_is_timed_by_itself(box: Sidecar) -> None:
 
 
 async def test_a_command_that_cannot_start_has_no_run(box: Sidecar) -> None:
-    took = timings(await exec_(box, SAMPLED, "true", **{"x-sandlot-op": "op-2"}))
-    assert "run" in took
     body = {"command": ["/no/such/program"]}
     answer = await box.call("POST", "/v1/exec", json=body, headers={"traceparent": SAMPLED})
     assert set(timings(answer)) == {"queue", "total"}
 
 
-@pytest.mark.parametrize("value", [UNSAMPLED, "", "nonsense", SAMPLED.upper(), SAMPLED + "-x"])
-async def test_others_are_neither_timed_nor_logged(box: Sidecar, value: str) -> None:
-    answer = await exec_(box, value, "true")
-    assert "server-timing" not in answer.headers
+async def test_others_are_neither_timed_nor_logged(box: Sidecar) -> None:
+    for value in (UNSAMPLED, "", "nonsense", SAMPLED.upper(), SAMPLED + "-x"):
+        answer = await exec_(box, value, "true")
+        assert "server-timing" not in answer.headers, value
     assert lines(box) == []
