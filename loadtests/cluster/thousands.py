@@ -7,6 +7,7 @@ pods are kwok's, and one stub serves all sidecars.
 from __future__ import annotations
 
 import asyncio
+import resource
 import secrets
 import tempfile
 import time
@@ -49,6 +50,7 @@ ROWS = (
 )
 IMAGE = "python:3.12"
 PER_NODE = 10  # sandboxes
+SPARE = 1_500  # files of a gateway that has no command in flight: idle connections to sidecars, the short commands
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
 _LONGEST = 1_500.0  # seconds for the whole run
 _MEBI = 1 << 20
@@ -138,7 +140,7 @@ class _Run:
         # The first one of a sandbox asks for its token and opens connections.
         first = await self._calls(partial(self._command, box, "true") for box in self.boxes)
         before = await self._short()
-        held = [asyncio.create_task(self._held(box)) for box in self.boxes]
+        held = [asyncio.create_task(self._held(box)) for box in self.boxes[: self._in_flight]]
         await self._until_attached()
         beside = await self._short()
         memory = self._memory()
@@ -161,6 +163,7 @@ class _Run:
                 value=len(self.lost) + twice,
                 parts={
                     "commands": str(self.commands),
+                    "in flight": str(self._in_flight),
                     "run twice": str(twice),
                     **({"lost": self.lost[0][:120]} if self.lost else {}),
                 },
@@ -196,13 +199,13 @@ class _Run:
         }
 
     async def _fill(self) -> None:
-        resource = {
+        body = {
             "apiVersion": API_VERSION,
             "kind": POOL_KIND,
             "metadata": {"name": "thousands"},
             "spec": {"size": self.size.sandboxes, "template": _TEMPLATE},
         }
-        await self.client.request("POST", paths.pools(self.namespace), body=resource)
+        await self.client.request("POST", paths.pools(self.namespace), body=body)
         await parts.until(lambda: self.gateways.all_warm(self.size.sandboxes))
 
     async def _calls(self, calls: Iterable[Callable[[], Awaitable[object]]]) -> _Times:
@@ -235,6 +238,12 @@ class _Run:
 
         return await self._calls(calls())
 
+    @property
+    def _in_flight(self) -> int:
+        """The most commands that one gateway may have: it needs two files for each, and others for the rest."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return min(self.size.sandboxes, (most - SPARE) // 2)
+
     async def _held(self, box: AsyncSandbox) -> None:
         await self._command(box, HOLD)
 
@@ -251,7 +260,7 @@ class _Run:
     async def _until_attached(self) -> None:
         async def attached() -> bool:
             count = await self.sidecars.count()
-            return count.attached + len(self.lost) >= self.size.sandboxes
+            return count.attached + len(self.lost) >= self._in_flight
 
         await parts.until(attached, pause=0.1)
 

@@ -44,6 +44,7 @@ from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.shared import sessions_of
 from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.tracing.setup import tracing_of
 from sandlot_gateway.usage.accounts import Accounts
 from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Webhooks
@@ -68,6 +69,7 @@ class Gateway:
         self.tokens = Tokens(master_key(settings))
         self.metrics = Metrics()
         self.counters = Counters(self.metrics)
+        self.tracing = tracing_of(settings, counted=self.metrics)
         self.pool = HttpPool(observer=self.metrics)
         self.backend = make_backend(settings, self.tokens, self.pool)
         self.archive = Archive(state_dir / "records", keep=settings.record_keep, limit=settings.record_limit)
@@ -134,9 +136,7 @@ class Gateway:
             counted=self.counters.webhook,
         )
         notes = self.backend.shared_notes
-        exposures = None
-        if notes is not None:
-            exposures = SharedExposures(notes, tokens=self.tokens, listen_host=settings.host)
+        exposures = notes and SharedExposures(notes, tokens=self.tokens, listen_host=settings.host)
         self.exposures = Exposures(
             routes=self.directory,
             pool=self.pool,
@@ -161,6 +161,7 @@ class Gateway:
                 total=settings.max_total,
                 access_log=settings.access_log,
             ),
+            tracing=self.tracing,
         )
         self.gauges = Gauges(self.metrics, supply=self.supply, directory=self.directory, backend=self.backend)
         self._recovered = asyncio.Event()
@@ -181,6 +182,7 @@ class Gateway:
                 ssh=self.ssh,
                 counters=self.counters,
                 accounts=self.accounts,
+                tracing=self.tracing,
                 metrics_text=self.gauges.text,
                 is_ready=lambda: self._recovered.is_set() and not self.leaving,
             )
@@ -281,8 +283,8 @@ class Gateway:
         await self.backend.stop(timeout=times.backend)
         await self.pool.close()
         self.archive.close()
-        if self.audit is not None:
-            await self.audit.close(timeout=times.audit)
+        audit = [] if self.audit is None else [self.audit.close(timeout=times.audit)]
+        await asyncio.gather(*audit, self.tracing.close(timeout=times.audit))
 
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.accounts.ended(sandbox)

@@ -119,9 +119,7 @@ class Settings(BaseSettings):
         30.0, ge=0, description="How long a warm instance without a pool waits for an owner."
     )
     orphan_grace: float = Field(
-        60.0,
-        ge=0,
-        description="How long a sandbox is kept after its creator disconnected; on Kubernetes at least 5.",
+        60.0, ge=0, description="How long a sandbox outlives its caller's connection; Kubernetes: at least 5."
     )
     usage_keep: int = Field(90, ge=1, le=3660, description="Days for which the accounting's sums are kept.")
     record_keep: float = Field(3600.0, ge=0, description="How long the record of an ended sandbox is kept.")
@@ -160,6 +158,11 @@ class Settings(BaseSettings):
         "info", description="The lowest level to log."
     )
     access_log: float = Field(0.0, ge=0, le=1, description="Share of data plane requests with a log line.")
+    trace_endpoint: str | None = Field(
+        None, pattern=r"^https?://[^/]", description="Base URL of an OTLP/HTTP collector; default no traces."
+    )
+    trace_ratio: float = Field(0.0, ge=0, le=1, description="Share of traced requests without `traceparent`.")
+    trace_limit: int = Field(100, ge=1, description="Maximum number of traces a second of a tenant.")
     audit_log: Path | None = Field(None, description="File of audit records; `-`: stdout; default none.")
     audit_changes_only: bool = Field(False, description="Write no audit record of a read that succeeds.")
     audit_max: int = Field(100 << 20, ge=1 << 16, description="Maximum bytes of --audit-log.")

@@ -14,7 +14,7 @@ class StopTimes:
     cleanups: float  # of sandboxes that have ended, and for checkpoints that are being written
     usage: float  # for the sums of what has ended
     backend: float  # for records, news and the removal of instances
-    audit: float  # for the last audit records
+    audit: float  # for the last audit records, and meanwhile the last spans of traces
 
 
 # The docs promise an end 30 s after the drain: LAST_ANSWERS in ending.py, and these without those for sandboxes.

@@ -26,6 +26,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.tracing.tracing import Tracing
 from sandlot_gateway.usage.accounts import Accounts
 
 
@@ -46,6 +47,7 @@ class Services:
     ssh: SshSessions | None  # None without a port for them
     counters: Counters
     accounts: Accounts
+    tracing: Tracing
     metrics_text: Callable[[], bytes]
     is_ready: Callable[[], bool]
 
