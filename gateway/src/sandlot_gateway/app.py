@@ -136,14 +136,14 @@ class Gateway:
             counted=self.counters.webhook,
         )
         notes = self.backend.shared_notes
-        exposures = notes and SharedExposures(notes, tokens=self.tokens, listen_host=settings.host)
+        shared = SharedExposures(notes, tokens=self.tokens, listen_host=settings.host) if notes else None
         self.exposures = Exposures(
             routes=self.directory,
             pool=self.pool,
             listen_host=settings.host,
             ports=settings.expose_ports(),
             store=state_dir / "exposures.json",
-            shared=exposures,
+            shared=shared,
         )
         self.ssh = sessions_of(
             settings, notes=notes, routes=self.directory, pool=self.pool, tokens=self.tokens
