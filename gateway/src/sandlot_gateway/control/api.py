@@ -10,6 +10,7 @@ from sandlot_gateway.control import (
     batches,
     checkpoints,
     commands,
+    console,
     egress,
     errors,
     exposing,
@@ -42,6 +43,7 @@ _MODULES = (
     warmups,
     identity,
     health,
+    console,
     peers,
 )
 

@@ -248,7 +248,9 @@ async def get(
     user_agent: UserAgent = "",
 ) -> Response:
     """Return a sandbox; for Prime's clients before 0.3, wait up to a second for a PENDING one."""
-    if not observe:
+    if observe:
+        user_agent = "sandlot"  # a page can show a start command of any form
+    else:
         have.lifecycle.ends.orphans.used(sandbox.id)
     if is_old_prime(user_agent):
         await have.directory.changed(sandbox.id, timeout=READY_HOLD)
