@@ -30,7 +30,8 @@ def chromium() -> Iterator[Any]:
     """A browser without a profile and without a network of its own: it reaches this machine only."""
     with driver().sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+            executable_path=str(CHROMIUM),
+            args=["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],
         )
         try:
             yield browser

@@ -105,7 +105,10 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture
 def open_page(browser: Any, console: Console) -> Iterator[OpenPage]:
-    """Opens a page of the console in a browser without a history; the test fails if a script or policy of it does."""
+    """Opens a page of the console in a browser without a history; the test fails if a script or policy of it does.
+
+    `complains`: the test makes the browser reject something.
+    """
     contexts: list[Any] = []
     complaints: list[str] = []
 
@@ -114,13 +117,15 @@ def open_page(browser: Any, console: Console) -> Iterator[OpenPage]:
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
             complaints.append(message.text)
 
-    def open_one(address: str = "#/", *, key: str | None = console.key, **options: Any) -> Any:
+    def open_one(
+        address: str = "#/", *, key: str | None = console.key, complains: bool = False, **options: Any
+    ) -> Any:
         context = browser.new_context(**options)
         contexts.append(context)
         context.set_default_timeout(10_000)
         context.add_init_script(WATCH)
         page = context.new_page()
-        page.on("console", heard)
+        page.on("console", (lambda _: None) if complains else heard)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{console.url}/console/{address}")
         if key is not None:

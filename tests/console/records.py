@@ -27,7 +27,12 @@ def write_records(state_dir: Path, count: int, *, tenant: str = "default") -> No
             labels=["grpo", f"step-{number // 100}"],
         )
         sandbox = Sandbox(
-            id=new_sandbox_id(at), tenant=tenant, spec=spec, created_at=at, updated_at=at, started_at=at + 0.05
+            id=new_sandbox_id(at),
+            tenant=tenant,
+            spec=spec,
+            created_at=at,
+            updated_at=at,
+            started_at=at + 0.05,
         )
         sandbox.finish(VERDICTS[number % len(VERDICTS)], at=at + 60.0, message="written for a test")
         archive.append(sandbox)

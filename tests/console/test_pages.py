@@ -65,12 +65,14 @@ def test_filters_are_the_gateway_s_and_in_the_address(console: Console, open_pag
     assert RUNS_EACH == 1000
 
 
-@pytest.mark.parametrize(("state", "name"), [("live", "agent-1"), ("RUNNING", "agent-1"), ("TIMEOUT", "rollout-9997")])
+@pytest.mark.parametrize(
+    ("state", "name"), [("live", "agent-1"), ("RUNNING", "agent-1"), ("TIMEOUT", "rollout-9997")]
+)
 def test_one_state_at_a_time(open_page: OpenPage, state: str, name: str) -> None:
     page = open_page("#/sandboxes")
     page.get_by_label("State").select_option(state)
     page.get_by_role("link", name=name).wait_for()
-    assert page.get_by_role("link", name="rollout-9999").count() == 0
+    page.get_by_role("link", name="rollout-9999").wait_for(state="detached")
 
 
 def test_a_sandbox_has_a_timeline_with_its_commands_and_output(console: Console, open_page: OpenPage) -> None:
@@ -79,7 +81,12 @@ def test_a_sandbox_has_a_timeline_with_its_commands_and_output(console: Console,
     events = page.locator("ol.timeline > li")
     wait_until(lambda: events.count() >= 5)
     told = " | ".join(events.all_inner_texts())
-    for words in ("Create requested", "Running: waited", "Started: start command echo ready", "Ended exited (0): command echo 42"):
+    for words in (
+        "Create requested",
+        "Running: waited",
+        "Started: start command echo ready",
+        "Ended exited (0): command echo 42",
+    ):
         assert words in told
     page.get_by_role("button", name="of output of echo 42").press("Enter")
     shown(page, "Output of echo 42")

@@ -12,7 +12,7 @@ import { pools } from "./views/pools.js";
 import { sandbox } from "./views/sandbox.js";
 import { sandboxes } from "./views/sandboxes.js";
 
-const PAGES = { "": overview, sandboxes, sandbox, pools };
+const PAGES = new Map(Object.entries({ "": overview, sandboxes, sandbox, pools }));
 const [main, nav, session, who, pace, problem, news] = ["main", "nav", "session", "who", "pace", "problem", "news"].map(
   (id) => document.getElementById(id),
 );
@@ -56,7 +56,7 @@ async function begin() {
 function open({ first = false } = {}) {
   if (!storedKey()) return;
   const { page, id, query } = address();
-  const make = PAGES[page] ?? overview;
+  const make = PAGES.get(page) ?? overview;
   const name = `${page}/${id}`;
   live?.close();
   complain("");

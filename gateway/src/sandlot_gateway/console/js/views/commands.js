@@ -49,8 +49,13 @@ export function commandTable(id) {
     chosen = chosen === op ? null : op;
     settled = null;
     panel.hidden = chosen === null;
-    await show(last, undefined).catch((error) => setText(heading, error.message));
+    for (const { name, text } of [out, err]) {
+      setText(name, "");
+      setText(text, "");
+    }
+    const shown = show(last, undefined); // names the command in the heading before it reads the output
     if (chosen) heading.focus();
+    await shown.catch((error) => setText(heading, error.message));
   }
 
   async function show(found, signal) {
