@@ -92,6 +92,7 @@ def console(silent_registry: str) -> Iterator[Console]:
                 )
                 console.run(console.running["id"], "echo 42; echo careful >&2")
                 yield console
+                console.delete(console.running["id"])  # or the gateway's end waits for its start command
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.console.conftest import Console, OpenPage
 
 MOST_BYTES = 120_000
-DESKTOP = {"viewport": {"width": 1100, "height": 760}}
+DESKTOP = {"viewport": {"width": 1000, "height": 700}}
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 
 
@@ -23,7 +23,7 @@ def test_pictures_of_the_documentation_are_small(console: Console, open_page: Op
     page.screenshot(path=target / "overview.png")
     page.goto(f"{console.url}/console/#/sandboxes?verdict=oom")
     page.get_by_role("main").get_by_text("2,000 sandboxes").wait_for()
-    page.screenshot(path=target / "sandboxes.png")
+    page.screenshot(path=target / "sandboxes.png", clip={"x": 0, "y": 0, "width": 1000, "height": 460})
     page = open_page(f"#/sandbox/{console.running['id']}", color_scheme="dark", **DESKTOP)
     page.get_by_role("button", name="of output of echo 42").click()
     page.get_by_role("region", name="Standard error").get_by_text("careful").wait_for()
