@@ -123,11 +123,18 @@ def test_a_hidden_or_paused_page_asks_nothing(console: Console, open_page: OpenP
     page.get_by_role("rowheader", name="warm").wait_for()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
+    page.clock.install()
+    page.get_by_label("Refresh").select_option("10")
+    wait_until(lambda: page.evaluate("1") and asked)
+    asked.clear()
+    page.clock.run_for(15_000)
+    wait_until(lambda: page.evaluate("1") and asked)
     page.evaluate(
         """Object.defineProperty(document, "hidden", {value: true, configurable: true});
         document.dispatchEvent(new Event("visibilitychange"))"""
     )
-    page.wait_for_timeout(2500)
+    asked.clear()
+    page.clock.run_for(120_000)
     assert asked == []
     page.evaluate(
         """Object.defineProperty(document, "hidden", {value: false});
@@ -136,7 +143,7 @@ def test_a_hidden_or_paused_page_asks_nothing(console: Console, open_page: OpenP
     wait_until(lambda: page.evaluate("1") and asked)
     page.get_by_label("Refresh").select_option("0")
     asked.clear()
-    page.wait_for_timeout(2500)
+    page.clock.run_for(120_000)
     assert asked == []
 
 
