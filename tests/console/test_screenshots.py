@@ -12,7 +12,9 @@ DESKTOP = {"viewport": {"width": 1000, "height": 700}}
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 
 
-def test_pictures_of_the_documentation_are_small(console: Console, open_page: OpenPage, tmp_path: Path) -> None:
+def test_pictures_of_the_documentation_are_small(
+    console: Console, open_page: OpenPage, tmp_path: Path
+) -> None:
     target = Path(os.environ.get("SCREENSHOTS") or tmp_path)
     target.mkdir(parents=True, exist_ok=True)
     waiting = console.create(
