@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.console.browser import chromium
+from tests.console.browser import CHROMIUM, chromium
 from tests.console.records import write_records
 from tests.leaks import no_leaks
 from tests.stack import Stack
@@ -35,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.console)
+            if not CHROMIUM.exists():
+                item.add_marker(pytest.mark.skip(reason="needs Chromium: `make test-console` installs it"))
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="needs root: real namespaces and cgroups"))
 

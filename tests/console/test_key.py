@@ -47,5 +47,6 @@ def test_what_a_key_may_not_see_is_not_shown(console: Console, open_page: OpenPa
 def test_a_key_that_is_withdrawn_is_asked_again(open_page: OpenPage) -> None:
     page = open_page("#/pools")
     page.evaluate("sessionStorage.setItem('sandlot-key', 'withdrawn')")
+    page.get_by_label("Refresh").select_option("10")
     page.get_by_text("does not know this key any more").wait_for()
     assert page.get_by_role("table").count() == 0

@@ -143,6 +143,7 @@ def test_a_hidden_or_paused_page_asks_nothing(console: Console, open_page: OpenP
     wait_until(lambda: page.evaluate("1") and asked)
     page.get_by_label("Refresh").select_option("0")
     asked.clear()
+    page.evaluate('document.dispatchEvent(new Event("visibilitychange"))')
     page.clock.run_for(120_000)
     assert asked == []
 
@@ -151,6 +152,7 @@ def test_an_unreachable_gateway_is_told_and_asked_again(open_page: OpenPage) -> 
     page = open_page("#/pools")
     page.get_by_role("rowheader", name="warm").wait_for()
     page.context.set_offline(True)
+    page.get_by_label("Refresh").select_option("10")
     page.get_by_role("alert").get_by_text("does not answer").wait_for()
     page.context.set_offline(False)
     page.get_by_role("alert").wait_for(state="hidden")

@@ -22,6 +22,7 @@ from sandlot_gateway.sidecars import SidecarError
 router = APIRouter(prefix=PREFIX, tags=["sandboxes"])
 
 _ENDED = "the sandbox does not run: its commands are known only while it runs"
+_NO_SLOT = "this gateway does not know the sandbox's slot yet: try again"
 _OLDER = "the sandbox's sidecar is of an earlier version, which does not list commands"
 
 OpId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
@@ -100,7 +101,8 @@ async def list_commands(
     """Return the last commands; none, and why, if the sandbox does not run."""
     instance = _instance(sandbox, have)
     if instance is None:
-        return json_response({"commands": [], "total": 0, "unknown": _ENDED})
+        why = _NO_SLOT if sandbox.status is Status.RUNNING else _ENDED
+        return json_response({"commands": [], "total": 0, "unknown": why})
     answer = await _look(have, instance, "/v1/commands", {"of": sandbox.id, "last": limit})
     if answer.status == 404:
         return json_response({"commands": [], "total": 0, "unknown": _OLDER})

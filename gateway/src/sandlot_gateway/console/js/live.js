@@ -10,6 +10,7 @@ export class Live {
   #timer = null;
   #stop = null;
   #failures = 0;
+  #shown = false;
 
   /** `load(signal)` shows the page anew, `failed(error)` tells of a failure, or with null of its end. */
   constructor(load, failed, pace) {
@@ -21,7 +22,7 @@ export class Live {
 
   #seen = () => {
     if (document.hidden) this.#cancel();
-    else this.now();
+    else if (this.#pace || !this.#shown) this.now(); // a paused page stays as it is
   };
 
   /** Refresh now, then every `pace` seconds; 0 is only once. */
@@ -34,6 +35,7 @@ export class Live {
       await this.#load(stop.signal);
       if (stop.signal.aborted) return;
       this.#failures = 0;
+      this.#shown = true;
       this.#failed(null);
     } catch (error) {
       if (stop.signal.aborted) return;
