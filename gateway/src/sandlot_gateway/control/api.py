@@ -9,6 +9,8 @@ from sandlot_gateway.control import (
     access,
     batches,
     checkpoints,
+    commands,
+    console,
     egress,
     errors,
     exposing,
@@ -34,6 +36,7 @@ _MODULES = (
     unsupported,
     sandboxes,
     access,
+    commands,
     ssh,
     egress,
     pools,
@@ -42,6 +45,7 @@ _MODULES = (
     usage,
     identity,
     health,
+    console,
     peers,
 )
 
