@@ -18,6 +18,11 @@ class Certificate:
     key: Path
     authority: Path
 
+    def server(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.chain, self.key)
+        return context
+
     def client(self, url: str, *, api_key: str, http2: bool) -> httpx.AsyncClient:
         trust = ssl.create_default_context(cafile=str(self.authority))
         headers = {"Authorization": f"Bearer {api_key}"}
