@@ -48,7 +48,7 @@ async def set_scale(cluster: Cluster, name: str, replicas: int) -> None:
 
 
 async def test_the_scale_of_a_pool_is_its_size_and_what_is_warm(cluster: Cluster) -> None:
-    async with cluster.controlled():
+    async with cluster.controlled(surplus_grace=0.0):
         await cluster.pool(size=1)
         await cluster.until(lambda: len(cluster.warm()) == 1, "one is warm")
         await set_scale(cluster, "p", 3)
