@@ -35,7 +35,7 @@ from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
-from sandlot_gateway.masterkey import master_key
+from sandlot_gateway.masterkey import master_keys
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
@@ -62,11 +62,13 @@ class Gateway:
     `start` recovers the sandboxes of an earlier gateway; `stop` leaves them running for the next one, or ends them.
     """
 
-    def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
+    def __init__(
+        self, settings: Settings, *, keys: Keys, make_backend: MakeBackend, metrics: Metrics | None = None
+    ) -> None:
         state_dir = settings.state_dir
         self.settings = settings
-        self.tokens = Tokens(master_key(settings))
-        self.metrics = Metrics()
+        self.tokens = Tokens(master_keys(settings))
+        self.metrics = metrics or Metrics()
         self.counters = Counters(self.metrics)
         self.pool = HttpPool(observer=self.metrics)
         self.backend = make_backend(settings, self.tokens, self.pool)
@@ -104,7 +106,7 @@ class Gateway:
             sidecars=self.sidecars,
             backend=self.backend,
             tokens=self.tokens,
-            pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_key())),
+            pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_keys)),
             observer=self.counters,
             claim_counted=self.counters.claimed,
             orphan_grace=settings.orphan_grace,
@@ -130,6 +132,7 @@ class Gateway:
         exposures = sessions = None
         if self.backend.shared_notes is not None:
             notes = self.backend.shared_notes
+            self.tokens.changed.append(notes.tell_again)
             exposures = SharedExposures(notes, tokens=self.tokens, listen_host=settings.host)
             sessions = SharedSessions(notes, tokens=self.tokens)
         self.exposures = Exposures(

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from sandlot_contract.keyring import KeyringFiles
 
 from sandlot_gateway.app import Gateway, MakeBackend
 from sandlot_gateway.atomic_file import write_atomic
@@ -30,6 +31,7 @@ from sandlot_gateway.ending import LAST_ANSWERS, EndRequests, drain, leave, star
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
+from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tasks import Tasks
@@ -67,7 +69,10 @@ async def serve(
     lock.acquire()
     endpoint = state_dir / "endpoint.json"
     try:
-        file = KeyFile(settings.api_keys_file) if settings.api_keys_file is not None else None
+        metrics = Metrics()
+        file = None
+        if settings.api_keys_file is not None:
+            file = KeyFile(settings.api_keys_file, failing=partial(metrics.reload_failing, "api_keys"))
         fixed, filed = _key_entries(settings, file=file)
         keys = Keys([*fixed, *filed], max_sandboxes=settings.max_sandboxes)
         listening = _listen_tcp(settings.host, settings.port)
@@ -78,7 +83,12 @@ async def serve(
             else _listen_tcp(settings.host, settings.webhook_port)
         )
         _raise_descriptor_limit()
-        gateway = Gateway(settings, keys=keys, make_backend=make_backend or _BACKENDS[settings.backend])
+        gateway = Gateway(
+            settings,
+            keys=keys,
+            make_backend=make_backend or _BACKENDS[settings.backend],
+            metrics=metrics,
+        )
         server = Server(
             uvicorn.Config(
                 gateway.edge,
@@ -132,6 +142,11 @@ async def serve(
             if file is not None:
                 following = file.follow(keys, fixed=fixed, changed=partial(_write_endpoint, endpoint, url))
                 watching.spawn(following)
+            if settings.key_file is not None:
+                files = KeyringFiles(settings.key_file, failing=partial(metrics.reload_failing, "master_key"))
+                watching.spawn(files.follow(gateway.tokens.use, used=gateway.tokens.keys))
+            if tls is not None:
+                watching.spawn(tls.follow())
             (announce or _announce)(gateway, url)
             await until_end(requests, gateway=gateway, idle=settings.exit_when_idle)
             await leave(gateway, server, seconds=settings.leave, hurry=requests.hurry)
@@ -160,6 +175,7 @@ def _tls_server(settings: Settings, *, gateway: Gateway, ended: Callable[[], Non
         backlog=_BACKLOG,
         keep_alive=KEEP_ALIVE,
         ended=ended,
+        failing=partial(gateway.metrics.reload_failing, "certificate"),
     )
 
 
