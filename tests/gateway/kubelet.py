@@ -19,6 +19,7 @@ from sandlot_contract.names import (
     LABEL_COMPONENT,
     LABEL_FOR,
     LABEL_INSTANCE,
+    LABEL_KEY,
     LABEL_NAME,
     LABEL_POOL,
     LABEL_TEMPLATE,
@@ -59,6 +60,10 @@ class Kubelet:
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cold: dict[str, asyncio.Task[Any]] = {}  # pods of cold Sandboxes, which are on their way
+
+    def use_key(self, key: bytes) -> None:
+        """The master key of pods from now on."""
+        self._tokens = Tokens(key)
 
     # Pods.
 
@@ -127,6 +132,7 @@ class Kubelet:
             LABEL_COMPONENT: COMPONENT_SANDBOX,
             LABEL_INSTANCE: instance_id,
             LABEL_TEMPLATE: key(template),
+            LABEL_KEY: self._tokens.signing_id,
         }
         if pool is not None:
             labels[LABEL_POOL] = pool
