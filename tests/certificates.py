@@ -31,8 +31,8 @@ class Certificate:
         )
 
 
-def issued(directory: Path, *hosts: str) -> Certificate:
-    authority = trustme.CA()
+def issued(directory: Path, *hosts: str, authority: trustme.CA | None = None) -> Certificate:
+    authority = authority or trustme.CA()
     made = Certificate(directory / "cert.pem", directory / "key.pem", directory / "authority.pem")
     certificate = authority.issue_cert(*hosts)
     certificate.private_key_pem.write_to_path(str(made.key))

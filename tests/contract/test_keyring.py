@@ -25,7 +25,12 @@ def test_an_id_does_not_tell_its_key() -> None:
 
 
 def test_files_beside_the_key_whose_names_begin_with_its_name_are_valid_too(tmp_path: Path) -> None:
-    for name, key in (("master", NEW), ("master-old", OLD), ("masters", b"short"), ("other-master", b"short")):
+    for name, key in (
+        ("master", NEW),
+        ("master-old", OLD),
+        ("masters", b"short"),
+        ("other-master", b"short"),
+    ):
         (tmp_path / name).write_bytes(key)
     assert read(tmp_path / "master") == Keyring(NEW, OLD)
 

@@ -62,7 +62,9 @@ async def pod_of_pool(world: World, gateway: Running) -> None:
 def reload_failing(gateway: Running) -> dict[str, float]:
     text = gateway.gateway.gauges.text()
     families = text_string_to_metric_families(text if isinstance(text, str) else text.decode())
-    samples = [one for family in families if family.name == "sandlot_reload_failing" for one in family.samples]
+    samples = [
+        one for family in families if family.name == "sandlot_reload_failing" for one in family.samples
+    ]
     return {one.labels["file"]: one.value for one in samples}
 
 
@@ -136,7 +138,9 @@ async def test_files_without_a_key_change_nothing_and_are_told(
         (world.directory / "master-new").write_bytes(b"short")
         await until(lambda: reload_failing(one)["master_key"] == 1)
         assert await one.run(box["id"], "echo here") == "here\n"
-        (message,) = (r.getMessage() for r in caplog.records if "the earlier keys stay valid" in r.getMessage())
+        (message,) = (
+            r.getMessage() for r in caplog.records if "the earlier keys stay valid" in r.getMessage()
+        )
         assert "master-new: the master key must have at least 16 bytes" in message
         (world.directory / "master-new").unlink()
         await secret.becomes(secrets.token_bytes(32), old=world.key)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -56,9 +59,8 @@ class TlsServer:
         self._used: tuple[bytes, bytes] | str = ""
         self._server: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._earlier: set[asyncio.Task[None]] = (
-            set()
-        )  # servers of earlier certificates, with open connections
+        # The server of the earlier certificate, with its open connections.
+        self._earlier: tuple[Any, asyncio.Task[None]] | None = None
 
     async def start(self) -> None:
         """Start serving. Raises OSError for a certificate or key that cannot be used, and for a port that is taken."""
@@ -81,7 +83,8 @@ class TlsServer:
     async def follow(self) -> None:
         """Serve new connections with the files' certificate each time that it changes, until cancelled.
 
-        Files that cannot be used are logged once, and the earlier certificate stays. Open connections keep theirs.
+        Files that cannot be used are logged once, and the earlier certificate stays. Open connections keep theirs until
+        the change after this one.
         """
         await follow(self._read, self._changed, used=self._used)
 
@@ -89,8 +92,11 @@ class TlsServer:
         """Wait up to `timeout` seconds for connections to close, then cut them. One that was cancelled may come again."""
         if self._task is None:
             return
-        tasks = {self._task, *self._earlier}
+        tasks = {self._task}
         self._server.signal_handler_interrupt()  # granian's name for "stop", with or without a signal
+        if self._earlier is not None:
+            self._earlier[0].signal_handler_interrupt()
+            tasks.add(self._earlier[1])
         await asyncio.wait(tasks, timeout=timeout)
         for task in tasks:
             task.cancel()
@@ -129,12 +135,13 @@ class TlsServer:
             _log.error("cannot use the changed certificate: %s; the earlier one stays", error)
             return
         self._failing(False)
-        self._server, self._task = server, serving
         serving.add_done_callback(self._stopped)
+        if self._earlier is not None:
+            self._earlier[0].signal_handler_interrupt()
         if task is not None:
-            self._earlier.add(task)
-            task.add_done_callback(self._earlier.discard)
-        earlier.signal_handler_interrupt()
+            _stop_accepting(earlier)
+            self._earlier = earlier, task
+        self._server, self._task = server, serving
         _log.info("the certificate %s changed: new connections get it", self._cert)
 
     def _check(self) -> None:
@@ -160,6 +167,24 @@ class TlsServer:
             return False
         writer.close()
         return True
+
+
+def _stop_accepting(server: Any) -> None:
+    """Close a server's listening socket, and leave its connections alone.
+
+    Granian can only stop with its connections, and Prime's clients lose their requests by that: httpx rejects what an
+    HTTP/2 connection receives after its GOAWAY.
+    """
+    listening = os.fstat(server._sfd)
+    with socket.socket(socket.AF_UNIX) as idle:
+        # Not closed, since the server uses these numbers: they become a socket that nobody connects to.
+        idle.bind("")
+        idle.listen(1)
+        idle.setblocking(False)
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # that of the listing itself is gone
+                if os.path.samestat(os.fstat(int(name)), listening):
+                    os.dup2(idle.fileno(), int(name), inheritable=False)
 
 
 def _close_last(app: App) -> App:
