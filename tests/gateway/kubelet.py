@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import yaml
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.names import (
     ANNOTATION_LAYS_IMAGES,
     ANNOTATION_REUSE,
@@ -79,7 +80,7 @@ class Kubelet:
         instance_id = instance_id or new_instance_id()
         sidecar = Sidecar(
             instance_id=instance_id,
-            token=self._tokens.instance(instance_id),
+            token=self._tokens.instance(InstanceId(instance_id)),
             template=template,
             webhook=self.webhook,
             images=images,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from sandlot_contract.keyring import BadKeyring, Keyring, read
@@ -19,6 +20,7 @@ class InstanceTokens:
             self.keys = Keyring(keys) if isinstance(keys, bytes) else keys
         except BadKeyring as error:
             raise BadSettings(f"SANDLOT_KEY_FILE: {error}") from error
+        self.changed: list[Callable[[], None]] = []  # called after a change of the keys
 
     @classmethod
     def from_file(cls, path: Path) -> InstanceTokens:
@@ -31,6 +33,8 @@ class InstanceTokens:
     def use(self, keys: Keyring) -> None:
         """Replace the keys."""
         self.keys = keys
+        for told in self.changed:
+            told()
 
     @property
     def signing_id(self) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from sandlot_gateway.stop_times import IN_ORDER
 _log = logging.getLogger(__name__)
 
 _READY_WAIT = 10.0
+_SO_ATTACH_REUSEPORT_CBPF = 51
+_OPEN_WITHIN = 1.0  # seconds for connections that are being opened to the socket of an earlier certificate
 _FAILS_WITHIN = 1.0  # seconds in which a server that cannot use its certificate stops
 _STREAMS = 1000  # concurrent streams per HTTP/2 connection; Prime's clients open another one from 90 on
 # Requests in flight in total. The data plane has its own limits, which answer; this one only makes requests wait.
@@ -125,6 +129,7 @@ class TlsServer:
             if isinstance(found, str):
                 raise OSError(found)
             self._check()
+            listening = _listening(self._port)
             # On the same port (granian sets SO_REUSEPORT), before the earlier one stops listening.
             server, serving = self._serve()
             await asyncio.wait([serving], timeout=_FAILS_WITHIN)
@@ -139,9 +144,12 @@ class TlsServer:
         if self._earlier is not None:
             self._earlier[0].signal_handler_interrupt()
         if task is not None:
-            _stop_accepting(earlier)
             self._earlier = earlier, task
         self._server, self._task = server, serving
+        for descriptor in listening:
+            _prefer_last(descriptor)
+        await asyncio.sleep(_OPEN_WITHIN)
+        _stop_listening(listening)
         _log.info("the certificate %s changed: new connections get it", self._cert)
 
     def _check(self) -> None:
@@ -169,22 +177,42 @@ class TlsServer:
         return True
 
 
-def _stop_accepting(server: Any) -> None:
-    """Close a server's listening socket, and leave its connections alone.
+def _listening(port: int) -> list[int]:
+    """Return this process's descriptors of TCP sockets that listen on the port."""
+    found: list[int] = []
+    for name in os.listdir("/proc/self/fd"):
+        # It may be no socket, or that of the listing itself, which is gone.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as sock:
+            if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and _port(sock) == port:
+                found.append(int(name))
+    return found
+
+
+def _port(sock: socket.socket) -> int | None:
+    return sock.getsockname()[1] if sock.family in (socket.AF_INET, socket.AF_INET6) else None
+
+
+def _prefer_last(descriptor: int) -> None:
+    """Send new connections to the last of two sockets on this one's port; closing one resets those in its queue."""
+    choice = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 1))  # BPF_RET: the second one
+    program = struct.pack("HP", 1, ctypes.addressof(choice))
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, program)
+
+
+def _stop_listening(descriptors: list[int]) -> None:
+    """End these listening sockets of a server, and leave its connections alone.
 
     Granian can only stop with its connections, and Prime's clients lose their requests by that: httpx rejects what an
     HTTP/2 connection receives after its GOAWAY.
     """
-    listening = os.fstat(server._sfd)
     with socket.socket(socket.AF_UNIX) as idle:
         # Not closed, since the server uses these numbers: they become a socket that nobody connects to.
         idle.bind("")
         idle.listen(1)
         idle.setblocking(False)
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # that of the listing itself is gone
-                if os.path.samestat(os.fstat(int(name)), listening):
-                    os.dup2(idle.fileno(), int(name), inheritable=False)
+        for descriptor in descriptors:
+            os.dup2(idle.fileno(), descriptor, inheritable=False)
 
 
 def _close_last(app: App) -> App:

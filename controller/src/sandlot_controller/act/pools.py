@@ -105,6 +105,7 @@ class PoolLoop:
     async def run(self) -> None:
         """Run until cancelled; call this after the watches are synced."""
         self._demands.begin()
+        self._tokens.changed.append(self._world.changed.set)  # to replace pods
         try:
             while True:
                 self._world.changed.clear()
@@ -113,6 +114,7 @@ class PoolLoop:
                 await asyncio.sleep(_BEAT)
                 await wait_set(self._world.changed, seconds=max(0.0, min(due - self._world.clock(), _REST)))
         finally:
+            self._tokens.changed.remove(self._world.changed.set)
             await self._starts.close()
             await self._retirement.close()
             await self._statuses.close()
