@@ -71,7 +71,7 @@ async def _measured(size: Size) -> dict[str, Reading]:
         stack.push_async_callback(client.close)
         namespace = server.namespace("images")
         # Room for the slots and nothing else: a claimed slot has no replacement.
-        await make_nodes(client, size.nodes, room={**ROOM, "cpu": f"{_millicores() * size.slots_per_node}m"})
+        await make_nodes(client, size.nodes, room={**ROOM, "cpu": f"{millicores() * size.slots_per_node}m"})
         nodes = Nodes((f"kwok-{number}" for number in range(size.nodes)), budget=BUDGET)
         warm_up(nodes)
         agents = StubAgents(nodes, pull=PULL)
@@ -160,7 +160,7 @@ def _settings() -> Settings:
     )
 
 
-def _millicores() -> int:
+def millicores() -> int:
     """Return what the pod of a slot requests."""
     template = msgspec.convert(_TEMPLATE, Template)
     return dict(of_spec(spec_of(template, settings=_settings())).requests)["cpu"]

@@ -47,17 +47,37 @@ class Part:
         raise RuntimeError(f"{self.url}/metrics tells no {name}: {text[:200]}")
 
 
+@dataclass(frozen=True, slots=True)
+class OneOfSeveral:
+    """A gateway's own address, the API key of all, and a file of hosts in which the name `gateways` is all of them."""
+
+    host: str
+    port: int
+    api_key: str
+    hosts: Path
+
+
 @asynccontextmanager
 async def gateway(
-    home: Path, server: ApiServer, namespace: str, *, sandboxes: int = 0, agents: bool = False
+    home: Path,
+    server: ApiServer,
+    namespace: str,
+    *,
+    sandboxes: int = 0,
+    agents: bool = False,
+    among: OneOfSeveral | None = None,
 ) -> AsyncIterator[Part]:
-    """Run a gateway and wait until it knows this many sandboxes; creates `home`.
+    """Run a gateway and wait until it knows this many sandboxes; creates `home`. Needs root if it is `among` several.
 
     `agents`: claims take their images from node agents, which accept any token here.
     """
     kubeconfig = _prepare(home, server, namespace, user="gateway")
-    key = secrets.token_hex(16)
-    words = ["--backend", "kubernetes", "--port", "0", "--namespace", namespace, "--api-key", key]
+    key = secrets.token_hex(16) if among is None else among.api_key
+    words = ["--backend", "kubernetes", "--namespace", namespace, "--api-key", key]
+    if among is None:
+        words += ["--port", "0"]
+    else:
+        words += ["--host", among.host, "--port", str(among.port), "--peers", f"gateways:{among.port}"]
     words += ["--key-file", str(home / "master"), "--state-dir", str(home / "state")]
     words += ["--kube-context", "test", "--webhook-port", "0"]
     if agents:
@@ -65,6 +85,7 @@ async def gateway(
     begun = time.monotonic()
     with (home / "gateway.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
+            *([] if among is None else _with_hosts(among.hosts)),
             *(sys.executable, "-m", "sandlot_gateway", *words),
             env={**os.environ, "KUBECONFIG": str(kubeconfig)},
             stdin=asyncio.subprocess.DEVNULL,
@@ -149,6 +170,11 @@ async def _leads(controller: Part, process: asyncio.subprocess.Process, *, log: 
 def cpu(process: psutil.Process) -> float:
     """Return the CPU seconds of all its threads."""
     return sum(process.cpu_times()[:2])
+
+
+def _with_hosts(hosts: Path) -> list[str]:
+    """Return the words before a program that sees this file as /etc/hosts."""
+    return ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
 
 
 def _prepare(home: Path, server: ApiServer, namespace: str, *, user: str) -> Path:

@@ -12,21 +12,27 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httptools
-from sandlot_contract.ids import InstanceId
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_gateway.tokens import Tokens
+
+from loadtests.cluster.stub_commands import StubCommands
 
 _NO_OWNER = {"sandbox_id": None, "meta": None, "claimed_at": None}
 _PROOF = {"processes": [], "upper_entries": 0, "files_equal": True, "differences": []}
 
 
 class StubPods:
-    """Serves the state of many sidecars. `asked` maps each name to the wall-clock time of its first probe."""
+    """Serves the state of many sidecars, and the commands of their sandboxes. `asked` maps each name to the wall-clock time
+    of its first probe.
+    """
 
     def __init__(self, *, master: bytes) -> None:
         self.asked: dict[str, float] = {}
+        self.commands = StubCommands()
         self._tokens = Tokens(master)
         self._states: dict[str, dict[str, Any]] = {}  # by token
+        self._owned: dict[str, dict[str, Any]] = {}  # by the token of the sandbox that has it
 
     def know(self, name: InstanceId) -> None:
         """Add an unowned pod of this name."""
@@ -42,14 +48,14 @@ class StubPods:
         self._states.setdefault(self._tokens.instance(name), state)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
+    async def listening(self, port: int = SIDECAR_PORT) -> AsyncIterator[None]:
         """Listen on all addresses, in a network namespace of its own. Raises OSError if the port is in use."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # A socket for each address would double the number of descriptors.
-        sock.bind(("0.0.0.0", SIDECAR_PORT))
+        sock.bind(("0.0.0.0", port))
         connections: set[_Connection] = set()
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: _Connection(self, connections), sock=sock, backlog=4096)
@@ -74,22 +80,33 @@ class StubPods:
                 told = {name: claim.get(name) for name in ("sandbox_id", "meta")}
                 state |= {"phase": "claimed", "claimed_at": time.time(), **told}
                 state |= {"bound_to": claim["tenant"], "uses": state["uses"] + 1}
+                self._owned[self._sandbox_token(state)] = state
                 if image := claim.get("image"):
                     state["image"] = image["id"]
             case b"POST", b"/v1/reset":
                 generation = json.loads(body)["generation"]
                 if generation != state["generation"]:
                     return 409, {"error": "stale_generation"}
+                self._owned.pop(self._sandbox_token(state), None)
                 state |= {"phase": "warm", "generation": generation + 1, **_NO_OWNER}
                 return 200, {"took_ms": 0.0, "proof": _PROOF, "equal": True, **state}
             case b"POST", b"/v1/end":
                 wanted = json.loads(body)
                 if wanted.get("only_unclaimed") and state["phase"] == "claimed":
                     return 409, {"error": "claimed"}
+                self._owned.pop(self._sandbox_token(state), None)
                 state |= {"phase": "ended", "verdict": wanted["verdict"]}
             case _:
                 return 404, {"error": "no_such_route"}
         return 200, state
+
+    def has_sandbox(self, token: str) -> bool:
+        """Return whether this is the token of a sandbox that has not ended."""
+        return token in self._owned
+
+    def _sandbox_token(self, state: dict[str, Any]) -> str:
+        sandbox_id = SandboxId(str(state["sandbox_id"]))
+        return self._tokens.sandbox(InstanceId(state["instance_id"]), state["generation"], sandbox_id)
 
 
 class _Connection(asyncio.Protocol):
@@ -99,7 +116,7 @@ class _Connection(asyncio.Protocol):
         self._pods = pods
         self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
-        self._path = self._token = self._body = b""
+        self._path = self._token = self._body = self._op = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -108,6 +125,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
+        self._pods.commands.left(self)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -121,13 +139,22 @@ class _Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"authorization":
             self._token = value.removeprefix(b"Bearer ")
+        elif name.lower() == b"x-sandlot-op":
+            self._op = value
 
     def on_body(self, body: bytes) -> None:
         self._body += body
 
     def on_message_complete(self) -> None:
-        method = self._parser.get_method()
-        status, told = self._pods.answer(method, self._path, token=self._token.decode(), body=self._body)
-        body = json.dumps(told).encode()
+        token = self._token.decode()
+        if self._path == b"/v1/exec" and self._pods.has_sandbox(token):
+            self._pods.commands.run(
+                self._op.decode(), self._body, connection=self, answer=lambda body: self._answer(200, body)
+            )
+            return
+        status, told = self._pods.answer(self._parser.get_method(), self._path, token=token, body=self._body)
+        self._answer(status, json.dumps(told).encode())
+
+    def _answer(self, status: int, body: bytes) -> None:
         head = b"HTTP/1.1 %d x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         self.transport.write(head % (status, len(body)) + body)

@@ -25,11 +25,17 @@ def port_of(gateway: Running) -> str:
 
 
 async def holder(
-    gateway: Gateway, name: str, sandbox_id: str, *, own_port: int = 1, timeout: float = 20.0
+    gateway: Gateway,
+    name: str,
+    sandbox_id: str,
+    *,
+    own_host: str = "0.0.0.0",
+    own_port: int = 1,
+    timeout: float = 20.0,
 ) -> str | RecordedEnd | None:
     pool = HttpPool()
     try:
-        settings = PeerSettings(name, own_port=own_port, timeout=timeout)
+        settings = PeerSettings(name, own_host=own_host, own_port=own_port, timeout=timeout)
         peers = Peers(settings, pool=pool, token=gateway.tokens.peer)
         found = await peers.whereabouts(sandbox_id)
         return None if isinstance(found, Missing) else found
@@ -119,6 +125,9 @@ async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None
         name = f"localhost:{port_of(a)}"
         assert await holder(a.gateway, name, made["id"]) == instance
         assert await holder(a.gateway, name, made["id"], own_port=int(port_of(a))) is None  # not of itself
+        # One with the same port on another address of the machine.
+        beside = {"own_host": "127.0.0.2", "own_port": int(port_of(a))}
+        assert await holder(a.gateway, name, made["id"], **beside) == instance
         assert await holder(a.gateway, name, new_sandbox_id(time.time())) is None
         assert await holder(a.gateway, "localhost:1", made["id"]) is None
         assert await holder(a.gateway, "no-such-name.invalid.:8642", made["id"], timeout=1.0) is None

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -28,10 +29,11 @@ _RETRIED = 1.0  # seconds after a look-up without a result: each question would 
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """`name`: `HOST:PORT` that resolves to all gateways; `own_port`: where this gateway listens."""
+    """`name`: `HOST:PORT` that resolves to all gateways; `own_host` and `own_port`: where this gateway listens."""
 
     name: str
     own_port: int
+    own_host: str = "0.0.0.0"  # or one address of several of this machine
     max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
     left_out: float = 2.0  # seconds without questions of keys after one that got no answer
@@ -212,9 +214,20 @@ class Peers:
         host, port = split_host_port(address)
         if port != self._settings.own_port:
             return False
+        if (only := _one_address(self._settings.own_host)) is not None:
+            return only == _one_address(host)
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.bind((host, 0))
             except OSError:
                 return False  # an address of another machine
         return True
+
+
+def _one_address(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a server listens on; None for all of them, or for a name."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    return None if address.is_unspecified else address

@@ -52,7 +52,9 @@ def kubernetes_settings(settings: Settings) -> KubernetesSettings:
     """Return those that the gateway's settings make."""
     peers = None
     if settings.peers:
-        peers = PeerSettings(settings.peers, own_port=settings.port, max_body=settings.max_body)
+        peers = PeerSettings(
+            settings.peers, own_host=settings.host, own_port=settings.port, max_body=settings.max_body
+        )
     return KubernetesSettings(
         context=settings.kube_context,
         namespace=settings.namespace,

@@ -1,0 +1,106 @@
+"""The stubs of all sidecars as processes: each follows a namespace's pods, and answers `count` and `release` on stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sandlot_kube.access import from_kubeconfig
+from sandlot_kube.client import KubeClient
+
+from loadtests.cluster import parts
+from loadtests.cluster.one_address import share_sidecars
+from loadtests.cluster.pod_watch import PodWatch
+from loadtests.cluster.stub_commands import Count
+from loadtests.cluster.stub_pods import StubPods
+from tests.kube.apiserver import ApiServer
+
+PORTS = (
+    8701,
+    8702,
+)  # a process may have 20,000 files, and each of two gateways a connection to each of 10,000 pods
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecars:
+    """The processes with the stubs of all sidecars, each for its share of them."""
+
+    processes: list[asyncio.subprocess.Process]
+
+    async def count(self) -> Count:
+        told = [json.loads(await self._ask(process, "count")) for process in self.processes]
+        return Count(*(sum(one[name] for one in told) for name in ("runs", "held", "attached")))
+
+    async def release(self) -> None:
+        for process in self.processes:
+            await self._ask(process, "release")
+
+    async def _ask(self, process: asyncio.subprocess.Process, word: str) -> bytes:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{word}\n".encode())
+        return await process.stdout.readline()
+
+
+@asynccontextmanager
+async def sidecars(directory: Path, server: ApiServer, namespace: str) -> AsyncIterator[Sidecars]:
+    """Run them, in a network namespace of its own."""
+    kubeconfig = server.kubeconfig(directory / "sidecars.kubeconfig")
+    async with AsyncExitStack() as stack:
+        started = [
+            await stack.enter_async_context(
+                _running(directory / f"sidecars-{port}.log", str(kubeconfig), namespace, str(port))
+            )
+            for port in PORTS
+        ]
+        await share_sidecars(PORTS)
+        yield Sidecars(started)
+
+
+@asynccontextmanager
+async def _running(log: Path, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "loadtests.cluster.sidecar_process", *words),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=file,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if not await process.stdout.readline():
+            told = await asyncio.to_thread(log.read_text, errors="replace")
+            raise RuntimeError(f"the stub of the sidecars did not start: {told[-1500:]}")
+        yield process
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def serve(kubeconfig: Path, namespace: str, port: int) -> None:
+    """Serve until stdin ends. Raises OSError if the port is in use."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    client = KubeClient(from_kubeconfig([kubeconfig]))
+    stub = StubPods(master=parts.MASTER)
+    try:
+        async with stub.listening(port), PodWatch(stub).following(client, namespace):
+            print("ready", flush=True)
+            while word := (await reader.readline()).decode().strip():
+                if word == "release":
+                    stub.commands.release()
+                print(json.dumps(asdict(stub.commands.count())), flush=True)
+    finally:
+        await client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,66 @@
+"""Commands of stub sidecars: `true` ends at once, `hold` when all that are held are released; each op runs once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+HOLD = "hold"
+_END = {
+    "stdout": "",
+    "stderr": "",
+    "exit_code": 0,
+    "verdict": "exited",
+    "usage": {"queued": 0.0, "wall": 0.001, "cpu": 0.001},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """`runs`: commands that were started; `held`: those that wait for the release; `attached`: requests that wait for
+    one, each on a connection.
+    """
+
+    runs: int
+    held: int
+    attached: int
+
+
+class StubCommands:
+    """A request with the id of a command that runs waits for the same end; one with that of an ended one gets it."""
+
+    def __init__(self) -> None:
+        self._ended: set[str] = set()
+        self._held: set[str] = set()
+        self._waiting: dict[object, tuple[str, Callable[[bytes], None]]] = {}  # by connection
+        self._runs = 0
+
+    def run(self, op: str, body: bytes, *, connection: object, answer: Callable[[bytes], None]) -> None:
+        """Run a command, or attach to it. `answer` gets the body of the response."""
+        if op not in self._held and op not in self._ended:
+            self._runs += 1
+            (self._held if json.loads(body)["command"] == HOLD else self._ended).add(op)
+        if op in self._held:
+            self._waiting[connection] = op, answer
+        else:
+            answer(_end(op))
+
+    def left(self, connection: object) -> None:
+        """Note that a connection is closed: nobody waits on it any more, and its command goes on."""
+        self._waiting.pop(connection, None)
+
+    def release(self) -> None:
+        """End all commands that are held."""
+        waiting, self._waiting = self._waiting, {}
+        self._ended |= self._held
+        self._held.clear()
+        for op, answer in waiting.values():
+            answer(_end(op))
+
+    def count(self) -> Count:
+        return Count(self._runs, len(self._held), len(self._waiting))
+
+
+def _end(op: str) -> bytes:
+    return json.dumps({**_END, "op_id": op}).encode()

@@ -1,0 +1,26 @@
+"""`make loadtest-cluster PROFILE=thousands`: 4,000 and 10,000 sandboxes at once through two gateways, on simulated nodes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from loadtests.cluster.thousands import ROWS, Size, thousands
+from loadtests.running import Group, Readings, main
+
+SPEC = Path(__file__).with_name("rangespec-thousands.yaml")
+SIZES = (4_000, 10_000)
+
+
+def group(sandboxes: int) -> Group:
+    """Return the rows of a run with this many sandboxes: `lost_4000` and so on."""
+
+    async def measured() -> Readings:
+        found = await thousands(Size(sandboxes=sandboxes))
+        return {f"{row}_{sandboxes}": reading for row, reading in found.items()}
+
+    return Group(tuple(f"{row}_{sandboxes}" for row in ROWS), measured)
+
+
+if __name__ == "__main__":
+    sys.exit(main([group(size) for size in SIZES], spec=SPEC, name="thousands", description=__doc__ or ""))
