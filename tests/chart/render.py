@@ -34,6 +34,13 @@ ALL: dict[str, Any] = {
         "autoscaling": {"enabled": True},
         "antiAffinity": "hard",
         "service": {"type": "LoadBalancer", "port": 80, "tlsPort": 443, "annotations": {"example.com/internal": "true"}},
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "hosts": ["sandlot.example", "*.sandlot.example"],
+            "tlsSecret": "wildcard",
+            "annotations": {"example.com/timeout": "3600"},
+        },
         "podAnnotations": {"example.com/a": "b"},
         "nodeSelector": {"pool": "system"},
         "tolerations": TOLERATIONS,
