@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.chart.render import GATEWAY, NAMESPACE, Resource, of_kind, one, refusal, render
+from tests.chart.render import (
+    CHART,
+    GATEWAY,
+    NAMESPACE,
+    RELEASE,
+    Resource,
+    helm,
+    of_kind,
+    one,
+    refusal,
+    render,
+)
 
 HOSTS = ["sandlot.example", "*.sandlot.example"]
 ROUTE: dict[str, Any] = {
@@ -64,3 +75,21 @@ def test_a_route_leads_every_host_to_the_service_s_port() -> None:
 )
 def test_what_is_missing_or_wrong_is_named(values: dict[str, Any], message: str) -> None:
     assert message in refusal({"gateway": values})
+
+
+@pytest.mark.parametrize(
+    ("ingress", "url"),
+    [({"tlsSecret": "wildcard"}, "https://sandlot.example"), ({}, "http://sandlot.example")],
+)
+def test_what_the_install_prints_has_the_urls(ingress: dict[str, Any], url: str) -> None:
+    values: dict[str, Any] = {"ingress": {"enabled": True, "hosts": HOSTS, **ingress}}
+    assert f"By the Ingress:\n  {url}\n" in notes(values)
+    assert "Set gateway.config.publicUrl" in notes(values)
+    route = notes({"httpRoute": ROUTE, "config": {"publicUrl": "https://sandlot.example"}})
+    assert "By the HTTPRoute:\n  https://sandlot.example\n  https://*.sandlot.example\n" in route
+    assert "Set gateway.config.publicUrl" not in route
+
+
+def notes(gateway: dict[str, Any]) -> str:
+    command = "install", RELEASE, str(CHART), "-n", NAMESPACE, "--dry-run=client"
+    return helm(*command, values={"gateway": gateway}).stdout.partition("NOTES:")[2]
