@@ -41,6 +41,13 @@ ALL: dict[str, Any] = {
             "tlsSecret": "wildcard",
             "annotations": {"example.com/timeout": "3600"},
         },
+        "httpRoute": {
+            "enabled": True,
+            "parentRefs": [{"name": "public", "namespace": "gateways", "sectionName": "https"}],
+            "hosts": ["sandlot.example", "*.sandlot.example"],
+            "timeout": "2h",
+            "annotations": {"example.com/a": "b"},
+        },
         "podAnnotations": {"example.com/a": "b"},
         "nodeSelector": {"pool": "system"},
         "tolerations": TOLERATIONS,

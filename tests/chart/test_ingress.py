@@ -52,6 +52,12 @@ def test_an_ingress_without_class_and_certificate_names_neither() -> None:
     assert one(resources, "Ingress", GATEWAY)["spec"].keys() == {"rules"}
 
 
+def test_a_route_has_the_time_limit_and_annotations_of_the_values(everything: list[Resource]) -> None:
+    route = one(everything, "HTTPRoute", GATEWAY)
+    assert route["metadata"]["annotations"] == {"example.com/a": "b"}
+    assert route["spec"]["rules"][0]["timeouts"] == {"request": "2h"}
+
+
 def test_a_route_leads_every_host_to_the_service_s_port() -> None:
     resources = render({"gateway": {"httpRoute": ROUTE, "service": {"port": 80}}})
     spec = one(resources, "HTTPRoute", GATEWAY, namespace=NAMESPACE)["spec"]

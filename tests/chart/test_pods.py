@@ -195,3 +195,21 @@ def test_the_audit_log_is_on_stdout_if_it_is_wanted(defaults: list[Resource]) ->
         variables = environment(one(render(values), "Deployment", "sandlot-gateway"))
         assert variables["SANDLOT_AUDIT_LOG"] == "-"
         assert variables["SANDLOT_AUDIT_CHANGES_ONLY"] == str(changes_only).lower()
+
+
+def test_traces_go_to_a_collector_if_one_is_given(defaults: list[Resource]) -> None:
+    named = {
+        "SANDLOT_TRACE_ENDPOINT", "SANDLOT_TRACE_RATIO", "SANDLOT_TRACE_LIMIT", "OTEL_EXPORTER_OTLP_HEADERS"
+    }  # fmt: skip
+    assert not named & environment(one(defaults, "Deployment", "sandlot-gateway")).keys()
+    tracing = {"endpoint": "http://collector:4318", "ratio": 0.05, "limit": 7}
+    plain = environment(one(render({"gateway": {"tracing": tracing}}), "Deployment", "sandlot-gateway"))
+    assert plain["SANDLOT_TRACE_ENDPOINT"] == "http://collector:4318"
+    assert (plain["SANDLOT_TRACE_RATIO"], plain["SANDLOT_TRACE_LIMIT"]) == ("0.05", "7")
+    assert "OTEL_EXPORTER_OTLP_HEADERS" not in plain
+    values = {"gateway": {"tracing": {**tracing, "headersSecret": "collector"}}}
+    (container,) = one(render(values), "Deployment", "sandlot-gateway")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    (headers,) = [entry for entry in container["env"] if entry["name"] == "OTEL_EXPORTER_OTLP_HEADERS"]
+    assert headers["valueFrom"]["secretKeyRef"] == {"name": "collector", "key": "headers"}

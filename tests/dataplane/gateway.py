@@ -19,6 +19,7 @@ from sandlot_gateway.data.server import OneWriteProtocol
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.tracing.tracing import Tracing
 
 
 class Directory:
@@ -73,6 +74,7 @@ class Gateway:
         store: Path | None = None,
         pool: PoolSettings | None = None,
         keep_alive: int = 60,
+        tracing: Tracing | None = None,
     ) -> None:
         """`keep_alive`: seconds; a client's connection without a request is closed after them."""
         self.directory = Directory()
@@ -89,6 +91,7 @@ class Gateway:
             metrics=self.metrics,
             exposures=self.exposures,
             limits=limits,
+            tracing=tracing,
         )
         self.port = 0
         self._keep_alive = keep_alive

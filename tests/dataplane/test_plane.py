@@ -294,5 +294,6 @@ async def test_no_label_grows_with_what_is_asked_for_or_answered(gateway, upstre
     assert labels["code"] <= set(CODES)
     assert labels["verdict"] == {"none", "other", "oom"}
     assert labels["scope"] == {"sandbox", "gateway"}
-    assert labels["outcome"] == {"written", "lost"}  # of audit records
+    # Of audit records, and of spans.
+    assert labels["outcome"] == {"written", "lost", "exported", "queue_full", "export_failed"}
     assert labels.keys() == {"route", "code", "verdict", "le", "result", "scope", "state", "outcome"}

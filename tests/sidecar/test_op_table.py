@@ -43,6 +43,7 @@ def test_a_new_op_waits_and_nothing_is_known_of_its_end() -> None:
         "cpu": 0.0,
         "peak_memory": 0,
         "weight": 0,
+        "trace": None,
         "log": None,
         "io": None,
     }

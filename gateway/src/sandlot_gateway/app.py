@@ -45,6 +45,7 @@ from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.ssh.shared import SharedSessions
 from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.tracing.setup import tracing_of
 from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Webhooks
 
@@ -70,6 +71,7 @@ class Gateway:
         self.tokens = Tokens(master_keys(settings))
         self.metrics = metrics or Metrics()
         self.counters = Counters(self.metrics)
+        self.tracing = tracing_of(settings, counted=self.metrics)
         self.pool = HttpPool(observer=self.metrics)
         self.backend = make_backend(settings, self.tokens, self.pool)
         self.archive = Archive(state_dir / "records", keep=settings.record_keep, limit=settings.record_limit)
@@ -166,6 +168,7 @@ class Gateway:
                 total=settings.max_total,
                 access_log=settings.access_log,
             ),
+            tracing=self.tracing,
         )
         self.gauges = Gauges(self.metrics, supply=self.supply, directory=self.directory, backend=self.backend)
         self._recovered = asyncio.Event()
@@ -185,6 +188,7 @@ class Gateway:
                 checkpoints=self.checkpoints,
                 ssh=self.ssh,
                 counters=self.counters,
+                tracing=self.tracing,
                 metrics_text=self.gauges.text,
                 is_ready=lambda: self._recovered.is_set() and not self.leaving,
             )
@@ -282,8 +286,8 @@ class Gateway:
         await self.backend.stop(timeout=times.backend)
         await self.pool.close()
         self.archive.close()
-        if self.audit is not None:
-            await self.audit.close(timeout=times.audit)
+        audit = [] if self.audit is None else [self.audit.close(timeout=times.audit)]
+        await asyncio.gather(*audit, self.tracing.close(timeout=times.audit))
 
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.archive.append(sandbox)

@@ -20,6 +20,7 @@ from .data.expose_http import ExposedHttp
 from .data.forward import Truncated
 from .data.pacing import Pacing
 from .data.pool import HttpPool
+from .data.progress import Progress
 from .data.request import Parsed, sandbox_in, sort_headers
 from .data.request_gate import RequestGate
 from .data.request_id import identify
@@ -32,6 +33,8 @@ from .data.wire import Headers
 from .metrics import Metrics
 from .rpc.plane import SERVICE, RpcPlane
 from .tokens import Tokens
+from .tracing.requests import about, add_sidecar_call, failure
+from .tracing.tracing import Tracing
 
 log = logging.getLogger("sandlot.data")
 _LAST_WORD = 0.2  # seconds for the answer to a request that is cut; a hurried end waits for it
@@ -50,6 +53,7 @@ class DataPlane:
         metrics: Metrics,
         exposures: Exposures,
         limits: Limits | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._metrics = metrics
@@ -59,8 +63,9 @@ class DataPlane:
         self.breaker = request_gate.breaker
         self._pacing = Pacing()
         turns = TimeSlices(cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved)
-        self._sandbox = SandboxHttp(request_gate=request_gate, pool=pool, turns=turns)
-        self._rpc = RpcPlane(request_gate=request_gate, pool=pool, turns=turns)
+        tracing = tracing or Tracing()
+        self._sandbox = SandboxHttp(request_gate=request_gate, pool=pool, turns=turns, tracing=tracing)
+        self._rpc = RpcPlane(request_gate=request_gate, pool=pool, turns=turns, tracing=tracing)
         self._exposed = ExposedHttp(exposures=exposures, routes=routes, pool=pool)
         self._sockets = SocketPlane(
             request_gate=request_gate, pool=pool, metrics=metrics, exposed=self._exposed
@@ -133,7 +138,8 @@ class DataPlane:
             request.lines.append(b"x-request-id: " + request_id + b"\r\n")
         status: int | str = "gone"
         verdict = b""
-        queued = [0.0]
+        headers: Headers = []
+        progress = Progress()
         try:
             try:
                 if DROPPED in scope and self.is_known(
@@ -152,11 +158,11 @@ class DataPlane:
                         request=request,
                         request_id=request_id,
                         parts=parts,
-                        queued=queued,
+                        progress=progress,
                     )
                 else:
                     status, headers = await self._sandbox.http(
-                        scope, receive, send, request=request, parts=parts, name=name, queued=queued
+                        scope, receive, send, request=request, parts=parts, name=name, progress=progress
                     )
                     for key, value in headers:
                         if key == VERDICT_KEY:
@@ -195,6 +201,14 @@ class DataPlane:
                 metrics.unfinished("cut")
         finally:
             metrics.in_flight -= 1
+            trace = progress.trace
+            if trace is not None and trace.sampled:
+                error = failure(status)
+                add_sidecar_call(trace, headers, name=name, error=error)
+                told = about(
+                    sandbox=parts[2], op=request.op, request_id=request_id, status=status, verdict=verdict
+                )
+                trace.finish(f"sandlot.{name}", begin=round(started * 1e9), attributes=told, error=error)
             if self._access.share:
                 self._access.write(
                     method=scope["method"],
@@ -204,7 +218,7 @@ class DataPlane:
                     ids=request_ids(
                         request_id, sandbox=b"" if exposed or len(parts) < 3 else parts[2], op=request.op
                     ),
-                    queued=queued[0],
+                    queued=progress.queued,
                     verdict=verdict,
                 )
 

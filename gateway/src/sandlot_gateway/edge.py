@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Any
 
 from fastapi import Response
+from sandlot_contract.trace import TRACEPARENT_KEY, parse_traceparent
 
 from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
@@ -134,6 +135,9 @@ class Edge:
     def _identified(self, scope: Scope, send: Send) -> _Identified:
         found = identify(_header(scope, b"x-request-id"))
         logs.request_id.set(found.decode("latin-1"))
+        caller = parse_traceparent(_header(scope, TRACEPARENT_KEY))
+        if caller is not None:
+            logs.trace_id.set(caller[0])
         return _Identified(send, found)
 
     async def _in_flight(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,6 @@
 """Writes structured logs: one JSON object a line on stderr, with the ids of its request, sandbox and op.
 
-The data plane passes its ids with each line; in the control API they come from the context.
+The data plane passes its ids with each line; in the control API they come from the context, as does a trace's in both.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from sandlot_contract import logs
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 sandbox_id: ContextVar[str | None] = ContextVar("sandbox_id", default=None)
+trace_id: ContextVar[str | None] = ContextVar("trace_id", default=None)
 
-_CONTEXT = {"request": request_id, "sandbox": sandbox_id}
+_CONTEXT = {"request": request_id, "sandbox": sandbox_id, "trace_id": trace_id}
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message",
     "asctime",

@@ -141,6 +141,15 @@ class Metrics:
         )
         for file in RELOADED:
             self.reload_failing(file, False)
+        spans = Counter(
+            "sandlot_trace_spans", "Spans of traces by what became of them.", ["outcome"], registry=registry
+        )
+        self._spans = {name: spans.labels(name) for name in ("exported", "queue_full", "export_failed")}
+        self._traces_limited = Counter(
+            "sandlot_traces_limited",
+            "Requests that were not traced because their tenant had its traces of that second.",
+            registry=registry,
+        )
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
         self._dial_ok = dials.labels("ok")
         self._dial_failed = dials.labels("failed")
@@ -169,6 +178,15 @@ class Metrics:
 
     def audit_write_failed(self) -> None:
         self._audit_write_failures.inc()
+
+    def spans_exported(self, spans: int) -> None:
+        self._spans["exported"].inc(spans)
+
+    def spans_dropped(self, reason: str, spans: int) -> None:
+        self._spans[reason].inc(spans)
+
+    def trace_limited(self) -> None:
+        self._traces_limited.inc()
 
     def live(
         self, name: str, text: str, *, read: Callable[[], float], label: tuple[str, str] | None = None

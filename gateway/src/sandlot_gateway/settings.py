@@ -159,6 +159,11 @@ class Settings(BaseSettings):
         "info", description="The lowest level to log."
     )
     access_log: float = Field(0.0, ge=0, le=1, description="Share of data plane requests with a log line.")
+    trace_endpoint: str | None = Field(
+        None, pattern=r"^https?://[^/]", description="Base URL of an OTLP/HTTP collector; default no traces."
+    )
+    trace_ratio: float = Field(0.0, ge=0, le=1, description="Share of traced requests without `traceparent`.")
+    trace_limit: int = Field(100, ge=1, description="Maximum number of traces a second of a tenant.")
     audit_log: Path | None = Field(None, description="File of audit records; `-`: stdout; default none.")
     audit_changes_only: bool = Field(False, description="Write no audit record of a read that succeeds.")
     audit_max: int = Field(100 << 20, ge=1 << 16, description="Maximum bytes of --audit-log.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,11 +12,15 @@ import msgspec
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
+from sandlot_gateway import logs
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.reuse import Binding
 from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
+from sandlot_gateway.tracing.requests import add_sidecar
+from sandlot_gateway.tracing.span import Kind
+from sandlot_gateway.tracing.trace import Stage, now, stage
 
 
 class ClaimOutcome(StrEnum):
@@ -69,13 +74,27 @@ class Sidecars:
 
     async def claim(self, instance: Instance, claim: dict[str, Any]) -> ClaimAnswer:
         """Claim an instance. Never raises for a sidecar's failure; retries once after a lost answer (idempotent)."""
+        with stage("sandlot.claim", kind=Kind.CLIENT) as step:
+            step.attributes["sandlot.instance.id"] = instance.id
+            answer = await self._claim(instance, claim, step)
+            step.attributes["sandlot.claim.outcome"] = answer.outcome
+            if answer.outcome in (ClaimOutcome.UNREACHABLE, ClaimOutcome.UNCERTAIN):
+                step.error = answer.outcome
+            return answer
+
+    async def _claim(self, instance: Instance, claim: dict[str, Any], step: Stage) -> ClaimAnswer:
         body = msgspec.json.encode(claim)
         answer: Answer | None = None
         problem = ""
         sent = False
+        began = 0
+        headers = [*step.header(), *_request_id()]
         for _ in range(2):
+            began = now()
             try:
-                answer = await self._post(instance, "/v1/claim", body, timeout=self._claim_timeout)
+                answer = await self._ask(
+                    "POST", instance, "/v1/claim", body, headers=headers, timeout=self._claim_timeout
+                )
             except DialError as error:
                 return ClaimAnswer(
                     ClaimOutcome.UNCERTAIN if sent else ClaimOutcome.UNREACHABLE, {}, message=str(error)
@@ -90,6 +109,8 @@ class Sidecars:
             problem = f"status {answer.status}"
         if answer is None or answer.status >= 500:
             return ClaimAnswer(ClaimOutcome.UNCERTAIN, {}, message=problem)
+        if step.trace is not None:
+            add_sidecar(step.trace, answer.headers, name="claim", begin=began, end=now(), parent=step.span_id)
         return _claim_answer(answer)
 
     async def end(
@@ -177,12 +198,29 @@ class Sidecars:
         return await self._ask("POST", instance, path, body, timeout=timeout)
 
     async def _ask(
-        self, method: str, instance: Instance, path: str, body: bytes, *, timeout: float
+        self,
+        method: str,
+        instance: Instance,
+        path: str,
+        body: bytes,
+        *,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        timeout: float,
     ) -> Answer:
-        headers = [("authorization", f"Bearer {instance.token}"), ("content-type", "application/json")]
+        authorized = [
+            (b"authorization", f"Bearer {instance.token}"),
+            (b"content-type", b"application/json"),
+            *headers,
+        ]
         return await self._pool.fetch(
-            instance.address, method, path, headers=headers, body=body, timeout=timeout
+            instance.address, method, path, headers=authorized, body=body, timeout=timeout
         )
+
+
+def _request_id() -> list[tuple[bytes, bytes]]:
+    """Return the header with the id of the current request, for the sidecar's log; none that is no header value."""
+    value = logs.request_id.get()
+    return [(b"x-request-id", value.encode())] if value and value.isascii() and value.isprintable() else []
 
 
 def document(answer: Answer) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class StopTimes:
     sandboxes: float  # for all sandboxes to end, where they end with the gateway
     cleanups: float  # of sandboxes that have ended, and for checkpoints that are being written
     backend: float  # for records, news and the removal of instances
-    audit: float  # for the last audit records
+    audit: float  # for the last audit records, and meanwhile the last spans of traces
 
 
 # The docs promise an end 30 s after the drain: LAST_ANSWERS in ending.py, and these without those for sandboxes.

@@ -26,6 +26,7 @@ from sandlot_gateway.control.models import (
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
 from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, appeared, images_refusal
+from sandlot_gateway.control.traced import traced_create
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
@@ -50,6 +51,20 @@ async def create(
     body: CreateRequest, request: Request, have: Have, who: Who, user_agent: UserAgent = ""
 ) -> Response:
     """Create a sandbox; answer when it is RUNNING or has failed, or as PENDING after `wait_seconds`."""
+    with traced_create(request, have.tracing, tenant=who.name) as about:
+        sandbox = await _create(body, request, have=have, who=who)
+        about["sandlot.sandbox.id"], about["sandlot.status"] = sandbox.id, sandbox.status
+        document = sandbox_document(
+            sandbox,
+            user_agent=user_agent,
+            position=have.lifecycle.position(sandbox),
+            progress=have.lifecycle.progress(sandbox),
+            auth=gateway_auth(sandbox, have=have, request=request),
+        )
+        return json_response(document, status=201)
+
+
+async def _create(body: CreateRequest, request: Request, *, have: Services, who: Tenant) -> Sandbox:
     note(run=body.run)
     pool = have.backend.pool(body.pool) if body.pool is not None else None
     if pool is not None and not who.may_use(pool.owner):
@@ -102,14 +117,7 @@ async def create(
             raise ApiError(503, text, headers={"retry-after": "1"}) from error
     if has_hung_up(request.receive):
         have.lifecycle.ends.orphans.hung_up(sandbox)
-    document = sandbox_document(
-        sandbox,
-        user_agent=user_agent,
-        position=have.lifecycle.position(sandbox),
-        progress=have.lifecycle.progress(sandbox),
-        auth=gateway_auth(sandbox, have=have, request=request),
-    )
-    return json_response(document, status=201)
+    return sandbox
 
 
 def _usable(have: Services, who: Tenant) -> Iterator[PoolSpec]:

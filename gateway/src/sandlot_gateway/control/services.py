@@ -26,6 +26,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.tracing.tracing import Tracing
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class Services:
     checkpoints: Checkpoints | None  # None without a directory for them
     ssh: SshSessions | None  # None without a port for them
     counters: Counters
+    tracing: Tracing
     metrics_text: Callable[[], bytes]
     is_ready: Callable[[], bool]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..tracing.trace import Trace, now
 from .answers import Message, Receive, Send
 from .disconnect_watcher import DisconnectWatcher
 from .disconnects import ReadAhead, cancel_on_disconnect
@@ -55,21 +56,27 @@ async def forward(
     receive: Receive,
     send: Send,
     edit: Callable[[int, Headers, bytes | None], tuple[int, Headers, bytes | None]] | None = None,
+    trace: Trace | None = None,
 ) -> tuple[int, Headers]:
     """Forward one request, whose first body message is `first`. Return status and headers as sent.
 
     `edit` may change the response's status, headers and whole body (None unless it has arrived already). Raises
-    DialError and UpstreamError before the response has started, Truncated after, ClientGone at any time.
+    DialError and UpstreamError before the response has started, Truncated after, ClientGone at any time. Notes in
+    `trace` when it had a connection.
     Cancellation closes the upstream connection.
     """
     body = first.get("body", b"")
     more: bool = first.get("more_body", False)
     connection = pool.take(key)
     if connection is None:
+        if trace is not None:
+            trace.connecting = now()
         # A slow sandbox makes this slow: a client that leaves meanwhile must not run a command.
         receive = ahead = ReadAhead(receive)
         connecting = pool.acquire(key, dial_with, known_alive=True)
         connection = await cancel_on_disconnect(connecting, ahead, more=more, undo=pool.release)
+    if trace is not None:
+        trace.connected = now()
     watch: DisconnectWatcher | None = None
     started = False
     try:

@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from sandlot_contract.headers import OP_KEY, QUEUED_KEY
 from sandlot_contract.ids import SandboxId
+from sandlot_contract.trace import TRACEPARENT_KEY
 
 from .wire import HOP_BY_HOP
 
@@ -18,6 +19,7 @@ _LENGTH = 3
 _CONNECTION = 4
 _OP = 5
 _REQUEST_ID = 6
+_TRACEPARENT = 7
 
 _KIND: dict[bytes, int] = {
     **dict.fromkeys(HOP_BY_HOP, _DROP),
@@ -31,6 +33,7 @@ _KIND: dict[bytes, int] = {
     b"connection": _CONNECTION,
     OP_KEY: _OP,
     b"x-request-id": _REQUEST_ID,
+    TRACEPARENT_KEY: _TRACEPARENT,
 }
 
 
@@ -42,12 +45,13 @@ class Parsed(NamedTuple):
     length: bytes | None
     op: bytes
     request_id: bytes
+    traceparent: bytes
 
 
 def sort_headers(headers: Iterable[tuple[bytes, bytes]]) -> Parsed:
     """Sort headers; names are in lower case (ASGI), values have no line ends (the server's parser rejects them)."""
     lines: list[bytes] = []
-    authorization = op = request_id = b""
+    authorization = op = request_id = traceparent = b""
     length: bytes | None = None
     connection = b""
     for name, value in headers:
@@ -65,13 +69,15 @@ def sort_headers(headers: Iterable[tuple[bytes, bytes]]) -> Parsed:
         else:
             if kind == _OP:
                 op = value
+            elif kind == _TRACEPARENT:
+                traceparent += value  # two are as invalid as one that is too long
             else:
                 request_id = value
             lines.append(name + b": " + value + b"\r\n")
     if connection and connection not in (b"keep-alive", b"close", b"Keep-Alive", b"Close"):
         named = {token.strip() for token in connection.lower().split(b",")}
         lines = [line for line in lines if line.partition(b":")[0] not in named]
-    return Parsed(lines, authorization, length, op, request_id)
+    return Parsed(lines, authorization, length, op, request_id, traceparent)
 
 
 def sandbox_in(part: bytes) -> SandboxId:

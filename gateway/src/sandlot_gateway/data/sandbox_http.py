@@ -8,6 +8,8 @@ import msgspec
 from sandlot_contract.headers import QUEUED_KEY
 
 from ..credentials import bearer
+from ..tracing.trace import now
+from ..tracing.tracing import Tracing, without_traceparent
 from .answers import (
     Receive,
     Refusal,
@@ -22,6 +24,7 @@ from .answers import (
 from .errors import ClientGone, DialError, UpstreamError
 from .forward import RequestHead, forward
 from .pool import HttpPool
+from .progress import Progress
 from .request import Parsed, climbs, sandbox_in
 from .request_gate import RequestGate
 from .time_slices import TimeSlices
@@ -47,8 +50,11 @@ class SandboxHttp:
     queued behind 256 commands that wait for their stdin, they would deadlock.
     """
 
-    def __init__(self, *, request_gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
+    def __init__(
+        self, *, request_gate: RequestGate, pool: HttpPool, turns: TimeSlices, tracing: Tracing
+    ) -> None:
         self._request_gate = request_gate
+        self._tracing = tracing
         self._pool = pool
         self._turns = turns
 
@@ -61,9 +67,9 @@ class SandboxHttp:
         request: Parsed,
         parts: list[bytes],
         name: str,
-        queued: list[float],
+        progress: Progress,
     ) -> tuple[int, Headers]:
-        """Serve a request of route class `name`; the seconds queued are put into `queued`, even if this raises."""
+        """Serve a request of route class `name`; note in `progress` how far it came, even if this raises."""
         if len(parts) != 4 or parts[1] != b"sbx" or name == "other":
             raise no_such_route(scope["path"])
         rest = parts[3]
@@ -72,6 +78,9 @@ class SandboxHttp:
         request_gate = self._request_gate
         sandbox_id = sandbox_in(parts[2])
         tenant = request_gate.authenticate(bearer(request.authorization), sandbox_id)
+        trace = None
+        if request.traceparent or self._tracing.samples:
+            trace = progress.trace = self._tracing.enter(request.traceparent, tenant=tenant)
         first = await receive()
         if first["type"] == "http.disconnect":
             raise ClientGone
@@ -79,10 +88,14 @@ class SandboxHttp:
         route = await request_gate.ready(sandbox_id, tenant, receive=watched)
         method: str = scope["method"]
         takes_place = name in ("exec", "files") or (method == "POST" and rest == b"ops")
+        if trace is not None:
+            trace.queueing = now()
         waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant, name=name)
         if waited:
-            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, name=name, receive=watched)
-            request.lines.append(b"%b: %.6f\r\n" % (QUEUED_KEY, queued[0]))
+            queued = progress.queued = await request_gate.enter(
+                sandbox_id, tenant=tenant, name=name, receive=watched
+            )
+            request.lines.append(b"%b: %.6f\r\n" % (QUEUED_KEY, queued))
         turn = None
         try:
             if waited:  # the sandbox may have ended meanwhile
@@ -91,11 +104,15 @@ class SandboxHttp:
             lines = [
                 b"%b /v1/%b HTTP/1.1\r\nhost: sidecar\r\nauthorization: Bearer %b\r\n"
                 % (method.encode(), b"%b?%b" % (rest, query) if query else rest, route.token.encode()),
-                *request.lines,
+                *(without_traceparent(request.lines) if request.traceparent else request.lines),
             ]
+            if trace is not None:
+                lines.append(b"%b: %b\r\n" % trace.header(trace.call))
             # The load of other machines is unknown here.
             if takes_place and name != "files" and route.address.startswith("unix:"):
                 turn = await self._turns.enter(sandbox_id)
+            if trace is not None:
+                trace.queued = now()
             return await forward(
                 pool=self._pool,
                 key=route.address,
@@ -104,6 +121,7 @@ class SandboxHttp:
                 receive=receive,
                 send=send,
                 edit=_edit,
+                trace=trace,
             )
         except DialError as error:
             request_gate.check_alive(sandbox_id, may_have_run=False)

@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from sandlot_contract.trace import parse_traceparent
+
+from .. import logs
 from ..credentials import bearer
 from ..metrics import Metrics
 from .answers import Receive, Refusal, Scope, Send, no_such_route, unexpected
@@ -40,7 +43,11 @@ class SocketPlane:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        request_id = identify(sort_headers(scope["headers"]).request_id)
+        request = sort_headers(scope["headers"])
+        request_id = identify(request.request_id)
+        caller = parse_traceparent(request.traceparent)
+        if caller is not None:
+            logs.trace_id.set(caller[0])
         parts: list[bytes] = scope["raw_path"].split(b"/", 3)
         exposed = len(parts) > 2 and parts[1] == b"expose"
         metrics = self._metrics.routes["expose" if exposed else "terminal"]

@@ -19,6 +19,7 @@ from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
+from sandlot_gateway.tracing.trace import stage
 
 from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
 from .claims import Claimed, Claimer
@@ -169,7 +170,8 @@ class BringUp:
         try:
             if self._restore is None:
                 raise RestoreFailed("this gateway has no directory of checkpoints: set checkpoint_dir")
-            await self._restore(sandbox, instance)
+            with stage("sandlot.restore"):
+                await self._restore(sandbox, instance)
         except BaseException:  # any failure: else the sidecar would wait for files that never come
             self._ends.discard(instance, owner=sandbox.id)
             raise

@@ -17,6 +17,7 @@ from sandlot_gateway.core.supply_events import StartFailed
 from sandlot_gateway.sandboxes import Sandbox, image_digest_in
 from sandlot_gateway.sidecars import ClaimOutcome, Sidecars
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.tracing.trace import stage
 
 from .claim_body import claim_body, if_held
 from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
@@ -142,7 +143,10 @@ class Claimer:
         while True:
             self._tickets[sandbox.id] = ticket
             try:
-                grant = await ticket.wait()
+                with stage("sandlot.queue") as step:
+                    grant = await ticket.wait()
+                    step.attributes["sandlot.warm"] = grant.pool_hit
+                    step.add_last("sandlot.start", seconds=grant.start)
             finally:
                 del self._tickets[sandbox.id]
             hold = grant.hold

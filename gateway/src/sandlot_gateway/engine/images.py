@@ -16,6 +16,7 @@ from sandlot_gateway.core.claim_images import ClaimImage, ClaimImages
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.supply_events import StartFailed
 from sandlot_gateway.sidecars import ClaimAnswer, ClaimOutcome
+from sandlot_gateway.tracing.trace import stage
 
 _log = logging.getLogger(__name__)
 
@@ -110,11 +111,12 @@ class Preparation:
         try:
             if self._ahead is not None and self._ahead.done():
                 self._ahead.result()
-            return await self._run(
-                self._images.claim_image(
-                    self._image, tenant=self._tenant, instance=instance, with_config=self._with_config
+            with stage("sandlot.prepare_image"):
+                return await self._run(
+                    self._images.claim_image(
+                        self._image, tenant=self._tenant, instance=instance, with_config=self._with_config
+                    )
                 )
-            )
         except (StillPreparing, NodeFailed) as error:
             self._waits_for, self._node = error, instance.node
             there = isinstance(error, StillPreparing) and instance.node is not None

@@ -10,9 +10,11 @@ from ..credentials import bearer
 from ..data.answers import Receive, Refusal, Scope, Send
 from ..data.errors import ClientGone
 from ..data.pool import HttpPool
+from ..data.progress import Progress
 from ..data.request import Parsed, sandbox_in
 from ..data.request_gate import RequestGate
 from ..data.time_slices import TimeSlices
+from ..tracing.tracing import Tracing
 from .call import Call, current
 from .failures import of_refusal, send_error
 from .generated.command_session_connect import CommandSessionASGIApplication
@@ -31,14 +33,16 @@ _TIMEOUT = b"connect-timeout-ms"
 _GRACE = 1000
 # All clients offer gzip; Connect would then compress every event.
 _NOT_FOR_CONNECT = frozenset({b"accept-encoding", b"connect-accept-encoding"})
-_PASSED_ON = frozenset({b"x-request-id", b"traceparent", b"tracestate"})
 
 
 class RpcPlane:
     """Serves RPCs; as in SandboxHttp, a Start holds a permit until its stream ends, other methods take none."""
 
-    def __init__(self, *, request_gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
+    def __init__(
+        self, *, request_gate: RequestGate, pool: HttpPool, turns: TimeSlices, tracing: Tracing
+    ) -> None:
         self._request_gate = request_gate
+        self._tracing = tracing
         self._pool = pool
         self._turns = turns
         self._app = CommandSessionASGIApplication(Sessions(), read_max_bytes=_MAX_MESSAGE)
@@ -52,13 +56,13 @@ class RpcPlane:
         request: Parsed,
         request_id: bytes,
         parts: list[bytes],
-        queued: list[float],
+        progress: Progress,
     ) -> tuple[int, bytes]:
         """Serve one RPC; return the HTTP status, and the verdict if the command ended here. Raises ClientGone."""
         try:
             self._request_gate.check_open()
             return await self._http(
-                scope, receive, send, request=request, request_id=request_id, parts=parts, queued=queued
+                scope, receive, send, request=request, request_id=request_id, parts=parts, progress=progress
             )
         except _InvalidRequest as unfit:
             error, status = unfit.error, unfit.status
@@ -78,7 +82,7 @@ class RpcPlane:
         request: Parsed,
         request_id: bytes,
         parts: list[bytes],
-        queued: list[float],
+        progress: Progress,
     ) -> tuple[int, bytes]:
         method = parts[3][len(SERVICE) + 1 :].decode("latin-1")
         kinds = _STREAM_TYPES if method in _STREAMS else _UNARY_TYPES if method in _UNARY else None
@@ -90,16 +94,22 @@ class RpcPlane:
         request_gate = self._request_gate
         sandbox_id = sandbox_in(parts[2])
         tenant = request_gate.authenticate(bearer(request.authorization), sandbox_id)
+        trace = None
+        if request.traceparent or self._tracing.samples:
+            trace = progress.trace = self._tracing.enter(request.traceparent, tenant=tenant)
         body = None if method == "StreamInput" else await _read(receive)
         watched = None if body is None else receive
         route = await request_gate.ready(sandbox_id, tenant, receive=watched)
         takes_place = method == "Start"
         waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant, name="rpc")
         passed = [(b"x-request-id", request_id)]
-        passed += [pair for pair in scope["headers"] if pair[0] in _PASSED_ON and pair[0] != b"x-request-id"]
+        if trace is not None:
+            passed.append(trace.header(trace.root))
         if waited:
-            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, name="rpc", receive=watched)
-            passed.append((QUEUED_KEY, b"%.6f" % queued[0]))
+            queued = progress.queued = await request_gate.enter(
+                sandbox_id, tenant=tenant, name="rpc", receive=watched
+            )
+            passed.append((QUEUED_KEY, b"%.6f" % queued))
         turn = None
         inbox, outbox = Inbox(receive, body=body), Outbox(send)
         try:

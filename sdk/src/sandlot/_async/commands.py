@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 from sandlot._async.handle import AsyncHandle
 from sandlot._async.process import AsyncProcess
 from sandlot._async.stream import AsyncOpStream
-from sandlot._protocol import calls, checks, documents
+from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol.answers import end_error
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import json_body
@@ -103,15 +103,16 @@ class AsyncCommands(AsyncHandle):
             command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
         )
         try:
-            response = await self._plane.send(
-                "POST",
-                "/exec",
-                body=json_body(document),
-                headers={"X-Sandlot-Op": op},
-                timeout=None if timeout is None else timeout + EXEC_SLACK,
-                deadline=None if timeout is None else now() + timeout + EXEC_SLACK,
-                accept=(408,),
-            )
+            with tracing.span("sandlot.exec", sandbox_id=self._plane.sandbox_id, op_id=op):
+                response = await self._plane.send(
+                    "POST",
+                    "/exec",
+                    body=json_body(document),
+                    headers={"X-Sandlot-Op": op},
+                    timeout=None if timeout is None else timeout + EXEC_SLACK,
+                    deadline=None if timeout is None else now() + timeout + EXEC_SLACK,
+                    accept=(408,),
+                )
         except ABANDONED:
             await shielded(lambda: self._plane.kill(op))
             raise

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Mapping
 from typing import Any
 
 from sandlot._async.client import USER_AGENT, AsyncClient
-from sandlot._protocol import documents
+from sandlot._protocol import documents, tracing
 from sandlot._protocol.answers import error_for
 from sandlot._protocol.http1 import Origin, split_url
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
@@ -75,7 +75,7 @@ class AsyncPlane:
                 method,
                 origin,
                 self._prefix + route,
-                headers={**self._headers, **headers} if headers else self._headers,
+                headers=self._with(headers),
                 body=body,
                 safe=safe,
                 timeout=timeout,
@@ -133,7 +133,7 @@ class AsyncPlane:
                 method,
                 origin,
                 self._prefix + route,
-                headers={**self._headers, **headers} if headers else self._headers,
+                headers=self._with(headers),
                 body=body,
                 safe=safe,
                 timeout=timeout,
@@ -161,6 +161,10 @@ class AsyncPlane:
             await self.client.transport.request(request)
         except TransportError:  # the sidecar ends an op by itself when its caller is gone
             return
+
+    def _with(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
+        context = tracing.headers()
+        return {**self._headers, **(headers or {}), **context} if headers or context else self._headers
 
     def _error(
         self, status: int, headers: Mapping[str, str], body: bytes, *, path: str | None

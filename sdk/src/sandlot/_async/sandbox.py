@@ -11,7 +11,7 @@ from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
 from sandlot._async.files import AsyncFiles
 from sandlot._async.network import AsyncNetwork
-from sandlot._protocol import calls, checks, documents
+from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
 from sandlot._tasks_async import ABANDONED, each, now, shielded, sleep
@@ -108,20 +108,21 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
             wait_seconds=max(0.0, min(wait, HOLD_SECONDS)),
         )
         deadline = now() + wait
-        try:
-            document = await client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
-        except ABANDONED:
-            if idempotency_key is None:  # else another caller may have made it and use it
-                await shielded(lambda: _forget(client, body))
-            raise
-        box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
-        if wait > 0:
+        with tracing.span("sandlot.create"):
             try:
-                await box.wait_ready(timeout=max(0.0, deadline - now()))
-            except (*ABANDONED, SandlotError):
-                if idempotency_key is None:
-                    await shielded(lambda: _delete_quietly(client, box.id))
+                document = await client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
+            except ABANDONED:
+                if idempotency_key is None:  # else another caller may have made it and use it
+                    await shielded(lambda: _forget(client, body))
                 raise
+            box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
+            if wait > 0:
+                try:
+                    await box.wait_ready(timeout=max(0.0, deadline - now()))
+                except (*ABANDONED, SandlotError):
+                    if idempotency_key is None:
+                        await shielded(lambda: _delete_quietly(client, box.id))
+                    raise
         return box
 
     @classmethod

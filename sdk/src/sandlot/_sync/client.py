@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from sandlot import _version
-from sandlot._protocol import documents
+from sandlot._protocol import documents, tracing
 from sandlot._protocol.answers import error_code, error_for, retry_after
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
 from sandlot._protocol.retry import Failure, Retry, retryable_status
@@ -80,7 +80,11 @@ class Client:
         `patience` is how many seconds the call is retried; with it, a busy server is not retried.
         """
         end = self.endpoint()
-        headers = {"Authorization": f"Bearer {end.api_key}", "User-Agent": USER_AGENT}
+        headers = {
+            "Authorization": f"Bearer {end.api_key}",
+            "User-Agent": USER_AGENT,
+            **tracing.headers(),
+        }
         if body is not None:
             headers["Content-Type"] = "application/json"
         target = with_query(f"{end.prefix}/api/v1{path}", query or {})

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, overload
 
-from sandlot._protocol import calls, checks, documents
+from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol.answers import end_error
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import json_body
@@ -104,15 +104,16 @@ class Commands(Handle):
             command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
         )
         try:
-            response = self._plane.send(
-                "POST",
-                "/exec",
-                body=json_body(document),
-                headers={"X-Sandlot-Op": op},
-                timeout=None if timeout is None else timeout + EXEC_SLACK,
-                deadline=None if timeout is None else now() + timeout + EXEC_SLACK,
-                accept=(408,),
-            )
+            with tracing.span("sandlot.exec", sandbox_id=self._plane.sandbox_id, op_id=op):
+                response = self._plane.send(
+                    "POST",
+                    "/exec",
+                    body=json_body(document),
+                    headers={"X-Sandlot-Op": op},
+                    timeout=None if timeout is None else timeout + EXEC_SLACK,
+                    deadline=None if timeout is None else now() + timeout + EXEC_SLACK,
+                    accept=(408,),
+                )
         except ABANDONED:
             shielded(lambda: self._plane.kill(op))
             raise

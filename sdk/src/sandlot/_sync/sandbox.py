@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from sandlot._protocol import calls, checks, documents
+from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
 from sandlot._sync.checkpoints import Checkpoints
@@ -107,20 +107,21 @@ class Sandbox(Commands, Network, Checkpoints):
             wait_seconds=max(0.0, min(wait, HOLD_SECONDS)),
         )
         deadline = now() + wait
-        try:
-            document = client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
-        except ABANDONED:
-            if idempotency_key is None:  # else another caller may have made it and use it
-                shielded(lambda: _forget(client, body))
-            raise
-        box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
-        if wait > 0:
+        with tracing.span("sandlot.create"):
             try:
-                box.wait_ready(timeout=max(0.0, deadline - now()))
-            except (*ABANDONED, SandlotError):
-                if idempotency_key is None:
-                    shielded(lambda: _delete_quietly(client, box.id))
+                document = client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
+            except ABANDONED:
+                if idempotency_key is None:  # else another caller may have made it and use it
+                    shielded(lambda: _forget(client, body))
                 raise
+            box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
+            if wait > 0:
+                try:
+                    box.wait_ready(timeout=max(0.0, deadline - now()))
+                except (*ABANDONED, SandlotError):
+                    if idempotency_key is None:
+                        shielded(lambda: _delete_quietly(client, box.id))
+                    raise
         return box
 
     @classmethod

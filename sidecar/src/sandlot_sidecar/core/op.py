@@ -55,8 +55,8 @@ class Op:
     __slots__ = (
         "asked", "attached", "cause", "cause_message", "chosen", "cpu", "created", "detached", "ended_at", "exit_code",
         "facts", "fingerprint", "finished", "impossible", "io", "log", "message", "op_id", "peak_memory", "pid", "queued_before",
-        "sent_signal", "signal", "spec", "started", "started_at", "state", "stdin", "unattended_since", "verdict",
-        "weight",
+        "sent_signal", "signal", "spec", "started", "started_at", "state", "stdin", "trace", "unattended_since",
+        "verdict", "weight",
     )  # fmt: skip
 
     def __init__(self, *, op_id: str, chosen: bool, fingerprint: bytes, spec: Any, now: float) -> None:
@@ -89,6 +89,7 @@ class Op:
         self.cpu = 0.0
         self.peak_memory = 0
         self.weight = 0
+        self.trace: Any = None  # of the request that created it, if that has one
         self.log: Any = None
         self.io: Any = None
 

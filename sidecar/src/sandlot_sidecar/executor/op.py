@@ -38,6 +38,7 @@ class Op:
         self.full_with: int | None = None  # processes with which its group is full; None: not read
         self.full = 0  # checks that found it at its process limit, or would have
         self._full_at: float | None = None  # time of the last check, if that found it there
+        self.timed: tuple[float, float] | None = None  # times of the request and of the spawn, if asked for
         self.report_start_at: float | None = None  # when to report its start, unless it has ended by then
 
     @property

@@ -151,6 +151,7 @@ class Runner:
         self._baseline.killed = False
         # The OOM killer must pick the op's processes before this one.
         self.score.set_for_op()
+        asked_at = time.monotonic() if run.get("timed") else None
         try:
             pid, master = self.spawner.start(run, fds)
         except StartFailed as failed:
@@ -164,6 +165,8 @@ class Runner:
         inner = None if self.group else self._inner_pid(pid)
         self.op = self.last = Op(pid=pid, inner_pid=inner, mark=str(run.get("mark", "")), before=before)
         self.op.memory, self.op.peak = memory, peak
+        if asked_at is not None:
+            self.op.timed = asked_at, time.monotonic()
         if self._watch is not None:
             self._bombs = CrowdedBombs()  # what earlier ops used is not this one's
             self._memory_check_at = self._watch.first_check()
@@ -283,8 +286,13 @@ class Runner:
         leftover = 0 if alone else self._leftover()
         self._last_counters = None if leftover or over_limit else now
         self._baseline.set(oom=now.oom, refused=now.refused)
+        timings = {}
+        if op.timed is not None:
+            asked_at, spawned_at = op.timed
+            timings = {"spawned": spawned_at - asked_at, "ran": time.monotonic() - spawned_at}
         self._send(
             {
+                **timings,
                 "ended": {
                     "exit_code": code if code >= 0 else 128 - code,
                     "signal": -code if code < 0 else None,
@@ -294,7 +302,7 @@ class Runner:
                     "node_oom": op.node_oom,
                     "pids_hit": pids_hit,
                     "leftover": leftover,
-                }
+                },
             }
         )
         os.close(op.pidfd)  # closed last, since the caller waits for the report above

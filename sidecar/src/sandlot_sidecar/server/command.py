@@ -45,6 +45,8 @@ def message(op: Op, defaults: Defaults, *, quiet: float) -> dict[str, Any]:
         run["pty"] = spec.pty
     elif quiet:
         run["quiet"] = quiet
+    if op.trace is not None and op.trace.sampled:
+        run["timed"] = True
     return {"run": run}
 
 

@@ -6,7 +6,7 @@ import asyncio
 from _operator import _compare_digest as compare_digest
 
 from ..core.errors import ApiError, ClientGone
-from . import log
+from . import log, trace
 from .connection import Connection
 from .tasks import Tasks
 from .untrusted_connections import UntrustedConnections
@@ -191,7 +191,8 @@ class Http:
             request.respond_error(error)
 
     def _failed(self, request: Request, error: Exception) -> None:
-        log.failure("handler_failed", error, method=request.method, path=request.path)
+        ids = trace.ids(trace.of(request))
+        log.failure("handler_failed", error, method=request.method, path=request.path, **ids)
         self._late_error(request, ApiError(503, "internal", "the sidecar failed unexpectedly: see its log"))
 
 

@@ -159,8 +159,13 @@ class Instance:
 
     # -- claim -----------------------------------------------------------------------------------------------
 
-    async def claim(self, body: dict[str, Any], *, generation: int | None) -> None:
-        """Claim by compare-and-set; returns once the claim is on disk and in force. Raises ApiError."""
+    async def claim(
+        self, body: dict[str, Any], *, generation: int | None, ids: dict[str, str] | None = None
+    ) -> None:
+        """Claim by compare-and-set; returns once the claim is on disk and in force. Raises ApiError.
+
+        `ids`: the request's, for the log.
+        """
         claim = claims.parse(body, self.config.root)
         async with self._lock:
             if not self.life.claim(claim, generation=generation, now=time.time()):
@@ -184,7 +189,8 @@ class Instance:
                 self.restoration.expect()
             else:
                 self.use.run_start_command(self.record)
-        log.event("claimed", sandbox_id=claim["sandbox_id"], generation=self.record.generation)
+        told = {"sandbox_id": claim["sandbox_id"], "generation": self.record.generation}
+        log.event("claimed", **told, **(ids or {}))
         self.webhooks.claimed(after=CLAIM_TOLD_AFTER)
 
     def _store(self) -> None:

@@ -7,7 +7,7 @@ from sandlot_contract.verdicts import SANDBOX_VERDICTS, SandboxVerdict
 
 from ..core.ends import End
 from ..core.errors import bad_input
-from . import fields
+from . import fields, trace
 from .egress import body as egress
 from .http import EITHER, INSTANCE, NOBODY, Route
 from .orphan import Orphan
@@ -57,8 +57,10 @@ class InstanceRoutes:
         """Claim the instance by compare-and-set."""
         body = request.json()
         generation = fields.integer(body, "generation", minimum=0)
-        await self._instance.claim(body, generation=generation)
-        request.respond_json(self._instance.state())
+        traced = trace.of(request)
+        await self._instance.claim(body, generation=generation, ids=trace.ids(traced))
+        headers = () if traced is None else traced.timing()
+        request.respond_json(self._instance.state(), headers=headers)
 
     def egress(self, request: Request) -> None:
         """Send the current egress policy; nulls if none was set."""

@@ -10,7 +10,7 @@ from sandlot_contract.verdicts import LOST, CommandVerdict
 
 from ..core.errors import ApiError, bad_input
 from ..core.op import Op, State
-from . import documents, fields, spec
+from . import documents, fields, spec, trace
 from .http import Route
 from .stream import send_frames
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .http import Http
     from .instance import Instance
     from .request import Answer, Request
+    from .trace import Trace
 
 MAX_WAIT = 3600.0
 
@@ -56,16 +57,19 @@ class OpRoutes:
         op_id = request.header(OP_KEY)
         if op_id is not None:
             op_id = spec.op_id(op_id, OP)
-        op, _ = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
+        traced = trace.of(request)
+        op, _ = self._ops.create(what, op_id=op_id, queued_before=_queued(request), traced=traced)
         self._watchers.attach(op)
         request.on_gone = lambda: self._watchers.leave(op)
         named = op_id is not None
-        self._watchers.when_ended(op, lambda op: self._answer_exec(request, op, named=named))
+        self._watchers.when_ended(op, lambda op: self._answer_exec(request, op, named=named, traced=traced))
 
-    def _answer_exec(self, request: Request, op: Op, *, named: bool) -> None:
+    def _answer_exec(self, request: Request, op: Op, *, named: bool, traced: Trace | None) -> None:
         if request.gone:
             return
         headers = ((OP, op.op_id),)
+        if traced is not None:
+            headers += traced.timing(op)
         if not named and op.verdict in LOST:
             request.on_gone = None
             request.respond_error(self._lost(op, headers))
@@ -107,7 +111,8 @@ class OpRoutes:
         detach = fields.flag(body, "detach", default=False)
         wait = fields.query_seconds(query, "wait", maximum=MAX_WAIT)
         offset = fields.query_int(query, "offset", default=0) or 0
-        op, attached = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
+        queued, traced = _queued(request), trace.of(request)
+        op, attached = self._ops.create(what, op_id=op_id, queued_before=queued, traced=traced)
         if detach:
             op.detached = True
         headers = ((OP, op.op_id), (ATTACHED, "1" if attached else "0"))

@@ -128,6 +128,8 @@ class OpRun:
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         op = self.op
         if "ended" in message:
+            if op.trace is not None:
+                op.trace.spawned, op.trace.ran = message.get("spawned"), message.get("ran")
             if op.started_at is None:  # a quiet op that ended before its runner reported the start
                 self._show_start()
             self._ended(message["ended"])

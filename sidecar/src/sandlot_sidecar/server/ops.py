@@ -12,7 +12,7 @@ from .. import kernel
 from ..core.op import ANY, Action, Op
 from ..core.table import OpTable
 from ..core.verdicts import LIMITS_REACHED, REPEATED_ON_STDERR
-from . import log
+from . import log, trace
 from .diagnosis import OpDiagnosis
 from .framelog import FrameLog, spill_file
 from .oprun import OpRun
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..core.limits import OpLimits
     from .executor_client import ExecutorClient
     from .runners import Made, RunnersFailed
+    from .trace import Trace
 
 monotonic = time.monotonic
 
@@ -87,7 +88,9 @@ class Ops:
 
     # -- start -----------------------------------------------------------------------------------------------
 
-    def create(self, spec: Spec, *, op_id: str | None, queued_before: float = 0.0) -> tuple[Op, bool]:
+    def create(
+        self, spec: Spec, *, op_id: str | None, queued_before: float = 0.0, traced: Trace | None = None
+    ) -> tuple[Op, bool]:
         """Return a new op, or the existing one with this id (True). Raises ApiError."""
         fingerprint = b"made here"
         if op_id is not None:
@@ -99,6 +102,7 @@ class Ops:
         log = FrameLog(limit=limit, memory=self.limits.memory_buffer, open_file=self._spill_file)
         op = self._new(spec, op_id=op_id, fingerprint=fingerprint, log=log)
         op.queued_before = queued_before
+        op.trace = traced
         self._enter(op)
         return op, False
 
@@ -195,7 +199,8 @@ class Ops:
             self.tasks.spawn(self._explain(op))
         elif do is Action.IMPOSSIBLE:
             self.impossible += 1
-            log.event("impossible", op=op.op_id, state=op.state.name, event=op.impossible)
+            fields = {"op": op.op_id, "state": op.state.name, "event": op.impossible}
+            log.event("impossible", **fields, **trace.ids(op.trace))
 
     async def _explain(self, op: Op) -> None:
         self.move(op, await self.reasons.explain(op))
@@ -250,6 +255,8 @@ class Ops:
         op.ended_at = time.time()
         op.io.close()
         verdict = op.verdict or ""
+        if op.trace is not None and op.trace.sampled:
+            log.event("op_ended", op=op.op_id, verdict=verdict, **op.trace.ids)
         self.counts[verdict] = self.counts.get(verdict, 0) + 1
         if op.chosen and self.journal is not None:
             self.journal("-", op.op_id)

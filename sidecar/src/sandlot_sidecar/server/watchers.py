@@ -8,7 +8,7 @@ import time
 from sandlot_contract.verdicts import CommandVerdict
 
 from ..core.op import Op, State
-from . import log
+from . import log, trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,4 +90,4 @@ class Watchers:
             try:
                 callback(op)
             except Exception as error:
-                log.failure("op_callback_failed", error, op=op.op_id)
+                log.failure("op_callback_failed", error, op=op.op_id, **trace.ids(op.trace))
