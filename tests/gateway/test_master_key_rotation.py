@@ -60,8 +60,7 @@ async def pod_of_pool(world: World, gateway: Running) -> None:
 
 
 def reload_failing(gateway: Running) -> dict[str, float]:
-    text = gateway.gateway.gauges.text()
-    families = text_string_to_metric_families(text if isinstance(text, str) else text.decode())
+    families = text_string_to_metric_families(gateway.gateway.gauges.text().decode())
     samples = [
         one for family in families if family.name == "sandlot_reload_failing" for one in family.samples
     ]

@@ -63,13 +63,11 @@ class Gateway:
     `start` recovers the sandboxes of an earlier gateway; `stop` leaves them running for the next one, or ends them.
     """
 
-    def __init__(
-        self, settings: Settings, *, keys: Keys, make_backend: MakeBackend, metrics: Metrics | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
         state_dir = settings.state_dir
         self.settings = settings
         self.tokens = Tokens(master_keys(settings))
-        self.metrics = metrics or Metrics()
+        self.metrics = Metrics()
         self.counters = Counters(self.metrics)
         self.tracing = tracing_of(settings, counted=self.metrics)
         self.pool = HttpPool(observer=self.metrics)

@@ -14,10 +14,9 @@ _log = logging.getLogger(__name__)
 
 
 class KeyFile:
-    def __init__(self, path: Path, *, failing: Callable[[bool], None] = lambda failing: None) -> None:
-        """`failing` is told whether the last change could not be used."""
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._failing = failing
+        self._failing: Callable[[bool], None] = lambda failing: None
         self._used: bytes | str = ""  # the content, or the reason why there is none
 
     def entries(self) -> list[str]:
@@ -28,11 +27,20 @@ class KeyFile:
         except BadKeys as error:
             raise BadKeys(f"cannot use the API keys file {self._path}: {error}") from error
 
-    async def follow(self, keys: Keys, *, fixed: list[str], changed: Callable[[list[str]], None]) -> None:
+    async def follow(
+        self,
+        keys: Keys,
+        *,
+        fixed: list[str],
+        changed: Callable[[list[str]], None],
+        failing: Callable[[bool], None],
+    ) -> None:
         """Keep `keys` in step with the file until cancelled; `fixed`: the entries of the settings, which come first.
 
-        A file that cannot be used is logged once, and the earlier keys stay valid. `changed` gets all entries.
+        A file that cannot be used is logged once, and the earlier keys stay valid. `changed` gets all entries,
+        `failing` whether the last change could not be used.
         """
+        self._failing = failing
 
         async def use(content: bytes | str) -> None:
             self._use(content, keys=keys, fixed=fixed, changed=changed)

@@ -31,7 +31,6 @@ from sandlot_gateway.ending import LAST_ANSWERS, EndRequests, drain, leave, star
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
-from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tasks import Tasks
@@ -69,10 +68,7 @@ async def serve(
     lock.acquire()
     endpoint = state_dir / "endpoint.json"
     try:
-        metrics = Metrics()
-        file = None
-        if settings.api_keys_file is not None:
-            file = KeyFile(settings.api_keys_file, failing=partial(metrics.reload_failing, "api_keys"))
+        file = KeyFile(settings.api_keys_file) if settings.api_keys_file is not None else None
         fixed, filed = _key_entries(settings, file=file)
         keys = Keys([*fixed, *filed], max_sandboxes=settings.max_sandboxes)
         listening = _listen_tcp(settings.host, settings.port)
@@ -83,12 +79,8 @@ async def serve(
             else _listen_tcp(settings.host, settings.webhook_port)
         )
         _raise_descriptor_limit()
-        gateway = Gateway(
-            settings,
-            keys=keys,
-            make_backend=make_backend or _BACKENDS[settings.backend],
-            metrics=metrics,
-        )
+        gateway = Gateway(settings, keys=keys, make_backend=make_backend or _BACKENDS[settings.backend])
+        failing = gateway.metrics.reload_failing
         server = Server(
             uvicorn.Config(
                 gateway.edge,
@@ -140,10 +132,15 @@ async def serve(
             url = _url(settings.host, listening.getsockname()[1])
             _write_endpoint(endpoint, url, [*fixed, *filed])
             if file is not None:
-                following = file.follow(keys, fixed=fixed, changed=partial(_write_endpoint, endpoint, url))
+                following = file.follow(
+                    keys,
+                    fixed=fixed,
+                    changed=partial(_write_endpoint, endpoint, url),
+                    failing=partial(failing, "api_keys"),
+                )
                 watching.spawn(following)
             if settings.key_file is not None:
-                files = KeyringFiles(settings.key_file, failing=partial(metrics.reload_failing, "master_key"))
+                files = KeyringFiles(settings.key_file, failing=partial(failing, "master_key"))
                 watching.spawn(files.follow(gateway.tokens.use, used=gateway.tokens.keys))
             if tls is not None:
                 watching.spawn(tls.follow())
