@@ -1,6 +1,6 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-clients test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
+.PHONY: help setup demo demo-cluster test test-clients test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -20,6 +20,9 @@ test: setup  ## run the tests that need only this machine
 test-clients: setup  ## run the tests of published clients of Prime and others, which a package index gives
 	$(RUN)/python -m tests.prime.environments
 	SCOPE=clients bash tools/test.sh
+
+test-console: setup  ## run the tests of the web console in Debian's Chromium: ARGS="-k name", SCREENSHOTS=docs/console
+	bash tools/test_console.sh $(ARGS)
 
 test-cgroup-v2: setup  ## run the tests of control groups in a virtual machine with cgroup v2 alone: ARGS="-k name FILE..."
 	$(RUN)/python -m tests.cgroup_v2 $(ARGS)

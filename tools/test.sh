@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=${SEED:-$RANDOM$RANDOM}
-scope=${SCOPE:-not clients and not loads and not programs}
+scope=${SCOPE:-not clients and not console and not loads and not programs}
 cores=$(nproc)
 failed=0
 run() { # run WORKERS MARKS WORD...

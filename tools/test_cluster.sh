@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the short load tests and the tests that need published clients or Kubernetes' programs (the chart, a real API server,
-# gVisor), then those on a cluster.
+# gVisor) or a browser, then those on a cluster.
 # Arguments select tests of the latter. SANDLOT_TEST_CONTEXT selects a cluster of your own, which stays unchanged and whose
 # nodes no test kills.
 set -euo pipefail
@@ -15,6 +15,7 @@ if [ $# = 0 ]; then
     .venv/bin/python -m tests.cluster build
     .venv/bin/python -m tests.conformance
     SCOPE='clients or loads or programs' bash tools/test.sh || failed=$?
+    bash tools/test_console.sh || failed=$?
 fi
 bash tools/with_cluster.sh bash tools/test_on_cluster.sh "$@" || failed=$?
 exit "$failed"

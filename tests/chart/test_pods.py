@@ -187,6 +187,12 @@ def test_the_installer_is_privileged_only_while_it_installs(everything: list[Res
     assert wait["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_the_console_can_be_off(defaults: list[Resource]) -> None:
+    assert environment(one(defaults, "Deployment", "sandlot-gateway"))["SANDLOT_CONSOLE"] == "true"
+    off = render({"gateway": {"config": {"console": False}}})
+    assert environment(one(off, "Deployment", "sandlot-gateway"))["SANDLOT_CONSOLE"] == "false"
+
+
 def test_the_audit_log_is_on_stdout_if_it_is_wanted(defaults: list[Resource]) -> None:
     named = {"SANDLOT_AUDIT_LOG", "SANDLOT_AUDIT_CHANGES_ONLY"}
     assert not named & environment(one(defaults, "Deployment", "sandlot-gateway")).keys()

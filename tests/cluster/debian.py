@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster import versions
 from tests.cluster.shell import ClusterError, CommandFailed, run, say
 
 
-def missing_packages() -> list[str]:
-    """The Debian packages whose programs this machine lacks."""
+def missing_packages(wanted: Mapping[str, str] = versions.HOST_PACKAGES) -> list[str]:
+    """The Debian packages whose programs or files this machine lacks."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     return [
         package
-        for program, package in versions.HOST_PACKAGES.items()
+        for program, package in wanted.items()
         if (
             not Path(program).exists()
             if program.startswith("/")
@@ -25,9 +25,9 @@ def missing_packages() -> list[str]:
     ]
 
 
-def ensure_packages() -> None:
+def ensure_packages(programs: Mapping[str, str] = versions.HOST_PACKAGES) -> None:
     """Installs what is missing, as root on Debian and its kin; says what to install everywhere else."""
-    packages = missing_packages()
+    packages = missing_packages(programs)
     if not packages:
         return
     wanted = " ".join(packages)

@@ -26,6 +26,12 @@ HOST_PACKAGES = {
     "skopeo": "skopeo",
 }
 
+# What the tests of the web console need: likewise.
+BROWSER_PACKAGES = {
+    "/usr/bin/chromium": "chromium",
+    "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf": "fonts-dejavu-core",
+}
+
 NODE_PACKAGES = (
     "systemd",
     "conntrack",

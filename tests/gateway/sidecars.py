@@ -36,6 +36,10 @@ class StubSidecar:
         self.message: str | None = None
         self.files: dict[str, str] = {}
         self.logs = ""
+        self.commands_answer: tuple[int, Any] = (
+            404,
+            {"error": "no_such_route"},
+        )  # as of before there were any
         self.claims_seen = 0
         self.ends_seen = 0
         self.owners: list[str] = []
@@ -205,6 +209,8 @@ class StubSidecar:
                 return self._reset(keep=told["keep_claim"])
             case "/v1/logs":
                 return 200, self.logs.encode()[-int(query["tail"]) :]
+            case "/v1/commands" | "/v1/commands/output":
+                return self.commands_answer
             case "/v1/read-file":
                 if query["path"] not in self.files:
                     return 404, {"error": "not_found", "message": "no such file"}

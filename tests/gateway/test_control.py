@@ -21,6 +21,8 @@ async def test_tenants_do_not_see_each_other(box: Running) -> None:
         ("POST", f"{path}/auth"),
         ("GET", f"{path}/error-context"),
         ("GET", f"{path}/logs"),
+        ("GET", f"{path}/commands"),
+        ("GET", f"{path}/commands/a/output"),
         ("POST", f"{path}/reset"),
         ("GET", f"{path}/expose"),
     ]:
@@ -71,6 +73,10 @@ async def test_listing_pages_and_filters(box: Running) -> None:
     assert await names(labels=["all", "n0"]) == ["s4", "s2", "s0"]
     assert await names(is_active="true", labels="n0") == ["s4", "s2"]
     assert await names(status="TERMINATED") == ["s0"]
+    assert await names(verdict="deleted") == ["s0"]
+    assert await names(verdict="oom") == []
+    assert len(await names(image="os")) == 5
+    assert await names(image="other") == []
     page = (await box.client.get(f"{API}/sandbox", params={"per_page": 2, "page": 3})).json()
     assert (page["total"], page["has_next"]) == (5, False)
     bad = await box.client.get(f"{API}/sandbox", params={"per_page": 1001})

@@ -21,6 +21,10 @@ async def test_pools_stats_and_metrics(box: Running) -> None:
     made = await box.create()
     stats = (await box.client.get(f"{API}/stats")).json()
     assert stats["sandboxes"] == {"RUNNING": 1}
+    assert stats["verdicts"] == {}
+    assert stats["pools"][0]["slots"]["owned"] == 1
+    assert sum(stats["pools"][0]["slots"].values()) >= 2
+    assert (await box.client.get(f"{API}/stats", params={"usage": "false"})).json()["usage"] == []
     assert [one["sandbox_id"] for one in stats["usage"]] == [made["id"]]
     assert (await box.client.get(f"{API}/stats", headers=box.as_tenant("key-b"))).json()["usage"] == []
     text = await box.metrics()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import stat
 import tarfile
@@ -23,6 +24,7 @@ from sandlot_gateway.backends.local.images import (
 
 from tests.local.conftest import root_of
 from tests.local.oci import ARCHITECTURE, Layout, entry, layer, one_image, symlink
+from tests.waiting import until
 
 
 def inode(path: Path) -> int:
@@ -212,6 +214,28 @@ async def test_without_skopeo_a_reference_is_a_clear_error(
         await store.prepare("python:3.11-slim")
     assert caught.value.error_type == "IMAGE_PULL_FAILED"
     assert caught.value.field == "docker_image"
+
+
+async def test_a_failure_whose_callers_have_left_is_no_error_of_the_gateway(
+    store: ImageStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    skopeo = tmp_path / "skopeo"
+    skopeo.write_text(f"#!/bin/sh\nread _ < {gate}; exit 1\n")
+    skopeo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    caller = asyncio.create_task(store.prepare("python:3.11-slim"))
+    await until(lambda: store.progress("python:3.11-slim"), seconds=20)
+    caller.cancel()
+    await asyncio.wait([caller])
+    del caller  # its traceback has the failed task
+    await asyncio.to_thread(gate.write_text, "go on\n")
+    await until(lambda: store.progress("python:3.11-slim") is None)
+    gc.collect()
+    assert complaints == []
 
 
 async def test_a_pulled_image_is_kept_and_a_failed_pull_tells_skopeo_s_words(

@@ -18,6 +18,7 @@ def test_a_new_op_waits_and_nothing_is_known_of_its_end() -> None:
         "chosen": True,
         "fingerprint": b"a",
         "spec": "spec",
+        "command": None,
         "state": State.QUEUED,
         "stdin": Stdin.NONE,
         "asked": None,

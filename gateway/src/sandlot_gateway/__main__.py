@@ -31,7 +31,9 @@ def arguments(argv: list[str] | None = None) -> dict[str, Any]:
     for name, field in Settings.model_fields.items():
         option = "--" + name.replace("_", "-")
         help_text = (field.description or "").replace("%", "%%")
-        if field.annotation is bool:
+        if field.annotation is bool and field.default:
+            parser.add_argument(option, action=argparse.BooleanOptionalAction, help=help_text)
+        elif field.annotation is bool:
             parser.add_argument(option, action="store_true", help=help_text)
         elif name == "pool":
             parser.add_argument(option, action="append", metavar="POOL", help=help_text)

@@ -114,6 +114,12 @@ class Directory:
             Counter(sandbox.status for sandbox in tenant_index.by_id.values()) if tenant_index else Counter()
         )
 
+    def verdicts(self, tenant: str) -> Counter[str]:
+        """Count the tenant's ended sandboxes by verdict."""
+        tenant_index = self._by_tenant.get(tenant)
+        ended = tenant_index.by_id.values() if tenant_index else ()
+        return Counter(sandbox.verdict for sandbox in ended if sandbox.verdict is not None)
+
     def all_statuses(self) -> Counter[Status]:
         """Return the counts over all tenants, with zeros."""
         counts = Counter(sandbox.status for sandbox in self._sandboxes.values())
@@ -127,10 +133,15 @@ class Directory:
         per_page: int = 50,
         labels: Iterable[str] = (),
         run: str | None = None,
+        image: str | None = None,
         status: str | None = None,
+        verdict: str | None = None,
         active: bool | None = None,
     ) -> Page:
-        """List sandboxes, newest first. `labels`: all must match; `active`: True only live ones, False only ended."""
+        """List sandboxes, newest first.
+
+        `labels`: all must match; `image`: a part of its name; `active`: True only live ones, False only ended.
+        """
         tenant_index = self._by_tenant.get(tenant)
         if tenant_index is None:
             return Page([], 0, False)
@@ -140,7 +151,11 @@ class Directory:
         for sandbox in tenant_index.newest_first(labels):
             if run is not None and sandbox.spec.run != run:
                 continue
+            if image is not None and image not in sandbox.spec.image:
+                continue
             if status is not None and sandbox.status != status:
+                continue
+            if verdict is not None and sandbox.verdict != verdict:
                 continue
             if active is not None and sandbox.live is not active:
                 continue

@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     metrics_public: bool = Field(
         False, description="Serve /metrics, with the names of all tenants' pools, without an API key."
     )
+    console: bool = Field(True, description="Serve the web console at /console/.")
     exit_when_idle: float | None = Field(
         None, gt=0, description="Stop after this time without a sandbox or request."
     )

@@ -173,6 +173,14 @@ class Sidecars:
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
 
+    async def look(self, instance: Instance, path: str, query: dict[str, str | int]) -> Answer:
+        """Send a GET with the instance token, which is no use of the sandbox. Raises SidecarError."""
+        target = f"{path}?{urlencode(query)}"
+        try:
+            return await self._ask("GET", instance, target, b"", timeout=self._call_timeout)
+        except (DialError, UpstreamError) as error:
+            raise SidecarError(str(error)) from error
+
     async def note_use(self, route: Route) -> None:
         """Tell the sidecar that a caller has the sandbox. Raises SidecarError."""
         headers = [("authorization", f"Bearer {route.token}")]

@@ -37,6 +37,8 @@ _ACTIONS = {
     f"POST {_ONE}/reset": "sandbox.reset",
     f"GET {_ONE}/error-context": "sandbox.get_error",
     f"GET {_ONE}/logs": "sandbox.get_logs",
+    f"GET {_ONE}/commands": "command.list",
+    f"GET {_ONE}/commands/{{op_id}}/output": "command.get_output",
     f"POST {_ONE}/auth": "token.create",
     f"POST {_ONE}/checkpoints": "checkpoint.create",
     f"GET {_ONE}/checkpoints": "checkpoint.list",

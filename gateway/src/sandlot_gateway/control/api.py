@@ -9,6 +9,8 @@ from sandlot_gateway.control import (
     access,
     batches,
     checkpoints,
+    commands,
+    console,
     egress,
     errors,
     exposing,
@@ -33,6 +35,7 @@ _MODULES = (
     unsupported,
     sandboxes,
     access,
+    commands,
     ssh,
     egress,
     pools,
@@ -40,6 +43,7 @@ _MODULES = (
     warmups,
     identity,
     health,
+    console,
     peers,
 )
 

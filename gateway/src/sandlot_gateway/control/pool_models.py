@@ -63,6 +63,16 @@ class ReuseResponse(BaseModel):
     max_age: float = Field(description="Seconds.")
 
 
+class SlotCounts(BaseModel):
+    """The slots of a pool by state, of all tenants, as far as this gateway knows."""
+
+    unreported: int = Field(description="Just reset or claimed elsewhere: the next report decides.")
+    warm: int = Field(description="Ready, without an owner.")
+    claiming: int = Field(description="Granted to a create, which is being confirmed.")
+    owned: int
+    ending: int = Field(description="Being reset or removed.")
+
+
 class PoolResponse(BaseModel):
     name: str
     image: str
@@ -72,6 +82,7 @@ class PoolResponse(BaseModel):
     max_size: int | None
     ready: int = Field(description="Instances ready to be claimed.")
     starting: int
+    slots: SlotCounts
     failures: int
     message: str | None = Field(description="Reason of the last failed start.")
     cpu_cores: float
@@ -98,6 +109,7 @@ class Stats(BaseModel):
     """The data of `sandlot top`; `machine` depends on the backend."""
 
     sandboxes: dict[str, int] = Field(description="The tenant's sandboxes by status.")
+    verdicts: dict[str, int] = Field(description="The tenant's ended sandboxes by verdict.")
     pools: list[PoolResponse]
     queue: Queue
     usage: list[dict[str, Any]] = Field(

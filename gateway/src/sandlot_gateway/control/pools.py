@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.paths import PREFIX
-from sandlot_gateway.control.pool_models import PoolList, PoolRequest, PoolResponse, ReuseRequest, Stats
+from sandlot_gateway.control.pool_models import (
+    PoolList,
+    PoolRequest,
+    PoolResponse,
+    ReuseRequest,
+    SlotCounts,
+    Stats,
+)
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
 from sandlot_gateway.core.instances import PoolSpec, PoolStatus, Reuse
+from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(prefix=PREFIX, tags=["pools"])
@@ -25,6 +34,7 @@ router = APIRouter(prefix=PREFIX, tags=["pools"])
 _NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 PoolName = Annotated[str, Path(pattern=_NAME)]
 
+_PHASES = {name: Phase[name.upper()] for name in SlotCounts.model_fields}
 _TRIES = 5  # attempts; each fails if another request changes the pool at that moment
 _FIELDS = {"image": "image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
 
@@ -92,25 +102,30 @@ async def delete_pool(name: PoolName, have: Have, who: Who) -> Response:
     return json_response({"success": True, "message": "deleted"})
 
 
-@router.get("/stats", response_model=Stats, responses=errors(), summary="(Sandlot) Counts and usage")
-async def stats(have: Have, who: Who) -> Response:
+@router.get("/stats", response_model=Stats, responses=errors(422), summary="(Sandlot) Counts and usage")
+async def stats(
+    have: Have,
+    who: Who,
+    usage: Annotated[bool, Query(description="(Sandlot) false: without the usage of each sandbox.")] = True,
+) -> Response:
     machine = have.backend.stats()
-    usage: list[dict[str, Any]] = []
-    for instance_id, used in machine.get("usage", {}).items():
+    used_by: list[dict[str, Any]] = []
+    for instance_id, used in machine.get("usage", {}).items() if usage else ():
         owner = have.supply.slots.owner(instance_id)
         sandbox = have.directory.get(owner) if owner is not None else None
         if sandbox is not None and sandbox.tenant == who.name:
-            usage.append({"sandbox_id": sandbox.id, "name": sandbox.spec.name, **used})
+            used_by.append({"sandbox_id": sandbox.id, "name": sandbox.spec.name, **used})
     return json_response(
         {
             "sandboxes": dict(have.directory.statuses(who.name)),
+            "verdicts": dict(have.directory.verdicts(who.name)),
             "pools": _pools(have, who),
             "queue": {
                 "waiting": have.supply.waiting,
                 "starting": have.supply.starting,
                 "ready": len(have.supply.slots.warm),
             },
-            "usage": usage,
+            "usage": used_by,
             "machine": {name: value for name, value in machine.items() if name != "usage"},
         }
     )
@@ -119,7 +134,8 @@ async def stats(have: Have, who: Who) -> Response:
 def _find(have: Services, name: str) -> dict[str, Any]:
     for status in have.backend.pools():
         if status.spec.name == name:
-            return _document(status, have=have)
+            phases = have.supply.slots.phases().get(name, Counter())
+            return _document(status, have=have, phases=phases)
     raise ApiError(404, f"no pool {name!r}: another request has just deleted it")
 
 
@@ -210,14 +226,15 @@ def _check_size(name: str, size: int, *, have: Services, who: Tenant, owner: str
 
 
 def _pools(have: Services, who: Tenant) -> list[dict[str, Any]]:
+    phases = have.supply.slots.phases()
     return [
-        _document(status, have=have)
+        _document(status, have=have, phases=phases.get(status.spec.name, Counter()))
         for status in have.backend.pools()
         if who.operates or who.may_use(status.spec.owner)
     ]
 
 
-def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
+def _document(status: PoolStatus, *, have: Services, phases: Counter[Phase]) -> dict[str, Any]:
     template, bounds = status.spec.template, status.spec.bounds
     return {
         "name": status.spec.name,
@@ -228,6 +245,7 @@ def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
         "max_size": bounds[1] if bounds is not None else None,
         "ready": have.supply.slots.warm.count(status.spec.name),
         "starting": status.starting + sum(status.resetting.values()),
+        "slots": {name: phases[phase] for name, phase in _PHASES.items()},
         "failures": status.failures,
         "message": status.message,
         "cpu_cores": template.cpu,

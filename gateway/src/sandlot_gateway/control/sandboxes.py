@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import NotRestorable
@@ -25,7 +26,16 @@ from sandlot_gateway.control.models import (
 )
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
-from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, appeared, images_refusal
+from sandlot_gateway.control.services import (
+    READY_HOLD,
+    Have,
+    Owned,
+    Seen,
+    Services,
+    Who,
+    appeared,
+    images_refusal,
+)
 from sandlot_gateway.control.traced import traced_create
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
@@ -155,10 +165,19 @@ async def list_sandboxes(
     per_page: Annotated[int, Query(ge=1, le=1000)] = 50,
     labels: Annotated[list[str] | None, Query(description="May be repeated; all must match.")] = None,
     run: Annotated[RunName | None, Query(description="(Sandlot) Only sandboxes of this run.")] = None,
+    image: Annotated[str | None, Query(max_length=1024, description="(Sandlot) A part of its name.")] = None,
     status: Annotated[str | None, Query(max_length=32)] = None,
+    verdict: Annotated[str | None, Query(max_length=64, description="(Sandlot) How it ended.")] = None,
     is_active: Annotated[bool | None, Query(description="true: omit ended sandboxes.")] = None,
     team_id: Annotated[str | None, Query(description="Ignored.")] = None,
     user_id: Annotated[str | None, Query(description="Ignored.")] = None,
+    overview: Annotated[
+        bool,
+        Query(
+            description="(Sandlot) true: with queuePosition and pendingMessage, and without values that may be long:"
+            " start command, variables, names of secrets, advanced configs."
+        ),
+    ] = False,
     user_agent: UserAgent = "",
 ) -> Response:
     await have.learn_claims(who)
@@ -168,10 +187,15 @@ async def list_sandboxes(
         per_page=per_page,
         labels=labels or (),
         run=run,
+        image=image,
         status=status,
+        verdict=verdict,
         active=is_active,
     )
-    documents = [sandbox_document(sandbox, user_agent=user_agent) for sandbox in found.sandboxes]
+    if overview:
+        documents = [_overview(sandbox, have) for sandbox in found.sandboxes]
+    else:
+        documents = [sandbox_document(sandbox, user_agent=user_agent) for sandbox in found.sandboxes]
     return json_response(
         {
             "sandboxes": documents,
@@ -181,6 +205,14 @@ async def list_sandboxes(
             "has_next": found.has_next,
         }
     )
+
+
+def _overview(sandbox: Sandbox, have: Services) -> dict[str, Any]:
+    position = progress = None
+    if sandbox.status is Status.PENDING:
+        position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)
+    document = sandbox_document(sandbox, user_agent="", position=position, progress=progress)
+    return {**document, "startCommand": None, "environmentVars": {}, "secrets": {}, "advancedConfigs": None}
 
 
 @router.delete(
@@ -215,8 +247,19 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
 @router.get(
     "/sandbox/{sandbox_id}", response_model=SandboxResponse, responses=errors(404), summary="Get one sandbox"
 )
-async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Response:
+async def get(
+    sandbox: Seen,
+    have: Have,
+    observe: Annotated[
+        bool, Query(description="(Sandlot) true: it is no use of a sandbox whose creator has left.")
+    ] = False,
+    user_agent: UserAgent = "",
+) -> Response:
     """Return a sandbox; for Prime's clients before 0.3, wait up to a second for a PENDING one."""
+    if observe:
+        user_agent = "sandlot"  # a page can show a start command of any form
+    else:
+        have.lifecycle.ends.orphans.used(sandbox.id)
     if is_old_prime(user_agent):
         await have.directory.changed(sandbox.id, timeout=READY_HOLD)
     position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)

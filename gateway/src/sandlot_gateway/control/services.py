@@ -105,14 +105,20 @@ async def appeared(
     return frozenset(late)
 
 
-async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
-    """Return the caller's sandbox with this id; 404 otherwise."""
+async def seen(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
+    """Return the caller's sandbox with this id, without using it; 404 otherwise."""
     await appeared([sandbox_id], have.directory, tenant=who.name)
     sandbox = have.directory.of_tenant(sandbox_id, who.name)
     if sandbox is None:
         raise not_found(sandbox_id)
     logs.sandbox_id.set(sandbox_id)
     note(run=sandbox.spec.run)
+    return sandbox
+
+
+async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
+    """Return the caller's sandbox with this id, whose caller has not left then; 404 otherwise."""
+    sandbox = await seen(sandbox_id, have, who)
     have.lifecycle.ends.orphans.used(sandbox_id)
     return sandbox
 
@@ -120,3 +126,4 @@ async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
 # Seconds to wait for a PENDING sandbox: a client that gets PENDING sleeps a second or more before the next poll.
 READY_HOLD = 1.0
 Owned = Annotated[Sandbox, Depends(owned)]
+Seen = Annotated[Sandbox, Depends(seen)]

@@ -7,6 +7,7 @@ which slots are granted. No I/O, clock or tasks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 
 from sandlot_contract.ids import InstanceId, SandboxId
@@ -54,6 +55,13 @@ class Slots:
         if slot is not None:
             return slot.phase
         return Phase.GONE if instance_id in self._lost else None
+
+    def phases(self) -> dict[str | None, Counter[Phase]]:
+        """Count the slots of each pool by phase; those of None were started for one create."""
+        found: dict[str | None, Counter[Phase]] = {}
+        for slot in self._slots.values():
+            found.setdefault(slot.instance.pool, Counter())[slot.phase] += 1
+        return found
 
     def owner(self, instance_id: InstanceId) -> SandboxId | None:
         """Return the id of the sandbox that owns the slot, or None."""

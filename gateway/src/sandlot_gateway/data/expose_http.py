@@ -21,6 +21,9 @@ from .wire import Headers
 
 _log = logging.getLogger(__name__)
 
+# By the first an app could answer for the whole origin in its visitors' browsers, the console and API keys included; by
+# the second it could keep hold of the console's window.
+_ORIGIN_WIDE = frozenset((b"service-worker-allowed", b"cross-origin-opener-policy"))
 _REDIRECTS = (201, 301, 302, 303, 307, 308)
 
 
@@ -77,6 +80,7 @@ class ExposedHttp:
             lines.append(b"authorization: %b\r\n" % authorization)
 
         def edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Headers, bytes | None]:
+            headers = [(key, value) for key, value in headers if key not in _ORIGIN_WIDE]
             if status in _REDIRECTS:
                 headers = [(key, _prefixed(key, value, prefix)) for key, value in headers]
             return status, headers, body

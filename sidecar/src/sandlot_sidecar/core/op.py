@@ -53,7 +53,7 @@ class Op:
     """One command: its spec, its state and its result. Times are monotonic seconds unless named `_at`."""
 
     __slots__ = (
-        "asked", "attached", "cause", "cause_message", "chosen", "cpu", "created", "detached", "ended_at", "exit_code",
+        "asked", "attached", "cause", "cause_message", "chosen", "command", "cpu", "created", "detached", "ended_at", "exit_code",
         "facts", "fingerprint", "finished", "impossible", "io", "log", "message", "op_id", "peak_memory", "pid", "queued_before",
         "sent_signal", "signal", "spec", "started", "started_at", "state", "stdin", "trace", "unattended_since",
         "verdict", "weight",
@@ -64,6 +64,7 @@ class Op:
         self.chosen = chosen  # the client chose the id, so it can reattach after a lost connection
         self.fingerprint = fingerprint
         self.spec = spec
+        self.command: str | None = None  # what lists show of an ended op's command
         self.detached = False
         self.state = State.QUEUED
         self.stdin = Stdin.NONE

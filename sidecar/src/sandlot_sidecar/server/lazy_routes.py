@@ -20,6 +20,12 @@ def _layers(http: Http, instance: Instance) -> None:
     LayerRoutes(instance).add_to(http)
 
 
+def _commands(http: Http, instance: Instance) -> None:
+    from .command_routes import CommandRoutes
+
+    CommandRoutes(instance).add_to(http)
+
+
 def _tunnels(http: Http, instance: Instance) -> None:
     from .tunnel import TunnelRoutes
 
@@ -39,6 +45,8 @@ LATE = {
     "/v1/checkpoint": _layers,
     "/v1/restore": _layers,
     "/v1/tcp": _tunnels,
+    "/v1/commands": _commands,
+    "/v1/commands/output": _commands,
 }
 
 

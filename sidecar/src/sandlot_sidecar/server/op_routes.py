@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..core.table import OpTable
     from .http import Http
     from .instance import Instance
     from .request import Answer, Request
@@ -150,15 +151,7 @@ class OpRoutes:
             self._watchers.leave(op)
 
     def _find(self, request: Request) -> Op:
-        op = self._ops.table.find(spec.op_id(request.match, "id"))
-        if op is None:
-            raise ApiError(
-                404,
-                "no_such_op",
-                "no op has this id: it never ran here, or the sandbox was reset",
-                op_id=request.match,
-            )
-        return op
+        return find_op(self._ops.table, request.match, name="id")
 
     def list(self, request: Request) -> None:
         """Send the documents of all known ops."""
@@ -264,6 +257,16 @@ class OpRoutes:
         op = self._find(request)
         op.detached = True
         request.respond_json({})
+
+
+def find_op(table: OpTable, op_id: object, *, name: str) -> Op:
+    """Return the op with this id, the field `name` of a request. Raises ApiError."""
+    op = table.find(spec.op_id(op_id, name))
+    if op is None:
+        raise ApiError(
+            404, "no_such_op", "no op has this id: it never ran here, or the sandbox was reset", op_id=op_id
+        )
+    return op
 
 
 async def _write_all(answer: Answer, pieces: Iterator[bytes]) -> None:

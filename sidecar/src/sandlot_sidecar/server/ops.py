@@ -262,6 +262,7 @@ class Ops:
             self.journal("-", op.op_id)
         if verdict in REPEATED_ON_STDERR and op.message:
             op.log.say(f"sandlot: {op.message}\n".encode("utf-8", "replace"))
+        op.command = op.spec.line()
         op.spec = None
         self.watchers.tell_end(op)
         op.io.changed()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
+LINE = 256  # characters of a command in lists
 MAX_OUTPUT = 1 << 30  # bytes per op: kept output is on the node's disk
 # Seconds by which a runner delays its report of the start: most ops have ended by then, which saves a message. The
 # output of an `exec` is read only at its end, and on busy cores its command takes longer.
@@ -46,6 +47,11 @@ class Spec:
         # repr takes a third of the time of JSON
         text = repr((values, sorted(self.env.items()), sorted((self.pty or {}).items())))
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    def line(self) -> str:
+        """Return the command's begin, which stays in lists when the rest of an ended op's spec is dropped."""
+        command = self.command if isinstance(self.command, str) else " ".join(self.command[:LINE])
+        return command[:LINE]
 
     def document(self) -> dict[str, Any]:
         """Return the fields that `?spec=1` shows."""

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ..threads import DaemonThreads
@@ -84,10 +85,15 @@ class ImageStore:
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = asyncio.create_task(self._prepare(reference), name=f"image {name}")
-            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+            task.add_done_callback(partial(self._prepared, name))
         image = await asyncio.shield(task)
         self._ready[name] = (stamp, image)
         return image
+
+    def _prepared(self, name: str, task: asyncio.Task[Image]) -> None:
+        del self._tasks[name]
+        if not task.cancelled():
+            task.exception()  # asyncio would log it as an error if all callers have left
 
     def progress(self, name: str) -> str | None:
         """Return how far the preparation of this image is, or None if none runs."""

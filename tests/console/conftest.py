@@ -1,0 +1,143 @@
+"""One gateway with real sandboxes and 10,000 records for all tests of the console, and a page of a real browser each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import plain_http
+from tests.console.browser import CHROMIUM, chromium
+from tests.console.records import write_records
+from tests.leaks import no_leaks
+from tests.stack import Stack
+
+API = "/api/v1"
+RECORDS = 10_000
+USER = "key-of-a-user"
+# What a page itself cannot hide: a script that ran, a policy that was broken.
+WATCH = """
+window.stolen = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  console.error(`violation: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`);
+});
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.console)
+            if not CHROMIUM.exists():
+                item.add_marker(pytest.mark.skip(reason="needs Chromium: `make test-console` installs it"))
+            if os.geteuid() != 0:
+                item.add_marker(pytest.mark.skip(reason="needs root: real namespaces and cgroups"))
+
+
+@dataclass
+class Console:
+    """The gateway, a client with its operator's key, and the sandboxes that all tests share."""
+
+    url: str
+    key: str
+    pid: int
+    client: httpx.Client
+    registry: str  # one that never answers
+    running: dict[str, Any] = field(default_factory=dict)
+
+    def create(self, **fields: Any) -> dict[str, Any]:
+        answer = self.client.post(f"{API}/sandbox", json={"docker_image": "host", **fields})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def run(self, sandbox_id: str, command: str) -> dict[str, Any]:
+        answer = self.client.post(f"/sbx/{sandbox_id}/exec", json={"command": command, "timeout": 20})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def delete(self, sandbox_id: str) -> None:
+        self.client.delete(f"{API}/sandbox/{sandbox_id}").raise_for_status()
+
+
+@pytest.fixture(scope="session")
+def silent_registry() -> Iterator[str]:
+    """A registry that accepts connections and says nothing: creates of its images wait."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture(scope="session")
+def console(silent_registry: str) -> Iterator[Console]:
+    options = ("--pool", "warm=2", "--record-limit", "20000", "--api-keys", f"{USER}:user")
+    with tempfile.TemporaryDirectory(prefix="sandlot-") as directory, no_leaks(marker=directory):
+        state_dir = Path(directory) / "state"
+        write_records(state_dir, RECORDS)
+        with Stack(state_dir, options=(*options, "--registries", f"{silent_registry},docker.io")) as stack:
+            headers = {"Authorization": f"Bearer {stack.api_key}"}
+            with plain_http.client(base_url=stack.url, headers=headers, timeout=60) as client:
+                assert stack.process is not None
+                pid = stack.process.pid
+                console = Console(stack.url, stack.api_key, pid, client, silent_registry)
+                console.running = console.create(
+                    name="agent-1",
+                    run="demo",
+                    labels=["grpo"],
+                    start_command="echo ready to serve; exec sleep 1000",
+                    environment_vars={"STAGE": "train"},
+                )
+                console.run(console.running["id"], "echo 42; echo careful >&2")
+                yield console
+                console.delete(console.running["id"])  # or the gateway's end waits for its start command
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+OpenPage = Callable[..., Any]
+
+
+@pytest.fixture
+def open_page(browser: Any, console: Console) -> Iterator[OpenPage]:
+    """Opens a page of the console in a browser without a history; the test fails if a script or policy of it does.
+
+    `complains`: the test makes the browser reject something.
+    """
+    contexts: list[Any] = []
+    complaints: list[str] = []
+
+    def heard(message: Any) -> None:
+        # The browser itself reports answers that are errors, such as the 401 for a wrong key.
+        if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
+            complaints.append(message.text)
+
+    def open_one(
+        address: str = "#/", *, key: str | None = console.key, complains: bool = False, **options: Any
+    ) -> Any:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(10_000)
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        page.on("console", (lambda _: None) if complains else heard)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{console.url}/console/{address}")
+        if key is not None:
+            page.get_by_label("API key").fill(key)
+            page.keyboard.press("Enter")
+            page.get_by_label("Refresh").wait_for()
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert complaints == []
