@@ -18,6 +18,11 @@ class Certificate:
     key: Path
     authority: Path
 
+    def server(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.chain, self.key)
+        return context
+
     def client(self, url: str, *, api_key: str, http2: bool) -> httpx.AsyncClient:
         trust = ssl.create_default_context(cafile=str(self.authority))
         headers = {"Authorization": f"Bearer {api_key}"}
@@ -26,8 +31,8 @@ class Certificate:
         )
 
 
-def issued(directory: Path, *hosts: str) -> Certificate:
-    authority = trustme.CA()
+def issued(directory: Path, *hosts: str, authority: trustme.CA | None = None) -> Certificate:
+    authority = authority or trustme.CA()
     made = Certificate(directory / "cert.pem", directory / "key.pem", directory / "authority.pem")
     certificate = authority.issue_cert(*hosts)
     certificate.private_key_pem.write_to_path(str(made.key))

@@ -49,12 +49,23 @@ _RULE = closed(
     },
     required=("name", "cidrs"),
 )
+_HOST = r"^(\*\.)?[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$"
+_PARENT = closed(
+    {
+        "name": {"type": "string", "minLength": 1},
+        "namespace": {"type": "string", "minLength": 1},
+        "sectionName": {"type": "string", "minLength": 1},
+    },
+    required=("name",),
+)
 # Schemas that are too long for a comment, selected by `@schema {kind: NAME}`. `pools` comes from the CRD.
 KINDS: dict[str, dict[str, Any]] = {
     "cidr": _CIDR,
     "cidr4": _CIDR4,
     "resources": closed({"requests": _AMOUNTS, "limits": _AMOUNTS}),
     "tolerations": {"type": "array", "items": _TOLERATION},
+    "host": {"type": "string", "pattern": _HOST},
+    "parentRefs": {"type": "array", "items": _PARENT},
     "egress": {"type": "array", "items": _RULE},
 }
 

@@ -14,17 +14,21 @@ from tests.chart.render import CHART, Resource, helm, render
 from tests.kube.apiserver import ApiServer
 
 
-def definition(kind: str) -> dict[str, Any]:
-    """Of a resource of the Prometheus operator: whatever is in it is taken."""
+def definition(kind: str, group: str = "monitoring.coreos.com") -> dict[str, Any]:
+    """Of a resource of the Prometheus operator, or of another group: whatever is in it is taken."""
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            # The API server serves groups of k8s.io only with it.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
+        },
         "spec": {
-            "group": "monitoring.coreos.com",
+            "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural},
             "versions": [version],
@@ -103,6 +107,7 @@ class Release:
 def release(apiserver: ApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Release]:
     for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
         apiserver.apply_crd(definition(kind))
+    apiserver.apply_crd(definition("HTTPRoute", "gateway.networking.k8s.io"))
     namespace = apiserver.namespace("chart")
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     apiserver.call(

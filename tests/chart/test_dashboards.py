@@ -17,7 +17,7 @@ import sandlot_node
 
 from tests import metrics_page
 from tests.chart.alerts import ALERTS
-from tests.chart.render import CHART, NAMESPACE, Resource, of_kind
+from tests.chart.render import CHART, NAMESPACE, ROOT, Resource, of_kind
 
 FILES = sorted((CHART / "dashboards").glob("*.json"))
 # Prometheus adds these to whatever it scrapes.
@@ -65,6 +65,13 @@ def test_queries_ask_for_what_there_is(file: Any, metrics: dict[str, set[str]]) 
 
 def test_the_page_s_queries_ask_for_what_there_is(metrics: dict[str, set[str]]) -> None:
     _check(metrics_page.queries(), metrics)
+
+
+def test_autoscaler_examples_ask_for_what_there_is(metrics: dict[str, set[str]]) -> None:
+    text = (ROOT / "docs/pool-scaling.md").read_text()
+    expressions = re.findall(r"(?:seriesQuery|query): '([^']+)'", text)
+    assert len(expressions) == 2
+    _check(expressions, metrics)
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])

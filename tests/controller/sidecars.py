@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from sandlot_contract.keyring import Keyring
 from sandlot_controller.tokens import InstanceTokens
+from sandlot_kube.objects import Pod
 
 
 class FakeSidecars:
-    def __init__(self, pods: Iterable[str], *, tokens: InstanceTokens) -> None:
+    def __init__(self, pods: Mapping[str, Pod], *, tokens: InstanceTokens) -> None:
         self.claimed: set[str] = set()
         self.owners: dict[str, str] = {}  # of those of them whose sidecar names its owner
         self.generations: dict[str, int] = {}  # of those that are reused
@@ -21,6 +23,10 @@ class FakeSidecars:
         self.port = 0
         self._pods = pods
         self._tokens = tokens
+
+    def use(self, keys: Keyring) -> None:
+        """Those of pods of these master keys."""
+        self._tokens.use(keys)
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -65,4 +71,4 @@ class FakeSidecars:
 
     def _whose(self, request: web.Request) -> str | None:
         token = request.headers["Authorization"].removeprefix("Bearer ")
-        return next((name for name in self._pods if self._tokens.instance(name) == token), None)
+        return next((name for name, pod in self._pods.items() if self._tokens.of(pod) == token), None)

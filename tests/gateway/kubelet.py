@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import yaml
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.names import (
     ANNOTATION_LAYS_IMAGES,
     ANNOTATION_REUSE,
@@ -19,6 +20,7 @@ from sandlot_contract.names import (
     LABEL_COMPONENT,
     LABEL_FOR,
     LABEL_INSTANCE,
+    LABEL_KEY,
     LABEL_NAME,
     LABEL_POOL,
     LABEL_TEMPLATE,
@@ -60,6 +62,10 @@ class Kubelet:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cold: dict[str, asyncio.Task[Any]] = {}  # pods of cold Sandboxes, which are on their way
 
+    def use_key(self, key: bytes) -> None:
+        """The master key of pods from now on."""
+        self._tokens = Tokens(key)
+
     # Pods.
 
     async def sidecar(
@@ -74,7 +80,7 @@ class Kubelet:
         instance_id = instance_id or new_instance_id()
         sidecar = Sidecar(
             instance_id=instance_id,
-            token=self._tokens.instance(instance_id),
+            token=self._tokens.instance(InstanceId(instance_id)),
             template=template,
             webhook=self.webhook,
             images=images,
@@ -127,6 +133,7 @@ class Kubelet:
             LABEL_COMPONENT: COMPONENT_SANDBOX,
             LABEL_INSTANCE: instance_id,
             LABEL_TEMPLATE: key(template),
+            LABEL_KEY: self._tokens.signing_id,
         }
         if pool is not None:
             labels[LABEL_POOL] = pool

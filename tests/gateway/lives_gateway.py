@@ -176,7 +176,7 @@ class Gateway:
             sidecars=wire,
             backend=backend,
             tokens=self.tokens,
-            pending=PendingStore(directory, seal=Seal(TOKENS.pending_key())),
+            pending=PendingStore(directory, seal=Seal(TOKENS.pending_keys)),
             observer=observer,
             restore=self._restore,
             clock=self.clock,

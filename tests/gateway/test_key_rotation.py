@@ -140,8 +140,10 @@ async def test_an_invalid_file_changes_nothing_and_is_said(
         assert why in message
         assert "new" not in message.replace(str(file), "")
         assert (await status(box, "old"), await status(box, "new")) == (200, 401)
+        assert 'sandlot_reload_failing{file="api_keys"} 1.0' in box.gateway.gauges.text().decode()
         file.write_text("new:alpha\n")
         await becomes(box, "new", 200)
         assert await status(box, "old") == 401
+        assert 'sandlot_reload_failing{file="api_keys"} 0.0' in box.gateway.gauges.text().decode()
         errors = [r for r in caplog.records if "the earlier keys stay valid" in r.getMessage()]
         assert len(errors) == 1

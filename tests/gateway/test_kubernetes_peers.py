@@ -36,7 +36,7 @@ async def holder(
     pool = HttpPool()
     try:
         settings = PeerSettings(name, own_host=own_host, own_port=own_port, timeout=timeout)
-        peers = Peers(settings, pool=pool, token=gateway.tokens.peer())
+        peers = Peers(settings, pool=pool, token=gateway.tokens.peer)
         found = await peers.whereabouts(sandbox_id)
         return None if isinstance(found, Missing) else found
     finally:

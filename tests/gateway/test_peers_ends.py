@@ -78,7 +78,7 @@ def peers(others: Others, pool: HttpPool) -> Peers:
 
 
 def peers_of(pool: HttpPool, *, timeout: float) -> Peers:
-    return Peers(PeerSettings("gateways:1", own_port=1, timeout=timeout), pool=pool, token="spt_0")
+    return Peers(PeerSettings("gateways:1", own_port=1, timeout=timeout), pool=pool, token=lambda: "spt_0")
 
 
 async def test_an_end_is_heard_after_a_gateway_that_believes_it_runs(peers: Peers, others: Others) -> None:

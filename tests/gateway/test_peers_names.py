@@ -31,19 +31,19 @@ async def no_look() -> None:
 
 
 async def test_no_question_after_a_failed_look_up_counts_as_denied(pool: HttpPool) -> None:
-    peers = Peers(PeerSettings(UNKNOWN, own_port=1, timeout=20.0), pool=pool, token="spt_0")
+    peers = Peers(PeerSettings(UNKNOWN, own_port=1, timeout=20.0), pool=pool, token=lambda: "spt_0")
     assert [await peers.whereabouts(SANDBOX) for _ in range(3)] == [Missing.SILENT] * 3
 
 
 async def test_no_key_is_free_after_a_failed_look_up(pool: HttpPool) -> None:
-    peers = Peers(PeerSettings(UNKNOWN, own_port=1), pool=pool, token="spt_0")
+    peers = Peers(PeerSettings(UNKNOWN, own_port=1), pool=pool, token=lambda: "spt_0")
     answers = [await peers.holder_of_key(QUESTION, look=no_look) for _ in range(3)]
     assert [(answer.holders, answer.all_heard) for answer in answers] == [((), False)] * 3
 
 
 async def test_a_look_up_outlives_the_question_that_began_it(pool: HttpPool) -> None:
     peers = Peers(
-        PeerSettings(f"localhost:{free_port()}", own_port=1, timeout=20.0), pool=pool, token="spt_0"
+        PeerSettings(f"localhost:{free_port()}", own_port=1, timeout=20.0), pool=pool, token=lambda: "spt_0"
     )
     question = asyncio.create_task(peers.whereabouts(SANDBOX))
     await asyncio.sleep(0)  # it waits for the resolver

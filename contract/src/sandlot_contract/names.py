@@ -11,6 +11,7 @@ LABEL_INSTANCE = f"{GROUP}/instance"
 LABEL_POOL = f"{GROUP}/pool"
 LABEL_TEMPLATE = f"{GROUP}/template"
 LABEL_FOR = f"{GROUP}/for"
+LABEL_KEY = f"{GROUP}/key"  # the id of the master key that the pod's tokens derive from
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 APP = "sandlot"

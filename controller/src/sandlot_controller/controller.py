@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
+from sandlot_contract.keyring import KeyringFiles
 from sandlot_kube.client import KubeClient
 
 from . import health, kopf_runs
@@ -83,6 +84,8 @@ class Controller:
             alive=self._stuck,
             trouble=lambda: unreadable(self._followed),
         ) as self.port:
+            files = KeyringFiles(settings.key_file, failing=self.metrics.reload_failing)
+            following = asyncio.create_task(files.follow(self._tokens.use, used=self._tokens.keys))
             try:
                 pause = 0.0
                 while True:
@@ -90,6 +93,8 @@ class Controller:
                     # The next try is another controller's, if there is one.
                     pause = settings.lease_seconds / 2
             finally:
+                following.cancel()
+                await asyncio.wait([following])
                 await self._sidecars.close()
                 await self._agents.close()
 

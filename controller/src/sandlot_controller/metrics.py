@@ -24,6 +24,13 @@ class Metrics:
             ["resource"],
             registry=self.registry,
         )
+        self._reload_failing = Gauge(
+            "sandlot_controller_reload_failing",
+            "1 while a changed file cannot be used, and the earlier state stays.",
+            ["file"],
+            registry=self.registry,
+        )
+        self.reload_failing(False)
         self.pods_created = Counter(
             "sandlot_controller_pods_created", "Pods created.", ["kind"], registry=self.registry
         )
@@ -65,6 +72,10 @@ class Metrics:
         self.plan_seconds = Histogram(
             "sandlot_controller_plan_seconds", "Seconds to plan all pools once.", registry=self.registry
         )
+
+    def reload_failing(self, failing: bool) -> None:
+        """Note whether the last change of the master key could not be used."""
+        self._reload_failing.labels("master_key").set(failing)
 
     def show_watch(self, resource: str, *, failing: Callable[[], bool]) -> None:
         self.watch_failing.labels(resource).set_function(lambda: float(failing()))

@@ -35,7 +35,7 @@ from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
-from sandlot_gateway.masterkey import master_key
+from sandlot_gateway.masterkey import master_keys
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
@@ -66,7 +66,7 @@ class Gateway:
     def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
         state_dir = settings.state_dir
         self.settings = settings
-        self.tokens = Tokens(master_key(settings))
+        self.tokens = Tokens(master_keys(settings))
         self.metrics = Metrics()
         self.counters = Counters(self.metrics)
         self.tracing = tracing_of(settings, counted=self.metrics)
@@ -111,7 +111,7 @@ class Gateway:
             sidecars=self.sidecars,
             backend=self.backend,
             tokens=self.tokens,
-            pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_key())),
+            pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_keys)),
             observer=self.counters,
             claim_counted=self.counters.claimed,
             counted_by=self.accounts.name,
@@ -136,7 +136,10 @@ class Gateway:
             counted=self.counters.webhook,
         )
         notes = self.backend.shared_notes
-        shared = SharedExposures(notes, tokens=self.tokens, listen_host=settings.host) if notes else None
+        shared = None
+        if notes is not None:
+            self.tokens.changed.append(notes.tell_again)
+            shared = SharedExposures(notes, tokens=self.tokens, listen_host=settings.host)
         self.exposures = Exposures(
             routes=self.directory,
             pool=self.pool,

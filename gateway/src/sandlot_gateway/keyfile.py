@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+
+from sandlot_contract.followed import follow
 
 from sandlot_gateway.keys import BadKeys, Keys
 
 _log = logging.getLogger(__name__)
 
-_PAUSE = 1.0  # seconds between two reads
-
 
 class KeyFile:
-    """Polls the file, which detects a write in place, a rename and the swap of a mounted Secret."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._failing: Callable[[bool], None] = lambda failing: None
         self._used: bytes | str = ""  # the content, or the reason why there is none
 
     def entries(self) -> list[str]:
@@ -29,20 +27,25 @@ class KeyFile:
         except BadKeys as error:
             raise BadKeys(f"cannot use the API keys file {self._path}: {error}") from error
 
-    async def follow(self, keys: Keys, *, fixed: list[str], changed: Callable[[list[str]], None]) -> None:
+    async def follow(
+        self,
+        keys: Keys,
+        *,
+        fixed: list[str],
+        changed: Callable[[list[str]], None],
+        failing: Callable[[bool], None],
+    ) -> None:
         """Keep `keys` in step with the file until cancelled; `fixed`: the entries of the settings, which come first.
 
-        A file that cannot be used is logged once, and the earlier keys stay valid. `changed` gets all entries.
+        A file that cannot be used is logged once, and the earlier keys stay valid. `changed` gets all entries,
+        `failing` whether the last change could not be used.
         """
-        before = self._used
-        while True:
-            await asyncio.sleep(_PAUSE)
-            content = await asyncio.to_thread(self._read)
-            # A file being written must not be used half: two reads have to agree.
-            if content == before and content != self._used:
-                self._used = content
-                self._use(content, keys=keys, fixed=fixed, changed=changed)
-            before = content
+        self._failing = failing
+
+        async def use(content: bytes | str) -> None:
+            self._use(content, keys=keys, fixed=fixed, changed=changed)
+
+        await follow(self._read, use, used=self._used)
 
     def _read(self) -> bytes | str:
         try:
@@ -59,8 +62,10 @@ class KeyFile:
                 raise BadKeys("it has no keys, and neither have the settings: add a line KEY or KEY:TENANT")
             keys.replace(entries)
         except BadKeys as error:
+            self._failing(True)
             _log.error("cannot use the API keys file %s: %s; the earlier keys stay valid", self._path, error)
         else:
+            self._failing(False)
             _log.info("API keys file %s changed: %d keys are valid now", self._path, len(keys))
             try:
                 changed(entries)

@@ -6,23 +6,21 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from sandlot_contract.tokens import MIN_KEY
+from sandlot_contract.keyring import BadKeyring, Keyring, read
 
 from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.settings import Settings
 
 
-def master_key(settings: Settings) -> bytes:
-    """Return the master key. Raises OSError, or BackendError for a file without a key."""
-    if settings.key_file is None:
-        return _own_key(settings.state_dir / "key")
-    key = settings.key_file.read_bytes()
-    if len(key) < MIN_KEY:
-        raise BackendError(
-            f"--key-file {settings.key_file}: the master key must have at least {MIN_KEY} bytes; write random ones"
-        )
-    return key
+def master_keys(settings: Settings) -> Keyring:
+    """Return the master key and those beside it. Raises OSError, or BackendError for a file without a key."""
+    try:
+        if settings.key_file is None:
+            return Keyring(_own_key(settings.state_dir / "key"))
+        return read(settings.key_file)
+    except BadKeyring as error:
+        raise BackendError(f"--key-file: {error}") from error
 
 
 def _own_key(path: Path) -> bytes:

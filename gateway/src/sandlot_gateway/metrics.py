@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -10,6 +11,8 @@ from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
+ReloadedFile = Literal["api_keys", "master_key", "certificate"]
+RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
 # an upstream must not be able to add label values.
@@ -130,6 +133,14 @@ class Metrics:
         self._audit_write_failures = Counter(
             "sandlot_audit_write_failures", "Failed writes of audit records.", registry=registry
         )
+        self._reload_failing = Gauge(
+            "sandlot_reload_failing",
+            "1 while a changed file cannot be used, and the earlier state stays.",
+            ["file"],
+            registry=registry,
+        )
+        for file in RELOADED:
+            self.reload_failing(file, False)
         spans = Counter(
             "sandlot_trace_spans", "Spans of traces by what became of them.", ["outcome"], registry=registry
         )
@@ -151,6 +162,10 @@ class Metrics:
                 label=("route", name),
                 read=lambda route=route: route.in_flight,
             )
+
+    def reload_failing(self, file: ReloadedFile, failing: bool) -> None:
+        """Note whether the last change of the file could not be used."""
+        self._reload_failing.labels(file).set(failing)
 
     def dialled(self, *, ok: bool) -> None:
         (self._dial_ok if ok else self._dial_failed).inc()

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from sandlot_contract.keyring import KeyringFiles
 
 from sandlot_gateway.app import Gateway, MakeBackend
 from sandlot_gateway.atomic_file import write_atomic
@@ -79,6 +80,7 @@ async def serve(
         )
         _raise_descriptor_limit()
         gateway = Gateway(settings, keys=keys, make_backend=make_backend or _BACKENDS[settings.backend])
+        failing = gateway.metrics.reload_failing
         server = Server(
             uvicorn.Config(
                 gateway.edge,
@@ -130,8 +132,18 @@ async def serve(
             url = _url(settings.host, listening.getsockname()[1])
             _write_endpoint(endpoint, url, [*fixed, *filed])
             if file is not None:
-                following = file.follow(keys, fixed=fixed, changed=partial(_write_endpoint, endpoint, url))
+                following = file.follow(
+                    keys,
+                    fixed=fixed,
+                    changed=partial(_write_endpoint, endpoint, url),
+                    failing=partial(failing, "api_keys"),
+                )
                 watching.spawn(following)
+            if settings.key_file is not None:
+                files = KeyringFiles(settings.key_file, failing=partial(failing, "master_key"))
+                watching.spawn(files.follow(gateway.tokens.use, used=gateway.tokens.keys))
+            if tls is not None:
+                watching.spawn(tls.follow())
             (announce or _announce)(gateway, url)
             await until_end(requests, gateway=gateway, idle=settings.exit_when_idle)
             await leave(gateway, server, seconds=settings.leave, hurry=requests.hurry)
@@ -160,6 +172,7 @@ def _tls_server(settings: Settings, *, gateway: Gateway, ended: Callable[[], Non
         backlog=_BACKLOG,
         keep_alive=KEEP_ALIVE,
         ended=ended,
+        failing=partial(gateway.metrics.reload_failing, "certificate"),
     )
 
 

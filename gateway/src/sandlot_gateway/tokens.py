@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from sandlot_contract import tokens
 from sandlot_contract.ids import InstanceId, SandboxId
-from sandlot_contract.sidecar import WEBHOOK_SENDER
-from sandlot_contract.tokens import MIN_KEY, encode
+from sandlot_contract.keyring import Keyring
+from sandlot_contract.sidecar import WEBHOOK_SENDER, WEBHOOK_SIGNATURE
+from sandlot_contract.tokens import encode
 
 _CACHED = 20_000  # verified client tokens to cache; about 8 MB when full
 
@@ -20,65 +21,110 @@ _CACHED = 20_000  # verified client tokens to cache; about 8 MB when full
 class Tokens:
     """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for a claim of it, `sct_…` for a client, `spt_…` for a peer.
 
-    The same inputs give the same token, so a restarted gateway with the same key needs no store.
+    The same inputs give the same token, so a restarted gateway with the same key needs no store. While the master key
+    is replaced there are several: new tokens are of the signing one, those of the others are valid, too. What outlives
+    a token's maker is stored with the id of its key (`key_id`; None: the signing one), to derive the same token again.
     """
 
     NONCE = 16  # hexadecimal digits, from which the id of an exposure or SSH session is derived
 
-    def __init__(self, key: bytes) -> None:
-        if len(key) < MIN_KEY:
-            raise ValueError(f"the master key must have at least {MIN_KEY} bytes")
-        self._key = key
+    def __init__(self, keys: bytes | Keyring) -> None:
+        """Take the keys. Raises BadKeyring for one that is too short."""
+        self._keys = Keyring(keys) if isinstance(keys, bytes) else keys
+        self.changed: list[Callable[[], None]] = []  # called after a change of the keys
         # Unix seconds on a clock that all gateways share: they check each other's tokens, and machines' clocks differ.
         self.now: Callable[[], float] = lambda: time.time()
         self._verified: dict[tuple[str, str], tuple[str, int]] = {}
 
-    def instance(self, instance_id: InstanceId) -> str:
+    def use(self, keys: Keyring) -> None:
+        """Replace the keys."""
+        self._keys = keys
+        self._verified.clear()
+        for told in self.changed:
+            told()
+
+    @property
+    def keys(self) -> Keyring:
+        return self._keys
+
+    @property
+    def signing_id(self) -> str:
+        """The id of the key that makes new tokens."""
+        return self._keys.signing_id
+
+    def instance(self, instance_id: InstanceId, key_id: str | None = None) -> str:
         """Return the instance token (docs/sidecar-contract.md): for claim, reset, end, state; signs webhooks."""
-        return tokens.instance_token(self._key, instance_id)
+        return tokens.instance_token(self._keys.key(key_id), instance_id)
 
-    def webhook_sender(self, instance_id: InstanceId) -> str:
+    def webhook_sender(self, instance_id: InstanceId, key_id: str | None = None) -> str:
         """Return the credential that a sidecar sends with a webhook, checked before the body is read."""
-        return hmac.digest(self.instance(instance_id).encode(), WEBHOOK_SENDER, hashlib.sha256).hex()
+        token = self.instance(instance_id, key_id).encode()
+        return hmac.digest(token, WEBHOOK_SENDER, hashlib.sha256).hex()
 
-    def sandbox(self, instance_id: InstanceId, generation: int, sandbox_id: SandboxId) -> str:
-        """Return the sandbox token for one claim; each generation has another one."""
-        mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())
-        return "sst_" + encode(mac)
+    def is_webhook_sender(self, instance_id: InstanceId, credential: str) -> bool:
+        """Return whether this is the credential of the instance's sidecar."""
+        given = credential.encode()
+        return any(
+            hmac.compare_digest(self.webhook_sender(instance_id, key_id).encode(), given)
+            for key_id in self._keys
+        )
 
-    def peer(self) -> str:
+    def webhook_key(self, instance_id: InstanceId, signature: str, body: bytes) -> str | None:
+        """Return the id of the key whose instance token signed the webhook, or None if none did."""
+        given = signature.encode("utf-8", "replace")
+        for key_id in self._keys:
+            mac = hmac.new(self.instance(instance_id, key_id).encode(), body, hashlib.sha256)
+            if hmac.compare_digest((WEBHOOK_SIGNATURE + mac.hexdigest()).encode(), given):
+                return key_id
+        return None
+
+    def sandbox(
+        self, instance_id: InstanceId, generation: int, sandbox_id: SandboxId, key_id: str | None = None
+    ) -> str:
+        """Return the sandbox token for one claim; each generation has another one. The key is the instance's."""
+        parts = b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode()
+        return "sst_" + encode(self._mac(*parts, key_id=key_id))
+
+    def peer(self, key_id: str | None = None) -> str:
         """Return the token with which gateways authenticate to each other."""
-        return "spt_" + encode(self._mac(b"peer"))
+        return "spt_" + encode(self._mac(b"peer", key_id=key_id))
 
     def is_peer(self, token: str) -> bool:
         """Return whether this is the token of gateways."""
-        return token.isascii() and hmac.compare_digest(token, self.peer())
+        return token.isascii() and any(hmac.compare_digest(token, self.peer(key_id)) for key_id in self._keys)
 
     def ssh_host_key(self) -> bytes:
         """Return the seed of the Ed25519 host key, which stays the same after a restart."""
         return self._mac(b"ssh host key")
 
-    def pending_key(self) -> bytes:
-        """Return the 32-byte key that encrypts pending creates on a gateway's disk."""
-        return self._mac(b"pending creates")
+    def pending_keys(self) -> list[bytes]:
+        """Return the 32-byte keys of pending creates on a gateway's disk; the first one encrypts."""
+        return [self._mac(b"pending creates", key_id=key_id) for key_id in self._keys]
 
-    def exposure(self, nonce: str) -> str:
+    def exposure(self, nonce: str, key_id: str | None = None) -> str:
         """Return the id of an exposure, 144 bits of which only the gateways can derive from its nonce."""
-        return nonce + encode(self._mac(b"exposure", nonce.encode())[:18])
+        return nonce + encode(self._mac(b"exposure", nonce.encode(), key_id=key_id)[:18])
 
-    def is_exposure(self, text: str) -> bool:
-        """Return whether a gateway generated this id."""
-        return text.isascii() and hmac.compare_digest(text, self.exposure(text[: self.NONCE]))
+    def exposure_key(self, text: str) -> str | None:
+        """Return the id of the key of which a gateway generated this id, or None if none did."""
+        return self._maker(text, lambda key_id: self.exposure(text[: self.NONCE], key_id))
 
-    def ssh_session(self, nonce: str) -> str:
+    def ssh_session(self, nonce: str, key_id: str | None = None) -> str:
         """Return the id of an SSH session, 96 bits of which only the gateways can derive from its nonce."""
-        return f"ssh-{nonce}{self._mac(b'ssh session', nonce.encode())[:12].hex()}"
+        return f"ssh-{nonce}{self._mac(b'ssh session', nonce.encode(), key_id=key_id)[:12].hex()}"
 
-    def ssh_nonce(self, session_id: str) -> str | None:
-        """Return the nonce of this id, or None if no gateway generated it."""
-        nonce = session_id[4 : 4 + self.NONCE]
-        made = session_id.isascii() and hmac.compare_digest(session_id, self.ssh_session(nonce))
-        return nonce if made else None
+    def ssh_key(self, session_id: str) -> str | None:
+        """Return the id of the key of which a gateway generated this id, or None if none did."""
+        nonce = self.ssh_nonce(session_id)
+        return self._maker(session_id, lambda key_id: self.ssh_session(nonce, key_id))
+
+    def ssh_nonce(self, session_id: str) -> str:
+        return session_id[4 : 4 + self.NONCE]
+
+    def _maker(self, text: str, made: Callable[[str], str]) -> str | None:
+        if not text.isascii():
+            return None
+        return next((key_id for key_id in self._keys if hmac.compare_digest(text, made(key_id))), None)
 
     def fingerprint(self, secret: str) -> str:
         """Return what names an API key, or an id that is a credential, where the secret itself must not stand.
@@ -114,7 +160,8 @@ class Tokens:
             mac = _bytes(mac_text)
         except (binascii.Error, ValueError):
             return None
-        if not hmac.compare_digest(mac, self._mac(b"client", sandbox_id.encode(), claims)):
+        parts = b"client", sandbox_id.encode(), claims
+        if not any(hmac.compare_digest(mac, self._mac(*parts, key_id=key_id)) for key_id in self._keys):
             return None
         # Another encoding of the same bytes (other trailing bits) must not be a second valid token.
         if encode(claims) != claims_text or encode(mac) != mac_text:
@@ -122,8 +169,8 @@ class Tokens:
         expires_at, _, tenant = claims.partition(b":")
         return tenant.decode(), int(expires_at)
 
-    def _mac(self, *parts: bytes) -> bytes:
-        return tokens.mac(self._key, *parts)
+    def _mac(self, *parts: bytes, key_id: str | None = None) -> bytes:
+        return tokens.mac(self._keys.key(key_id), *parts)
 
 
 def _bytes(text: str) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 import time
 from collections.abc import Callable
@@ -13,7 +11,6 @@ from typing import Any, NamedTuple
 import msgspec
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.phases import Event, Phase
-from sandlot_contract.sidecar import WEBHOOK_SIGNATURE
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
@@ -97,19 +94,15 @@ class Webhooks:
 
     def is_sender(self, instance_id: InstanceId, credential: str) -> bool:
         """Return whether the credential is that of the instance's sidecar; only then the body is read."""
-        wanted = self._tokens.webhook_sender(instance_id)
-        return len(instance_id) <= 128 and hmac.compare_digest(wanted.encode(), credential.encode())
+        return len(instance_id) <= 128 and self._tokens.is_webhook_sender(instance_id, credential)
 
     def receive(self, instance_id: InstanceId, signature: str, body: bytes) -> Answer:
         """Verify and apply a webhook.
 
         401: not signed by this instance; 400: not a state document; 410: instance released; 503: retry later.
         """
-        wanted = (
-            WEBHOOK_SIGNATURE
-            + hmac.new(self._tokens.instance(instance_id).encode(), body, hashlib.sha256).hexdigest()
-        )
-        if not hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace")):
+        key_id = self._tokens.webhook_key(instance_id, signature, body)
+        if key_id is None:
             return self._refuse(
                 instance_id,
                 WebhookFault.UNSIGNED,
@@ -141,6 +134,8 @@ class Webhooks:
                 return Answer(200)
             return Answer(status, self._verdict_of(document.sandbox_id) if status == 410 else None)
         self._heard(instance.address)
+        if instance.key_id is not None and instance.key_id != key_id:  # its pod is not known yet
+            instance.key_id, instance.token = key_id, self._tokens.instance(instance_id, key_id)
         self.act(instance, document, state)
         return Answer(200)
 

@@ -244,6 +244,8 @@ class SandboxPoolStatus(_Part):
     size: int | None = None  # the current size of an autoscaled pool
     ready: int = 0
     starting: int = 0
+    replicas: int = 0  # of the scale subresource: ready and starting
+    selector: str | None = None  # of the scale subresource; an autoscaler does nothing without it
     claimed: int = 0
     failures: int = 0
     message: str | None = None

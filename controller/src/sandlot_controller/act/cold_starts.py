@@ -131,8 +131,8 @@ class ColdStarts:
         name = sandbox.metadata.name
         why = images.refusal(sandbox.spec.template.image, allowed=self._settings.registries)
         if why is None:
-            token = self._tokens.instance(name)
-            body = sandbox_pod(sandbox, token=token, settings=self._settings, node=node)
+            token, key_id = self._tokens.instance(name), self._tokens.signing_id
+            body = sandbox_pod(sandbox, token=token, settings=self._settings, node=node, key_id=key_id)
             try:
                 await until_done(lambda: self._api.create_pod(body, kind="cold"))
             except KubeError as error:

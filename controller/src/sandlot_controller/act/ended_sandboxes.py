@@ -142,7 +142,7 @@ class EndedSandboxes:
         try:
             answer = await self._sidecars.end(
                 address,
-                token=self._tokens.instance(pod.metadata.name),
+                token=self._tokens.of(pod),
                 verdict=verdict,
                 message=sandbox.status.message or "its Sandbox has ended",
                 only_of=sandbox.status.sandbox_id or sandbox.spec.belongs_to,

@@ -110,7 +110,7 @@ class KeptSlots:
 
     async def _ask(self, pod: Pod, address: str, ended: _Ended) -> None:
         name = pod.metadata.name
-        token = self._tokens.instance(name)
+        token = self._tokens.of(pod)
         try:
             owner = await self._sidecars.owner(address, token=token)
             if owner is not None and owner.sandbox_id == ended.owner:

@@ -67,7 +67,7 @@ class PoolRetirement:
     async def _ask(self, pod: Pod) -> bool:
         """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
         assert pod.status.pod_ip is not None
-        token = self._tokens.instance(pod.metadata.name)
+        token = self._tokens.of(pod)
         answer = await self._sidecars.end_if_unclaimed(pod.status.pod_ip, token=token)
         if answer is EndAnswer.OWNED:
             self._world.claimed_without_record(pod.metadata.name)

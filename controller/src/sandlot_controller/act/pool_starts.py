@@ -59,8 +59,10 @@ class PoolStarts:
         if why is not None:
             self._failed(pool_name, name, message=why)
             return
-        token = self._tokens.instance(name)
-        body = pool_pod(pool, instance_id=name, token=token, settings=self._settings, node=node)
+        token, key_id = self._tokens.instance(name), self._tokens.signing_id
+        body = pool_pod(
+            pool, instance_id=name, token=token, settings=self._settings, node=node, key_id=key_id
+        )
 
         async def once() -> None:
             # While the API server is away, the request is repeated under this name and stays expected.

@@ -94,7 +94,10 @@ class PoolLoop:
             tokens=tokens,
             changed=self._pods.changed,
         )
-        self._builds: dict[str, tuple[SandboxPoolSpec, str]] = {}  # by pool
+        self._tokens = tokens
+        self._builds: dict[
+            str, tuple[SandboxPoolSpec, str, str]
+        ] = {}  # by pool: its spec, the key's id, the build
         self._measured: set[str] = set()
         self.beat = world.clock()
         world.pod_listeners.append(self._on_pod)
@@ -102,6 +105,7 @@ class PoolLoop:
     async def run(self) -> None:
         """Run until cancelled; call this after the watches are synced."""
         self._demands.begin()
+        self._tokens.changed.append(self._world.changed.set)  # to replace pods
         try:
             while True:
                 self._world.changed.clear()
@@ -110,6 +114,7 @@ class PoolLoop:
                 await asyncio.sleep(_BEAT)
                 await wait_set(self._world.changed, seconds=max(0.0, min(due - self._world.clock(), _REST)))
         finally:
+            self._tokens.changed.remove(self._world.changed.set)
             await self._starts.close()
             await self._retirement.close()
             await self._statuses.close()
@@ -203,11 +208,12 @@ class PoolLoop:
         )
 
     def _build(self, name: str, spec: SandboxPoolSpec) -> str:
-        known = self._builds.get(name)
-        if known is None or (known[0].template, known[0].reuse) != (spec.template, spec.reuse):
-            build = pods.build(spec.template, settings=self._settings, policy=spec.reuse)
-            known = self._builds[name] = spec, build
-        return known[1]
+        known, key_id = self._builds.get(name), self._tokens.signing_id
+        wanted = spec.template, spec.reuse, key_id
+        if known is None or (known[0].template, known[0].reuse, known[1]) != wanted:
+            build = pods.build(spec.template, settings=self._settings, policy=spec.reuse, key_id=key_id)
+            known = self._builds[name] = spec, key_id, build
+        return known[2]
 
     def _counts(self, view: PoolView) -> PoolCounts:
         starting = view.pods.starting

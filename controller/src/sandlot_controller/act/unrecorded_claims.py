@@ -78,7 +78,7 @@ class UnrecordedClaims:
             if pod is None or pod.status.pod_ip is None or world.claimed(name) or self._is_leaving(pod):
                 self._unasked.discard(name)
             else:
-                self._tasks.spawn(f"ask {name}", self._ask(name, pod.status.pod_ip))
+                self._tasks.spawn(f"ask {name}", self._ask(pod, pod.status.pod_ip))
         for names_of in (self._owners, self._silent):
             for name in names_of.keys() - world.unrecorded_since.keys():
                 del names_of[name]
@@ -96,10 +96,11 @@ class UnrecordedClaims:
         shown_at = self._world.complete_since(Sandbox) + min(self._grace, _LATE_RECORD)
         return max(since + self._grace, shown_at) <= self._world.clock()
 
-    async def _ask(self, name: str, address: str) -> None:
+    async def _ask(self, pod: Pod, address: str) -> None:
+        name = pod.metadata.name
         try:
             async with self._slots:
-                owner = await self._sidecars.owner(address, token=self._tokens.instance(name))
+                owner = await self._sidecars.owner(address, token=self._tokens.of(pod))
         except SidecarUnreachable as error:
             _log.info("could not ask whether %s is claimed, trying again: %s", name, error)
             return
@@ -113,7 +114,7 @@ class UnrecordedClaims:
         name = pod.metadata.name
         try:
             async with self._slots:
-                owner = await self._sidecars.owner(address, token=self._tokens.instance(name))
+                owner = await self._sidecars.owner(address, token=self._tokens.of(pod))
         except SidecarUnreachable as error:
             _log.info("could not ask who owns %s, trying again: %s", name, error)
             since = self._silent.setdefault(name, self._world.clock())
@@ -139,7 +140,7 @@ class UnrecordedClaims:
         name, answer = pod.metadata.name, EndAnswer.ENDED
         _log.warning("ending %s: it was claimed, but no Sandbox named it for %g s", name, self._grace)
         if pod.status.pod_ip is not None:
-            token = self._tokens.instance(name)
+            token = self._tokens.of(pod)
             try:
                 answer = await self._sidecars.end(
                     pod.status.pod_ip,

@@ -28,28 +28,34 @@ ANNOTATION_NODE = f"{names.GROUP}/node"  # the node that the controller chose fo
 
 
 def pool_pod(
-    pool: SandboxPool, *, instance_id: str, token: str, settings: Settings, node: str | None = None
+    pool: SandboxPool,
+    *,
+    instance_id: str,
+    token: str,
+    settings: Settings,
+    node: str | None = None,
+    key_id: str | None = None,
 ) -> dict[str, Any]:
     """Return a warm pod, without an owner reference, since it outlives its pool once claimed.
 
-    `node`: the only node that it may run on; the scheduler still checks whether it fits there.
+    `key_id`: of the master key that the token derives from. `node`: the only node that it may run on; the scheduler still checks whether it fits there.
     """
-    pod = _pod(pool.spec.template, instance_id=instance_id, token=token, settings=settings)
+    pod = _pod(pool.spec.template, instance_id=instance_id, token=token, settings=settings, key_id=key_id)
     pod["metadata"]["labels"][names.LABEL_POOL] = pool.metadata.name
     pod["metadata"]["annotations"] |= reuse.marks(pool.spec.reuse)
     pod["metadata"]["annotations"][ANNOTATION_BUILD] = build(
-        pool.spec.template, settings=settings, policy=pool.spec.reuse
+        pool.spec.template, settings=settings, policy=pool.spec.reuse, key_id=key_id
     )
     _bind(pod, node)
     return pod
 
 
 def sandbox_pod(
-    sandbox: Sandbox, *, token: str, settings: Settings, node: str | None = None
+    sandbox: Sandbox, *, token: str, settings: Settings, node: str | None = None, key_id: str | None = None
 ) -> dict[str, Any]:
-    """Return the pod of a cold start, with its resource's name and deleted with it; `node` as for `pool_pod`."""
+    """Return the pod of a cold start, with its resource's name and deleted with it; the rest as for `pool_pod`."""
     name = sandbox.metadata.name
-    pod = _pod(sandbox.spec.template, instance_id=name, token=token, settings=settings)
+    pod = _pod(sandbox.spec.template, instance_id=name, token=token, settings=settings, key_id=key_id)
     pod["metadata"]["labels"][names.LABEL_FOR] = name
     pod["metadata"]["ownerReferences"] = [
         {
@@ -65,9 +71,9 @@ def sandbox_pod(
     return pod
 
 
-def build(template: Template, *, settings: Settings, policy: PoolReuse) -> str:
-    """Return a hash that changes when the template, the sidecar, a setting or the policy would change the pod."""
-    pod = _pod(template, instance_id="", token="", settings=settings)
+def build(template: Template, *, settings: Settings, policy: PoolReuse, key_id: str | None = None) -> str:
+    """Return a hash that changes when the template, sidecar, a setting, policy or master key would change the pod."""
+    pod = _pod(template, instance_id="", token="", settings=settings, key_id=key_id)
     pod["metadata"]["annotations"] |= reuse.marks(policy)
     return hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -125,7 +131,9 @@ def _bind(pod: dict[str, Any], node: str | None) -> None:
     pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def _pod(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
+def _pod(
+    template: Template, *, instance_id: str, token: str, settings: Settings, key_id: str | None = None
+) -> dict[str, Any]:
     config = sidecar_config(template, instance_id=instance_id, token=token, settings=settings)
     runtime_class = template.runtime_class or settings.runtime_class
     # The default class is gVisor's; any other may be an ordinary runtime, for GPUs say.
@@ -174,6 +182,7 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
                 names.LABEL_COMPONENT: names.COMPONENT_SANDBOX,
                 names.LABEL_INSTANCE: instance_id,
                 names.LABEL_TEMPLATE: key(template),
+                **({} if key_id is None else {names.LABEL_KEY: key_id}),
             },
             "annotations": annotations,
         },

@@ -102,6 +102,8 @@ def pool(pool: SandboxPool, counts: PoolCounts, *, now: float) -> Patch | None:
         "size": counts.size,
         "ready": counts.ready,
         "starting": counts.starting,
+        "replicas": counts.ready + counts.starting,
+        "selector": f"{names.LABEL_POOL}={pool.metadata.name}",
         "claimed": counts.claimed,
         "failures": counts.failures,
         "message": message,
@@ -140,7 +142,14 @@ def _patch(
 
 _DEFAULTS: dict[type, Patch] = {
     Sandbox: {"phase": SandboxPhase.PENDING},
-    SandboxPool: {"ready": 0, "starting": 0, "claimed": 0, "failures": 0, "observedGeneration": 0},
+    SandboxPool: {
+        "ready": 0,
+        "starting": 0,
+        "replicas": 0,
+        "claimed": 0,
+        "failures": 0,
+        "observedGeneration": 0,
+    },
 }
 
 

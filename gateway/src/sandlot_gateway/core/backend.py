@@ -135,6 +135,9 @@ class Notes(Protocol):
         Subscribe before `start`; every subscriber gets every change.
         """
 
+    def tell_again(self) -> None:
+        """Call every subscriber with all notes, since what they read of them may have changed."""
+
     async def put(
         self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
     ) -> bool:

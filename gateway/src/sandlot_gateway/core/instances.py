@@ -42,6 +42,9 @@ class Instance:
     template: Template
     address: str  # "unix:/path" or "10.0.0.7:8700"
     token: str = field(repr=False)
+    key_id: str | None = field(
+        default=None, kw_only=True
+    )  # of the master key that its tokens are of; None: the only one
     pool: str | None = None  # the name of the pool it was started for
     started_at: float | None = None  # Unix time; None: unknown
     node: str | None = None

@@ -22,6 +22,7 @@ class _Kept(msgspec.Struct, frozen=True):
     created_at: float
     name: str | None = None
     listen_port: int | None = None
+    key: str | None = None  # the id of the master key that the id derives from; None: the only one
 
 
 class SharedExposures:
@@ -37,7 +38,7 @@ class SharedExposures:
 
     def may_exist(self, exposure_id: str) -> bool:
         """Return whether a gateway generated this id."""
-        return self._tokens.is_exposure(exposure_id)
+        return self._tokens.exposure_key(exposure_id) is not None
 
     def subscribe(self, told: Callable[[SandboxId, list[Exposure]], None]) -> None:
         """Call `told` with all exposures of a sandbox each time that they change."""
@@ -52,6 +53,7 @@ class SharedExposures:
             created_at=exposure.created_at,
             name=exposure.name,
             listen_port=exposure.listen_port,
+            key=self._tokens.exposure_key(exposure.id),
         )
         nonce = exposure.id[: Tokens.NONCE]
         document = msgspec.to_builtins(kept)
@@ -69,8 +71,10 @@ class SharedExposures:
             return None
         if len(nonce) != Tokens.NONCE or kept.protocol not in ("HTTP", "TCP"):
             return None
+        if kept.key is not None and kept.key not in self._tokens.keys:
+            return None
         return Exposure(
-            id=self._tokens.exposure(nonce),
+            id=self._tokens.exposure(nonce, kept.key),
             sandbox_id=sandbox_id,
             tenant=kept.tenant,
             port=kept.port,

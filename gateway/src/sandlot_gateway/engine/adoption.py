@@ -99,7 +99,7 @@ class Adoption:
                 # What ended was the instance of an earlier claim whose answer was lost; this is a later claim's.
                 self._directory.drop(known)
                 known = None
-        token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id)
+        token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id, instance.key_id)
         self._ends.confirmed(instance.id)
         if known is None:
             self._directory.add(sandbox)

@@ -179,7 +179,7 @@ class Claimer:
                 # Strictly later than the last claim, whatever the clock says: of two claims the later one counts.
                 sandbox.asked_at = max(time.time(), sandbox.asked_at + 0.001)
                 sandbox.counted_by = self._counted_by
-                token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id)
+                token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id, instance.key_id)
                 began = time.monotonic()
                 answer = await self._sidecars.claim(
                     instance, claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)

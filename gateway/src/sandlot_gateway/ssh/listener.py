@@ -8,6 +8,7 @@ import hmac
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any
 
 import asyncssh
@@ -38,14 +39,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class Listener:
     """One TCP port for all sandboxes; the user name selects the session."""
 
-    def __init__(self, *, sessions: SshSessions, routes: Routes, pool: HttpPool, host_key: bytes) -> None:
+    def __init__(
+        self, *, sessions: SshSessions, routes: Routes, pool: HttpPool, host_key: Callable[[], bytes]
+    ) -> None:
+        """`host_key` is asked for the seed of each connection's host key, which changes with the master key."""
         self._sessions = sessions
         self._routes = routes
         self._pool = pool
-        key = Ed25519PrivateKey.from_private_bytes(host_key)
-        self._host_key = asyncssh.import_private_key(
-            key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-        )
+        self._host_key = host_key
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,7 +111,7 @@ class Listener:
                     server_factory=lambda: _Server(
                         named, sessions=self._sessions, routes=self._routes, pool=self._pool
                     ),
-                    server_host_keys=[self._host_key],
+                    server_host_keys=[_host_key(self._host_key())],
                     password_auth=False,
                     kbdint_auth=False,
                     host_based_auth=False,
@@ -131,6 +132,12 @@ class Listener:
                 connection.abort()
             else:
                 sock.close()
+
+
+@lru_cache(1)
+def _host_key(seed: bytes) -> asyncssh.SSHKey:
+    key = Ed25519PrivateKey.from_private_bytes(seed)
+    return asyncssh.import_private_key(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
 
 
 async def _preamble(sock: socket.socket) -> str | None:

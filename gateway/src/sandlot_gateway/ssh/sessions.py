@@ -145,7 +145,7 @@ class SshSessions:
         known = self._all.get(session_id)
         if known is not None or self._shared is None or session_id in self._removed:
             return known
-        if self._tokens.ssh_nonce(session_id) is None:
+        if self._tokens.ssh_key(session_id) is None:
             return None
         event = self._awaited.setdefault(session_id, asyncio.Event())
         with contextlib.suppress(TimeoutError):
@@ -232,7 +232,7 @@ class SshSessions:
                     sessions=self,
                     routes=self._routes,
                     pool=self._pool,
-                    host_key=self._tokens.ssh_host_key(),
+                    host_key=self._tokens.ssh_host_key,
                 )
                 try:
                     await listener.open(self._host, self._port)

@@ -24,6 +24,7 @@ class _Kept(msgspec.Struct, frozen=True):
     fingerprint: str
     ttl: int
     expires_at: float
+    key: str | None = None  # the id of the master key that the id derives from; None: the only one
 
 
 class SharedSessions:
@@ -44,6 +45,7 @@ class SharedSessions:
             fingerprint=session.fingerprint,
             ttl=session.ttl,
             expires_at=session.expires_at,
+            key=self._tokens.ssh_key(session.id),
         )
         await self._notes.put(session.sandbox_id, self._key(session), msgspec.to_builtins(kept), port=None)
 
@@ -61,8 +63,10 @@ class SharedSessions:
             kept = msgspec.convert(document, _Kept)
         except msgspec.ValidationError:
             return None
+        if kept.key is not None and kept.key not in self._tokens.keys:
+            return None
         return SshSession(
-            id=self._tokens.ssh_session(key.removeprefix(_PREFIX)),
+            id=self._tokens.ssh_session(key.removeprefix(_PREFIX), kept.key),
             sandbox_id=sandbox_id,
             tenant=kept.tenant,
             fingerprint=kept.fingerprint,

@@ -152,9 +152,7 @@ class KubernetesBackend(ImageCalls):
         )
         view = View(self._instances, self._records, self._states, self._watches, self._reporter)
         self._launcher = Launcher(self._client, view, namespace=namespace, settings=settings)
-        self._peers = peers = (
-            Peers(settings.peers, pool=pool, token=tokens.peer()) if settings.peers else None
-        )
+        self._peers = peers = Peers(settings.peers, pool=pool, token=tokens.peer) if settings.peers else None
         self._announcer = Announcer(peers=peers, max_body=settings.peers.max_body if settings.peers else 0)
         self._recorder = Recorder(
             view,

@@ -17,7 +17,13 @@ from typing import Any
 
 import msgspec
 from sandlot_contract.ids import InstanceId
-from sandlot_contract.names import ANNOTATION_LAYS_IMAGES, ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL
+from sandlot_contract.names import (
+    ANNOTATION_LAYS_IMAGES,
+    ANNOTATION_TEMPLATE,
+    LABEL_FOR,
+    LABEL_KEY,
+    LABEL_POOL,
+)
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_contract.template import Template
 from sandlot_kube import clock, reuse
@@ -104,6 +110,7 @@ class Instances:
         claimed_here: Callable[[InstanceId], bool] = lambda instance_id: False,
     ) -> None:
         self._tokens = tokens
+        tokens.changed.append(self._renew_tokens)
         self._local_time = local_time
         self._domain = domain
         self._image_name = image_name
@@ -140,7 +147,8 @@ class Instances:
         """Add an instance, at the address that DNS will have once its pod runs."""
         # The final dot skips the resolver's search path, which makes five queries of each lookup.
         address = f"{instance_id}.{self._domain}.:{SIDECAR_PORT}"
-        instance = Instance(instance_id, template, address, self._tokens.instance(instance_id))
+        token, key_id = self._tokens.instance(instance_id), self._tokens.signing_id
+        instance = Instance(instance_id, template, address, token, key_id=key_id)
         instance.keeps_image = self._image_name is not None  # until its pod says otherwise
         seen = self._seen[instance_id] = SeenInstance(instance, Source.DNS, origin, time.monotonic())
         return seen
@@ -179,6 +187,7 @@ class Instances:
         )
         if (made_at := clock.seconds(pod.metadata.creation_timestamp)) is not None:
             seen.instance.started_at = self._local_time(made_at)
+        self.made_with(seen.instance, pod.metadata.labels.get(LABEL_KEY))
         seen.instance.pool = pod.metadata.labels.get(LABEL_POOL)
         seen.instance.node = node
         if self._image_name is not None:
@@ -186,6 +195,17 @@ class Instances:
         if pod.status.pod_ip is not None:
             seen = self._place(seen, _join(pod.status.pod_ip), Source.WATCH)
         return seen
+
+    def made_with(self, instance: Instance, key_id: str | None) -> None:
+        """Note of which master key an instance's tokens are; None: unknown."""
+        if key_id is not None and key_id != instance.key_id:
+            instance.key_id = key_id
+            instance.token = self._tokens.instance(instance.id, key_id)
+
+    def _renew_tokens(self) -> None:
+        """Derive tokens again, of instances whose key was unknown before."""
+        for seen in self._seen.values():
+            seen.instance.token = self._tokens.instance(seen.instance.id, seen.instance.key_id)
 
     def without_pod(self, instance_id: InstanceId) -> None:
         """Forget the pod of an instance, which is gone before it had a node."""

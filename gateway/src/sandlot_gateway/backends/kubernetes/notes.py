@@ -61,6 +61,12 @@ class KubernetesNotes:
         for told in self._told:
             told(owner, notes)
 
+    def tell_again(self) -> None:
+        for owner, texts in list(self._seen.items()):
+            notes = {key: _read(text) for key, text in texts.items()}
+            for told in self._told:
+                told(owner, notes)
+
     def deleted(self, sandbox: Sandbox) -> None:
         if (owner := sandbox.spec.belongs_to) is not None:
             self._seen.pop(owner, None)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,13 +33,17 @@ class _Peer:
 
 
 class PeerCalls:
-    def __init__(self, *, pool: HttpPool, token: str, timeout: float, left_out: float) -> None:
+    def __init__(self, *, pool: HttpPool, token: Callable[[], str], timeout: float, left_out: float) -> None:
         """`timeout`, `left_out`: see `PeerSettings`."""
         self._pool = pool
-        self._headers = [("authorization", f"Bearer {token}")]
+        self._token = token
         self._timeout = timeout
         self._left_out = left_out
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)  # by address
+
+    @property
+    def _headers(self) -> list[tuple[str, str]]:
+        return [("authorization", f"Bearer {self._token()}")]
 
     async def ask(self, address: str, target: str) -> Answer | Missing:
         return await self._call(address, "GET", target, self._headers)

@@ -70,7 +70,7 @@ Whereabouts = InstanceId | RecordedEnd | Missing
 class Peers:
     """The other gateways' answers are hints where to look; only the sidecar decides who owns it."""
 
-    def __init__(self, settings: PeerSettings, *, pool: HttpPool, token: str) -> None:
+    def __init__(self, settings: PeerSettings, *, pool: HttpPool, token: Callable[[], str]) -> None:
         """`token` from `Tokens.peer`. Raises ValueError for an invalid name."""
         self._host, self._port = split_host_port(settings.name)
         self._settings = settings

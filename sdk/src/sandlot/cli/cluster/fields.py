@@ -98,6 +98,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "status.size",
         "status.ready",
         "status.starting",
+        "status.replicas",
+        "status.selector",
         "status.claimed",
         "status.failures",
         "status.message",
