@@ -50,7 +50,7 @@ ROWS = (
 )
 IMAGE = "python:3.12"
 PER_NODE = 10  # sandboxes
-SPARE = 1_500  # files of a gateway that has no command in flight: idle connections to sidecars, the short commands
+SPARE = 1_000  # files of a gateway for all else
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
 _LONGEST = 1_500.0  # seconds for the whole run
 _MEBI = 1 << 20
@@ -240,9 +240,9 @@ class _Run:
 
     @property
     def _in_flight(self) -> int:
-        """The most commands that one gateway may have: it needs two files for each, and others for the rest."""
+        """The most commands that one gateway may have: two files for each, beside an idle connection to each sandbox."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return min(self.size.sandboxes, (most - SPARE) // 2)
+        return min(self.size.sandboxes, (most - self.size.sandboxes - SPARE) // 2)
 
     async def _held(self, box: AsyncSandbox) -> None:
         await self._command(box, HOLD)
