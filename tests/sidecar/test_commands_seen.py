@@ -81,7 +81,17 @@ async def test_a_look_is_no_use_and_keeps_no_op(make) -> None:
     assert await until(verdict) == "client_gone"
 
 
-async def test_a_command_that_is_not_utf_8_is_json(box: Sidecar) -> None:
-    body = rb'{"command": ["printf", "\udcff"]}'
+@pytest.mark.parametrize("command", [b'["printf", "\\udcff"]', b'["\\udcff"]'])
+async def test_a_command_that_is_not_utf_8_is_json(box: Sidecar, command: bytes) -> None:
+    body = b'{"command": ' + command + b"}"
     assert (await box.call("POST", "/v1/exec", content=body)).status_code == 200
-    assert (await seen(box))["commands"][0]["command"] == "printf ?"
+    (found,) = (await seen(box))["commands"]
+    assert found["command"] in ("printf ?", "?")
+    assert found["message"] in (None, "?: command not found")
+
+
+async def test_a_message_is_cut(box: Sidecar) -> None:
+    """It has the whole name of a command that is not found; 500 of them would fill the gateway's memory."""
+    await box.exec(["n" * 100_000], op="a")
+    (found,) = (await seen(box))["commands"]
+    assert found["message"] == "n" * 1000

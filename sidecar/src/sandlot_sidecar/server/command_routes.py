@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST = 500
 TAIL = 1 << 20
+MESSAGE = 1000  # characters: a message may hold a whole argv[0], and the gateway reads the list at once
 KINDS = {"stdout": STDOUT, "stderr": STDERR}
 
 
@@ -46,9 +47,10 @@ class CommandRoutes:
         ops = self._instance.ops.table.ops
         commands: list[dict[str, Any]] = [
             {
-                "command": _line(op),
-                "start_command": start is not None and op is start.op,
                 **documents.document(op),
+                "command": _utf_8(op.command or "" if op.spec is None else op.spec.line()),
+                "start_command": start is not None and op is start.op,
+                "message": None if op.message is None else _utf_8(op.message[:MESSAGE]),
             }
             for op in islice(reversed(ops.values()), last)
         ]
@@ -87,7 +89,6 @@ class CommandRoutes:
             raise ApiError(409, "claimed", "this instance has another owner than the sandbox of the request")
 
 
-def _line(op: Op) -> str:
-    """Return the begin of its command; bytes that are not UTF-8 would be no JSON for the gateway."""
-    line: str = op.command or "" if op.spec is None else op.spec.line()
-    return line.encode("utf-8", "replace").decode()
+def _utf_8(text: str) -> str:
+    """Replace bytes that are not UTF-8: the gateway would take the list for no JSON."""
+    return text.encode("utf-8", "replace").decode()
