@@ -63,6 +63,14 @@ async def test_a_sidecar_that_does_not_keep_the_contract_is_a_502(box: Running, 
     assert (await box.client.get(f"{API}/sandbox/{made['id']}/commands")).status_code == 502
 
 
+@pytest.mark.parametrize("path", ["commands", "commands/a/output"])
+async def test_what_a_sidecar_may_send_is_bounded(box: Running, path: str) -> None:
+    made = await box.create()
+    box.machine.of_sandbox(made["id"]).commands_answer = (200, b" " * (9 << 20))
+    answer = await box.client.get(f"{API}/sandbox/{made['id']}/{path}")
+    assert (answer.status_code, "larger than 8388608 bytes" in answer.json()["detail"]) == (502, True)
+
+
 async def test_a_look_does_not_keep_a_sandbox_whose_creator_has_left(state_dir, machine) -> None:
     machine.hold_ready = asyncio.Event()
     async with running(state_dir, machine, orphan_grace=0.5) as box:

@@ -40,6 +40,8 @@ class EndAnswer(StrEnum):
     UNKNOWN = "unknown"  # unreachable
 
 
+# Bytes of an answer to a look. 500 commands whose characters all have the longest escapes are just below.
+_MOST_SEEN = 8 << 20
 # Accepted; an older sidecar, whose sandbox has its deadline and idle timeout; another owner; ended.
 _ORPHANED = frozenset((200, 404, 409, 410))
 # HTTP status -> result
@@ -177,7 +179,9 @@ class Sidecars:
         """Send a GET with the instance token, which is no use of the sandbox. Raises SidecarError."""
         target = f"{path}?{urlencode(query)}"
         try:
-            return await self._ask("GET", instance, target, b"", timeout=self._call_timeout)
+            return await self._ask(
+                "GET", instance, target, b"", timeout=self._call_timeout, most=_MOST_SEEN
+            )
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
 
@@ -214,6 +218,7 @@ class Sidecars:
         *,
         headers: Iterable[tuple[bytes, bytes]] = (),
         timeout: float,
+        most: int | None = None,
     ) -> Answer:
         authorized = [
             (b"authorization", f"Bearer {instance.token}"),
@@ -221,7 +226,7 @@ class Sidecars:
             *headers,
         ]
         return await self._pool.fetch(
-            instance.address, method, path, headers=authorized, body=body, timeout=timeout
+            instance.address, method, path, headers=authorized, body=body, timeout=timeout, most=most
         )
 
 

@@ -115,14 +115,18 @@ class HttpPool:
         body: bytes = b"",
         timeout: float = 30.0,
         known_alive: bool = False,
+        most: int | None = None,
     ) -> Answer:
         """Send a small request and return its whole response within `timeout` seconds; `known_alive` as in `acquire`.
+
+        `most`: bytes of the response's body, if fewer than the pool's settings allow.
 
         Raises DialError (nothing was sent, a retry is safe), UpstreamError (it may have run) or ValueError (an invalid
         method, target or header).
         """
         request = request_bytes(method, target, host=host_header(address), headers=headers, body=body)
         connection: Connection | None = None
+        limit = self._settings.max_fetch if most is None else most
         try:
             async with asyncio.timeout(timeout):
                 connection = await self.acquire(address, known_alive=known_alive)
@@ -133,10 +137,8 @@ class HttpPool:
                 while piece := await connection.read():
                     pieces.append(piece)
                     size += len(piece)
-                    if size > self._settings.max_fetch:
-                        raise UpstreamError(
-                            f"the response of {address} is larger than {self._settings.max_fetch} bytes"
-                        )
+                    if size > limit:
+                        raise UpstreamError(f"the response of {address} is larger than {limit} bytes")
                 return Answer(response.status, response.headers, b"".join(pieces))
         except TimeoutError as error:
             if connection is None:
