@@ -77,6 +77,30 @@ async def test_redirects_stay_below_the_exposure(exposed, client):
     assert (status, headers["location"]) == (308, f"{exposure.path}?q=1")
 
 
+async def test_an_app_sends_no_header_that_acts_on_the_whole_origin(exposed, client):
+    origin_wide = (
+        b"Service-Worker-Allowed: /",
+        b"Cross-Origin-Opener-Policy: same-origin",
+        b'NEL: {"report_to": "app", "max_age": 86400, "include_subdomains": true}',
+        b'Report-To: {"group": "app", "max_age": 86400, "endpoints": [{"url": "https://app.test/"}]}',
+        b'Reporting-Endpoints: app="https://app.test/"',
+        b'Clear-Site-Data: "*"',
+        b"Strict-Transport-Security: max-age=86400",
+        b'Alt-Svc: h2="app.test:443"',
+    )
+
+    async def app(peer: Peer) -> None:
+        await peer.request()
+        peer.answer(head=b"".join(line + b"\r\n" for line in (*origin_wide, b"X-Own: 1")))
+
+    gw, exposure, _, _ = await exposed(app)
+    connection = await client(gw)
+    connection.send("GET", exposure.path, body=None)
+    status, headers, _ = await connection.answer()
+    assert (status, headers["x-own"]) == (200, "1")
+    assert not {line.split(b":")[0].decode().lower() for line in origin_wide} & set(headers)
+
+
 async def test_a_stream_of_an_app_passes_as_it_comes(exposed, client):
     more = asyncio.Event()
 

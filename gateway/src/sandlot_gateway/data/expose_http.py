@@ -21,9 +21,19 @@ from .wire import Headers
 
 _log = logging.getLogger(__name__)
 
-# By the first an app could answer for the whole origin in its visitors' browsers, the console and API keys included; by
-# the second it could keep hold of the console's window.
-_ORIGIN_WIDE = frozenset((b"service-worker-allowed", b"cross-origin-opener-policy"))
+# What each would let an app do to the whole origin in its visitors' browsers, the console and API keys included.
+_ORIGIN_WIDE = frozenset(
+    (
+        b"service-worker-allowed",  # answer requests itself
+        b"cross-origin-opener-policy",  # keep hold of the console's window
+        b"nel",  # have the addresses of requests reported to a server of its own,
+        b"report-to",  # which these two name
+        b"reporting-endpoints",
+        b"clear-site-data",  # delete what other pages store, a key in the console's tab included
+        b"strict-transport-security",  # lock visitors out of a gateway without TLS
+        b"alt-svc",  # send requests to another port
+    )
+)
 _REDIRECTS = (201, 301, 302, 303, 307, 308)
 
 
