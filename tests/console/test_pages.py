@@ -143,13 +143,3 @@ def test_a_hidden_or_paused_page_asks_nothing(console: Console, open_page: OpenP
     page.evaluate('document.dispatchEvent(new Event("visibilitychange"))')
     page.clock.run_for(120_000)
     assert asked == []
-
-
-def test_an_unreachable_gateway_is_told_and_asked_again(open_page: OpenPage) -> None:
-    page = open_page("#/pools")
-    page.get_by_role("rowheader", name="warm").wait_for()
-    page.context.set_offline(True)
-    page.get_by_label("Refresh").select_option("10")
-    page.get_by_role("alert").get_by_text("does not answer").wait_for()
-    page.context.set_offline(False)
-    page.get_by_role("alert").wait_for(state="hidden")

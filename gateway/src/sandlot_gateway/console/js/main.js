@@ -34,7 +34,7 @@ function failed(error) {
     return "stop";
   }
   complain(error ? error.message : "");
-  return error?.status === 404 ? "stop" : "go on";
+  return error?.status === 404 && shown ? "stop" : "go on"; // before a page is shown, it is a proxy's
 }
 
 function close(reason = "") {
@@ -46,15 +46,14 @@ function close(reason = "") {
   askForKey(main, begin, reason);
 }
 
-async function begin() {
-  const { data } = await get(["user", "whoami"]);
+async function begin(signal) {
+  const { data } = await get(["user", "whoami"], {}, { signal });
   setText(who, `tenant ${line(data.name, 64)}, role ${line(data.scope.role, 16)}`);
   nav.hidden = session.hidden = false;
   open({ first: true });
 }
 
 function open({ first = false } = {}) {
-  if (!storedKey()) return;
   const { page, id, query } = address();
   const make = PAGES.get(page) ?? overview;
   const name = `${page}/${id}`;
@@ -84,14 +83,11 @@ document.getElementById("forget").addEventListener("click", () => close());
 pace.addEventListener("change", () => {
   if (live) live.pace = Number(pace.value);
 });
-addEventListener("hashchange", () => open());
+addEventListener("hashchange", () => {
+  if (shown) open(); // otherwise begin() opens the address that is there then
+});
 
 if (storedKey()) {
-  begin().catch((error) => {
-    if (error.status === 401) close("The gateway does not know this key any more. Enter another one.");
-    else {
-      complain(error.message);
-      setTimeout(() => location.reload(), 5000);
-    }
-  });
+  live = new Live(begin, failed, Number(pace.value)); // open() closes it
+  live.now();
 } else close();
