@@ -55,7 +55,9 @@ export function commandTable(id) {
     }
     const shown = show(last, undefined); // names the command in the heading before it reads the output
     if (chosen) heading.focus();
-    await shown.catch((error) => setText(heading, error.message));
+    await shown.catch((error) => {
+      if (chosen === op) setText(heading, error.message);
+    });
   }
 
   async function show(found, signal) {
@@ -78,12 +80,13 @@ export function commandTable(id) {
       read(command, "stdout", command.stdout_bytes, out, signal),
       read(command, "stderr", command.stderr_bytes, err, signal),
     ]);
-    settled = sizes;
+    if (chosen === command.op_id) settled = sizes;
   }
 
   async function read(command, stream, size, { name, text }, signal) {
     const { output } = size ? await get(["sandbox", id, "commands", command.op_id, "output"], { stream, tail: TAIL }, { signal }) : { output: "" };
-    const cut = size > TAIL ? `, the last ${bytes(TAIL)} of ${bytes(size)}` : "";
+    if (chosen !== command.op_id) return; // the heading names another one meanwhile
+    const cut = part(size, command.truncated);
     setText(name, `Standard ${stream === "stdout" ? "output" : "error"}${cut}`);
     setText(text, lines(output, TAIL));
     text.hidden = !size;
@@ -91,6 +94,11 @@ export function commandTable(id) {
   }
 
   return { node: el("div", {}, note, shown.node, panel), load: show };
+}
+
+function part(size, truncated) {
+  if (size <= TAIL) return size && truncated ? ", as far as it was kept" : "";
+  return truncated ? `, the last ${bytes(TAIL)} of what was kept; the rest was dropped` : `, the last ${bytes(TAIL)} of ${bytes(size)}`;
 }
 
 function cells(command, button) {
