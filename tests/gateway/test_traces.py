@@ -7,9 +7,11 @@ import re
 import socket
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sandlot_gateway import logs
 from sandlot_gateway.settings import Settings
 
 from tests.collector import collector
@@ -61,6 +63,27 @@ async def test_a_collector_gets_a_create_and_its_steps(state_dir, machine) -> No
         root = next(span for span in found.spans if span.name == "sandlot.create")
         assert root.parent_id == "00f067aa0ba902b7"
         assert root.attributes["http.response.status_code"] == 201
+
+
+async def test_a_pipelined_create_is_not_in_the_trace_of_the_one_before(state_dir, machine, caplog) -> None:
+    body = b'{"docker_image": "host"}'
+    head = f"POST /api/v1/sandbox HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {KEY}\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    caplog.handler.setFormatter(logs.JsonFormatter())  # it formats in the context of the request
+    caplog.set_level("DEBUG", "sandlot_gateway.edge")
+    with collector() as found:
+        async with running(state_dir, machine, trace_endpoint=found.url) as box:
+            url = urlsplit(box.url)
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            traced = f"{head}traceparent: {TRACEPARENT['traceparent']}\r\n\r\n".encode() + body
+            writer.write(traced + f"{head}connection: close\r\n\r\n".encode() + body)
+            async with asyncio.timeout(30):
+                assert (await reader.read()).count(b"HTTP/1.1 201 ") == 2
+            writer.close()
+    assert [span.name for span in found.spans].count("sandlot.create") == 1
+    assert [span.name for span in found.spans].count("sandlot.claim") == 1
+    lines = [line for line in caplog.text.splitlines() if '"control request"' in line]
+    assert ['"trace_id"' in line for line in lines] == [True, False]
 
 
 async def test_a_create_that_fails_is_an_error_of_its_span(state_dir, machine) -> None:

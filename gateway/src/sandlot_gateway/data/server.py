@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -115,7 +116,11 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         waits = bool(self.pipeline)
-        super().on_response_complete()
+        if waits:
+            # uvicorn starts the next request in the task of this one, whose trace and ids it would have.
+            Context().run(super().on_response_complete)
+        else:
+            super().on_response_complete()
         if self._refusal is not None and not waits and not self.transport.is_closing():
             self._write_refusal(self._refusal)
 
