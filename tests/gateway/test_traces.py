@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sandlot_gateway import logs
+from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.tracing.exporter import Exporter
+from sandlot_gateway.tracing.span import Kind, Service, Span
 
 from tests.collector import collector
 from tests.gateway.conftest import KEY, Running, running
@@ -139,6 +142,17 @@ async def test_a_collector_that_is_down_costs_no_request(state_dir, machine) -> 
     assert exported == 0.0
     assert failed is not None
     assert failed >= len(OF_A_CREATE)
+
+
+async def test_spans_whose_export_a_stop_ends_are_counted_by_then() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    metrics = Metrics()
+    exporter = Exporter(f"http://127.0.0.1:{port}", counted=metrics)
+    exporter.add(Span("one", 1, 2, 0, 0, 1, Kind.SERVER, Service.GATEWAY, {}, None))
+    await exporter.close(timeout=1.0)
+    outcome = {"outcome": "export_failed"}
+    assert metrics.registry.get_sample_value("sandlot_trace_spans_total", outcome) == 1.0
 
 
 async def test_spans_beyond_the_queue_are_dropped_and_counted(state_dir, machine) -> None:

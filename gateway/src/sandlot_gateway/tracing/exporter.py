@@ -60,8 +60,9 @@ class Exporter:
         """Export what waits, within `timeout` seconds. One that was cancelled may come again."""
         self._closing.set()
         self._wake.set()
-        await asyncio.to_thread(self._thread.join, timeout)
-        self._otlp.shutdown()  # ends the wait for a retry
+        await asyncio.to_thread(self._thread.join, 0.8 * timeout)
+        self._otlp.shutdown()  # ends the wait for a retry, after which the thread counts the spans
+        await asyncio.to_thread(self._thread.join, 0.2 * timeout)
         dropped = len(self._waiting)
         self._waiting.clear()
         if dropped:
