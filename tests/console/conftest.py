@@ -18,6 +18,7 @@ from tests.console.browser import CHROMIUM, chromium
 from tests.console.records import write_records
 from tests.leaks import no_leaks
 from tests.stack import Stack
+from tests.waiting import wait_until
 
 API = "/api/v1"
 RECORDS = 10_000
@@ -106,6 +107,11 @@ def browser() -> Iterator[Any]:
 OpenPage = Callable[..., Any]
 
 
+def sooner(page: Any, seen: Callable[[], object]) -> None:
+    """Let the page's time pass quickly, from refresh to refresh, until it shows what is expected."""
+    wait_until(lambda: page.clock.fast_forward(5000) or seen())
+
+
 @pytest.fixture
 def open_page(browser: Any, console: Console) -> Iterator[OpenPage]:
     """Opens a page of the console in a browser without a history; the test fails if a script or policy of it does.
@@ -127,6 +133,7 @@ def open_page(browser: Any, console: Console) -> Iterator[OpenPage]:
         contexts.append(context)
         context.set_default_timeout(10_000)
         context.add_init_script(WATCH)
+        context.clock.install()  # it goes on by itself; `sooner` lets it jump
         page = context.new_page()
         page.on("console", (lambda _: None) if complains else heard)
         page.on("pageerror", lambda error: complaints.append(str(error)))

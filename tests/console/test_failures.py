@@ -16,7 +16,6 @@ VISIBILITY = """hidden => {
 def test_an_unreachable_gateway_is_told_and_asked_again(open_page: OpenPage) -> None:
     page = open_page("#/pools")
     page.get_by_role("rowheader", name="warm").wait_for()
-    page.clock.install()
     page.context.set_offline(True)
     page.get_by_label("Refresh").select_option("10")
     page.get_by_role("alert").get_by_text("does not answer").wait_for()
@@ -35,7 +34,6 @@ def test_a_reload_that_fails_is_tried_again_in_place(open_page: OpenPage) -> Non
         route.fulfill(status=503, headers={"Retry-After": "60"}, json={"detail": "the gateway is starting"})
 
     page.route(whoami, busy)
-    page.clock.install()
     page.reload()
     alert = page.get_by_role("alert").get_by_text("is starting")
     alert.wait_for()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.console.conftest import RECORDS, Console, OpenPage
+from tests.console.conftest import RECORDS, Console, OpenPage, sooner
 
 MOST_ELEMENTS = 1500
 MOST_BYTES = 120_000
@@ -41,14 +41,16 @@ def test_every_page_of_the_list_is_reached(console: Console, open_page: OpenPage
 
 def test_many_commands_are_bounded(console: Console, open_page: OpenPage) -> None:
     made = console.create(name="busy")
-    for number in range(130):
+    for number in range(101):
         console.run(made["id"], f"echo {number}")
     page = open_page(f"#/sandbox/{made['id']}")
-    page.get_by_text("The last 100 of 130 commands.").wait_for()
+    page.get_by_text("The last 100 of 101 commands.").wait_for()
     page.get_by_text("The last 100 of 202 events.").wait_for()
     assert page.evaluate("document.querySelectorAll('*').length") < 3000
     console.run(made["id"], "head -c 300000 /dev/zero | tr '\\0' a")
-    page.get_by_role("button", name="of output of head").click()
+    button = page.get_by_role("button", name="of output of head")
+    sooner(page, button.is_visible)
+    button.click()
     page.get_by_text("the last 32 KiB of 293 KiB").wait_for()
     assert len(page.get_by_role("region", name="Standard output").inner_text()) == 32768
     console.delete(made["id"])

@@ -13,6 +13,7 @@ def test_a_late_answer_is_not_shown_under_another_command(console: Console, open
     slow = console.run(made["id"], "echo of the slow one")["op_id"]
     console.run(made["id"], "echo of the other")
     page = open_page(f"#/sandbox/{made['id']}")
+    page.get_by_role("button", name="of output of echo of the slow one").wait_for()
     page.get_by_label("Refresh").select_option("0")  # or the next refresh repairs it
     held: list[Any] = []
     page.route(f"**/commands/{slow}/output*", lambda route: held.append(route))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.console.conftest import Console, OpenPage
+from tests.console.conftest import Console, OpenPage, sooner
 from tests.console.records import RUNS_EACH
 from tests.waiting import wait_until
 
@@ -36,7 +36,7 @@ def test_the_overview_shows_states_slots_and_what_waits(console: Console, open_p
     assert page.get_by_role("heading", name="Capacity").is_visible()
     assert page.get_by_text("max instances").is_visible()
     console.delete(waiting["id"])
-    row.wait_for(state="detached")
+    sooner(page, lambda: row.count() == 0)
 
 
 def test_filters_are_the_gateway_s_and_in_the_address(console: Console, open_page: OpenPage) -> None:
@@ -101,16 +101,16 @@ def test_pages_follow_what_happens_and_say_it(console: Console, open_page: OpenP
     shown(page, "No sandbox matches.")
     made = console.create(name="follow-me", run="live-test")
     link = page.get_by_role("link", name="follow-me")
-    link.wait_for()
+    sooner(page, link.is_visible)
     news = page.get_by_role("status")
     wait_until(lambda: "1 sandboxes" in news.inner_text())
     link.click()
     page.get_by_role("heading", name="follow-me").wait_for()
     page.get_by_text("No command is known").wait_for()
     console.run(made["id"], "echo late")
-    page.get_by_role("button", name="of output of echo late").wait_for()
+    sooner(page, page.get_by_role("button", name="of output of echo late").is_visible)
     console.delete(made["id"])
-    shown(page, "Sandbox ended, deleted")
+    sooner(page, page.get_by_text("Sandbox ended, deleted").is_visible)
     shown(page, "its commands are known only while it runs")
     wait_until(lambda: "TERMINATED" in news.inner_text())
 
@@ -120,7 +120,6 @@ def test_a_hidden_or_paused_page_asks_nothing(console: Console, open_page: OpenP
     page.get_by_role("rowheader", name="warm").wait_for()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.clock.install()
     page.get_by_label("Refresh").select_option("10")
     wait_until(lambda: page.evaluate("1") and asked)
     asked.clear()

@@ -50,7 +50,7 @@ export class Live {
 
   set pace(seconds) {
     this.#pace = seconds;
-    if (seconds) this.now();
+    if (seconds || !this.#shown) this.now();
     else this.#cancel();
   }
 
