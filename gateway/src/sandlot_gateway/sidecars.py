@@ -179,9 +179,7 @@ class Sidecars:
         """Send a GET with the instance token, which is no use of the sandbox. Raises SidecarError."""
         target = f"{path}?{urlencode(query)}"
         try:
-            return await self._ask(
-                "GET", instance, target, b"", timeout=self._call_timeout, most=_MOST_SEEN
-            )
+            return await self._ask("GET", instance, target, b"", timeout=self._call_timeout, most=_MOST_SEEN)
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
 
