@@ -172,6 +172,48 @@ async def test_one_whose_end_no_one_saw_ends_when_it_is_missed(tmp_path: Path) -
     life.accounts._journal.close()
 
 
+class AllRecorded(FilesOnly):
+    """A backend that writes a record of every sandbox."""
+
+    def has_record(self, stay: Stay) -> bool:
+        return True
+
+
+async def test_the_journal_stays_short_where_records_count_all(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.accounts = Accounts(
+        tmp_path, directory=life.directory, source=AllRecorded(tmp_path / "days"), keep=90, clock=lambda: life.now
+    )
+    life.accounts.open()
+    life.create()  # and this one lives
+    for _ in range(4):
+        for _ in range(2_000):
+            life.create()
+            life.end()
+        await life.accounts.fold()
+    assert (tmp_path / "journal.jsonl").stat().st_size < 1_000_000  # all lines are 2.2 MB
+    life.die()
+    assert len(life.accounts._journal.claimed) == 1
+    life.accounts._journal.close()
+
+
+async def test_a_journal_lost_in_a_power_cut_takes_nothing_from_later_sandboxes(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    for _ in range(3):
+        life.create()
+        life.now += 60.0
+        life.end()
+        await life.fold()
+    (tmp_path / "journal.jsonl").unlink()
+    life.die()
+    life.create()
+    life.now += 60.0
+    life.end()
+    await life.fold()
+    await life.check()
+    life.accounts._journal.close()
+
+
 class Recorded(FilesOnly):
     """A backend whose records count everything."""
 

@@ -198,7 +198,8 @@ class Accounts:
                 sums.add_stay(ended.stay, ended.at)
                 taken.append(sandbox_id)
         if taken:
-            self._journal.take(taken, day=day_of(now), sums=Document().plus(sums, marks=[]))
+            self._journal.take(taken, now=now, sums=Document().plus(sums, marks=[]))
+        self._journal.shorten()
 
     async def _fold_records(self) -> None:
         last = int((self._clock() - self._source.records_settle) // 60) - 1
