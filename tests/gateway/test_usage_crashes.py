@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sandlot_contract.ids import InstanceId, SandboxId
-from sandlot_gateway.core.usage import Document, Stay
+from sandlot_gateway.core.backend import BackendError
+from sandlot_gateway.core.usage import Document, Stay, day_of
 from sandlot_gateway.core.usage_source import RecordedStay, Source
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
@@ -169,6 +170,45 @@ async def test_one_whose_end_no_one_saw_ends_when_it_is_missed(tmp_path: Path) -
     totals = await life.accounts.between(BEGIN, life.now)
     assert sum(one.seconds for one in totals.rows.values()) == pytest.approx(100.0)
     assert began == BEGIN
+    life.accounts._journal.close()
+
+
+class RefusingStore(FileStore):
+    """Refuses the next `refuses` writes of a day's document."""
+
+    day = 0
+    refuses = 0
+
+    async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
+        if source.day == self.day and self.refuses:
+            self.refuses -= 1
+            raise BackendError("too big")
+        await super().change(source, change)
+
+
+async def test_a_document_that_is_refused_keeps_back_no_other_and_loses_nothing(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    store = life.source.store = RefusingStore(tmp_path / "days")
+    store.day, store.refuses = day_of(BEGIN), 2
+
+    async def count() -> None:
+        life.create()
+        life.now += 60.0
+        life.end()
+        await life.accounts.fold()
+
+    await count()
+    # The next is of the same day, and must not overtake the first, which is refused again.
+    await count()
+    await life.check()
+    life.now += 90_000.0
+    store.refuses = 1
+    await count()
+    assert {source.day for source in await store.load(since=0)} == {day_of(life.now)}
+    await life.check()
+    await life.accounts.fold()
+    await life.check()
+    assert life.accounts._journal.batches == []
     life.accounts._journal.close()
 
 

@@ -10,9 +10,10 @@ from sandlot_contract.ids import InstanceId, SandboxId
 
 HOUR = 3600.0
 _LONGEST_HOURS = 400 * 24  # a wrong clock must not make a million rows
-# A document is one resource of Kubernetes, of at most 1 MiB: what is beyond this counts under the run OTHERS.
-_ROWS_OF_TENANT = 2_000
-_ROWS = 20_000
+# A document is one ConfigMap, compressed, of at most 1 MiB, and a row has up to 100 bytes: what is beyond this counts
+# under the run OTHERS.
+_ROWS_OF_TENANT = 1_000
+_ROWS = 8_000
 OTHERS = "*"  # no name of a run
 
 
@@ -29,6 +30,10 @@ class Amounts(msgspec.Struct, array_like=True):
     def add(self, other: Amounts) -> None:
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def rounded(self) -> Amounts:
+        """Return them to the millisecond: further digits would be a third of a document."""
+        return Amounts(*(round(getattr(self, name), 3) for name in self.__struct_fields__))
 
 
 class Key(NamedTuple):
@@ -132,7 +137,7 @@ class Document(msgspec.Struct):
     def plus(self, added: Totals, *, marks: list[int]) -> Document:
         totals = self.totals
         totals.add_all(added)
-        return Document(marks, [_Row(*key, amounts) for key, amounts in totals.rows.items()])
+        return Document(marks, [_Row(*key, amounts.rounded()) for key, amounts in totals.rows.items()])
 
 
 def day_of(at: float) -> int:

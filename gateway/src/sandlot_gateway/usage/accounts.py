@@ -160,11 +160,7 @@ class Accounts:
                 self._find_unseen_ends()
                 self._take_ended(leaving=leaving)
                 self._loaded = None
-                for batch in list(self._journal.batches):
-                    await self._source.store.change(
-                        Source(batch.day, self.name), _with(batch.serial, batch.sums)
-                    )
-                    self._journal.done(batch)
+                await self._fold_batches()
                 if self._source.in_sync:
                     await self._fold_records()
                 if time.monotonic() >= self._drop_at:
@@ -201,6 +197,31 @@ class Accounts:
             self._journal.take(taken, now=now, sums=Document().plus(sums, marks=[]))
         self._journal.shorten()
 
+    async def _fold_batches(self) -> None:
+        failed: set[int] = set()
+        for batch in list(self._journal.batches):
+            # A later serial in its document would say that this one's sums are there.
+            if batch.day in failed:
+                continue
+            if await self._change(Source(batch.day, self.name), _with(batch.serial, batch.sums)):
+                self._journal.done(batch)
+            else:
+                failed.add(batch.day)
+
+    async def _change(self, source: Source, change: Callable[[Document], Document | None]) -> bool:
+        """Return whether it worked: one document that cannot be written must not keep back the others."""
+        try:
+            await self._source.store.change(source, change)
+        except BackendError as error:
+            _log.warning(
+                "cannot write the usage that %s counted on day %s, trying again in a minute: %s",
+                source.name,
+                source.day,
+                error,
+            )
+            return False
+        return True
+
     async def _fold_records(self) -> None:
         last = int((self._clock() - self._source.records_settle) // 60) - 1
         due: dict[Source, dict[int, Totals]] = defaultdict(dict)
@@ -209,7 +230,7 @@ class Accounts:
                 minutes = due[_records(recorded.minute)]
                 minutes.setdefault(recorded.minute, Totals()).add_stay(recorded.stay, recorded.end)
         for source, minutes in due.items():
-            await self._source.store.change(source, lambda there, new=minutes: _with_minutes(there, new))
+            await self._change(source, lambda there, new=minutes: _with_minutes(there, new))
 
 
 def stay_of(sandbox: Sandbox) -> Stay | None:

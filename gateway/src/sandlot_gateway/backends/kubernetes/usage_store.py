@@ -38,8 +38,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
     def document(self) -> Document:
         """Raises BackendError."""
         try:
-            packed = base64.b64decode(self.binary_data[_KEY], validate=True)
-            return msgspec.json.decode(zlib.decompress(packed), type=Document)
+            return unpack(base64.b64decode(self.binary_data[_KEY], validate=True))
         except (KeyError, ValueError, zlib.error) as error:
             name = self.metadata.name
             raise BackendError(f"cannot read the usage in ConfigMap {name}: {error!r}; delete it") from error
@@ -105,17 +104,25 @@ class ConfigMapStore:
         metadata: dict[str, object] = {"name": _name(source), "labels": labels}
         if there is not None:
             metadata["resourceVersion"] = there.metadata.resource_version
-        packed = base64.b64encode(zlib.compress(msgspec.json.encode(document))).decode()
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata,
-            "binaryData": {_KEY: packed},
+            "binaryData": {_KEY: base64.b64encode(pack(document)).decode()},
         }
         if there is None:
             await self._client.request("POST", paths.config_maps(self._namespace), body=body)
         else:
             await self._client.request("PUT", paths.config_maps(self._namespace, _name(source)), body=body)
+
+
+def pack(document: Document) -> bytes:
+    return zlib.compress(msgspec.json.encode(document))
+
+
+def unpack(packed: bytes) -> Document:
+    """Raises zlib.error or ValueError."""
+    return msgspec.json.decode(zlib.decompress(packed), type=Document)
 
 
 def _name(source: Source) -> str:
