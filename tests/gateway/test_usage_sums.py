@@ -51,6 +51,15 @@ def test_the_hours_of_a_stay_are_all_of_it(given: tuple[Stay, float]) -> None:
     assert rows[0][0].hour == int(stay.begin // HOUR)
 
 
+@given(stays(), st.integers(-5, 90), st.integers(-5, 90))
+def test_some_hours_of_a_stay_are_those_of_all(given: tuple[Stay, float], first: int, hours: int) -> None:
+    stay, end = given
+    first += int(stay.begin // HOUR)
+    last = first + hours
+    wanted = [row for row in stay.rows(end) if first <= row[0].hour <= last]
+    assert list(stay.rows(end, first=first, last=last)) == wanted
+
+
 @given(st.lists(stays(), max_size=20), st.integers(0, 20))
 def test_sums_do_not_depend_on_when_they_are_written(given: list[tuple[Stay, float]], cut: int) -> None:
     whole, document = Totals(), Document()

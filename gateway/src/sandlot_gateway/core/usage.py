@@ -58,12 +58,17 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
     instance_id: InstanceId
     generation: int = 1
 
-    def rows(self, end: float) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what it used until `end`, by hour."""
+    def rows(
+        self, end: float, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[tuple[Key, Amounts]]:
+        """Yield what it used until `end`, by hour, in the hours from `first` to `last`."""
         end = max(end, self.begin)
         begin = max(self.begin, end - _LONGEST_HOURS * HOUR)
-        count = 1
-        for hour in range(int(begin // HOUR), int(end // HOUR) + 1):
+        begin_hour, end_hour = int(begin // HOUR), int(end // HOUR)
+        from_hour = begin_hour if first is None else max(begin_hour, first)
+        to_hour = end_hour if last is None else min(end_hour, last)
+        for hour in range(from_hour, to_hour + 1):
+            count = 1 if hour == begin_hour else 0
             seconds = min(end, (hour + 1) * HOUR) - max(begin, hour * HOUR)
             if seconds <= 0 and not count:
                 continue
@@ -78,7 +83,6 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
                     seconds * self.gpus,
                 ),
             )
-            count = 0
 
 
 class Totals:
