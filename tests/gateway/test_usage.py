@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_gateway.core.backend import BackendError
 
 from tests.gateway.conftest import OPERATOR, Running, running
 from tests.gateway.machine import Machine
@@ -67,8 +68,14 @@ async def test_one_that_was_lost_counts_until_its_loss(box: Running, machine: Ma
 
 
 async def test_one_that_never_ran_counts_as_nothing(box: Running, machine: Machine) -> None:
-    refused = await box.client.post("/api/v1/sandbox", json={"docker_image": "host", "gpu_type": "x"})
+    machine.fail_launch = [BackendError("registry is down", error_type="IMAGE_PULL_FAILED")]
+    assert (await box.create())["status"] == "ERROR"
+    await warmed(box)
+    for sidecar in machine.sidecars.values():
+        sidecar.before_claim = lambda claim: (400, {"error": "bad", "field": "workdir", "message": "no such"})
+    refused = await box.client.post("/api/v1/sandbox", json={"docker_image": "host", "workdir": "/x"})
     assert refused.status_code == 422
+    assert sum(sidecar.claims_seen for sidecar in machine.sidecars.values()) == 1
     assert (await usage(box))["usage"] == []
 
 
