@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
+from sandlot_gateway.core.usage import Document, day_of
+from sandlot_gateway.core.usage_source import Source
 from sandlot_kube import paths
 
 from tests import plain_http
 from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.ports import free_port
-from tests.usage import by_run, seconds_of
+from tests.usage import by_run, full_document, seconds_of
 from tests.waiting import until
 
 pytestmark = NEEDS_API_SERVER
@@ -109,6 +112,18 @@ async def test_one_whose_record_is_deleted_counts_once(world: World, ended: bool
             await until(lambda gateway=gateway: counts(gateway, "by-hand", 1), pause=0.1, seconds=20)
             row = (await usage(gateway))["by-hand"]
             assert row["core_seconds"] == pytest.approx(lasted, abs=2 * A_SECOND)
+
+
+async def test_full_documents_and_many_are_kept(world: World) -> None:
+    async with world.gateway("a") as one:
+        store, today, full = one.gateway.backend.usage.store, day_of(time.time()), full_document()
+        await store.change(Source(today, "full"), lambda there: full)
+        small = [Source(today - number, "small") for number in range(10)]  # more than a page of the list
+        for source in small:
+            await store.change(source, lambda there: Document([1]))
+        found: dict[Source, Document] = {}
+        await store.load(since=today - 9, each=found.__setitem__)
+        assert found == {Source(today, "full"): full} | {source: Document([1]) for source in small}
 
 
 def is_forgotten(gateway: Running, sandbox_id: str) -> bool:
