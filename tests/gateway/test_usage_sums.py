@@ -93,6 +93,18 @@ def test_a_full_document_is_one_that_an_api_server_takes() -> None:
     assert sum(row.amounts.sandboxes for row in document.rows) == 20_000
 
 
+def test_long_sandboxes_of_many_tenants_do_not_overfill_a_document() -> None:
+    totals, month = full_document().totals, 30 * 24
+    before = sum(amounts.seconds for amounts in totals.rows.values())
+    for number in range(100):
+        for hour in range(490_000, 490_000 + month):
+            totals.add(Key(hour, f"old-{number}", "long"), Amounts(0, 3600.0, 0.001 * hour * number))
+    document = Document().plus(totals, marks=[])
+    assert len(pack(document)) < 950_000  # of 1,048,576 bytes
+    after = sum(row.amounts.seconds for row in document.rows)
+    assert after - before == pytest.approx(100 * month * 3600.0)
+
+
 def test_a_clock_that_jumps_makes_no_endless_rows() -> None:
     stay = Stay(SandboxId("sb-1"), "a", "", 1.0, 1.0, 1.0, 0, begin=1.0, instance_id=InstanceId("i-1"))
     assert len(list(stay.rows(1.7e9))) <= 400 * 24 + 1

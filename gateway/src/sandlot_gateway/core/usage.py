@@ -11,9 +11,10 @@ from sandlot_contract.ids import InstanceId, SandboxId
 HOUR = 3600.0
 _LONGEST_HOURS = 400 * 24  # a wrong clock must not make a million rows
 # A document is one ConfigMap, compressed, of at most 1 MiB, and a row has up to 100 bytes: what is beyond this counts
-# under the run OTHERS.
+# under the run OTHERS. Those rows are short, but sandboxes of months have many: further ones have a day each.
 _ROWS_OF_TENANT = 1_000
 _ROWS = 8_000
+_ROWS_BY_HOUR = 10_000
 OTHERS = "*"  # no name of a run
 
 
@@ -86,7 +87,9 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
 
 
 class Totals:
-    """Sums by key. `bounded`: further runs count under OTHERS once a tenant, or the whole, has many rows."""
+    """Sums by key. `bounded`: further runs count under OTHERS once a tenant, or the whole, has many rows; and further
+    hours of these with the first of their day.
+    """
 
     def __init__(self, *, bounded: bool = False) -> None:
         self.rows: dict[Key, Amounts] = {}
@@ -96,6 +99,8 @@ class Totals:
     def add(self, key: Key, amounts: Amounts) -> None:
         if self._bounded and key not in self.rows and self._is_full(key.tenant):
             key = key._replace(run=OTHERS)
+            if key not in self.rows and len(self.rows) >= _ROWS_BY_HOUR:
+                key = key._replace(hour=key.hour // 24 * 24)
         there = self.rows.get(key)
         if there is None:
             there = self.rows[key] = Amounts()
