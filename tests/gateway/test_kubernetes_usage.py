@@ -189,7 +189,8 @@ async def test_a_killed_gateway_counts_what_has_no_record_when_it_comes_back(wor
         assert through["poolHit"]
         process.kill()
         await process.wait()
-    slow = {"young": 600.0, "usage_settles": 3600.0}  # so that it does not move what has ended before it stops
+    # So that it does not move what has ended before it stops.
+    slow = {"young": 600.0, "usage_settles": 3600.0}
     async with world.gateway("a", backend=slow, webhook_port=webhook_port) as again:
         assert records(world) == []
         await until(lambda: counts(again, "young", 2), pause=0.1)

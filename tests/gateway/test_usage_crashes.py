@@ -269,7 +269,11 @@ class AllRecorded(FilesOnly):
 async def test_the_journal_stays_short_where_records_count_all(tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.accounts = Accounts(
-        tmp_path, directory=life.directory, source=AllRecorded(tmp_path / "days"), keep=90, clock=lambda: life.now
+        tmp_path,
+        directory=life.directory,
+        source=AllRecorded(tmp_path / "days"),
+        keep=90,
+        clock=lambda: life.now,
     )
     life.accounts.open()
     life.create()  # and this one lives

@@ -57,7 +57,9 @@ class UsageResponse(BaseModel):
 async def usage(
     have: Have,
     who: Who,
-    since: Annotated[AwareDatetime | None, Query(description="At most 31 days before `until`; default: a day.")] = None,
+    since: Annotated[
+        AwareDatetime | None, Query(description="At most 31 days before `until`; default: a day.")
+    ] = None,
     until: Annotated[AwareDatetime | None, Query(description="Default: now.")] = None,
     group_by: Annotated[list[GroupBy] | None, Query(description="Repeat; default: tenant and run.")] = None,
     tenant: Annotated[Text | None, Query(max_length=64, description="Only of this tenant.")] = None,

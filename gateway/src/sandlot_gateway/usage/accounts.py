@@ -257,9 +257,7 @@ def stay_of(sandbox: Sandbox) -> Stay | None:
     )
 
 
-def _add(
-    sums: Sums[Group], batches: list[tuple[Source, Document]], stays: list[tuple[Stay, float]]
-) -> None:
+def _add(sums: Sums[Group], batches: list[tuple[Source, Document]], stays: list[tuple[Stay, float]]) -> None:
     for source, document in batches:
         sums.add_document(source, document)
     sums.add_stays(stays)

@@ -29,7 +29,7 @@ class Sums(Generic[Group]):
         self._most = most
 
     def add_document(self, source: Source, document: Document) -> None:
-        """Raises TooManyGroups."""
+        """Add its rows, and note its marks. Raises TooManyGroups."""
         self.marks[source] = document.marks
         for row in document.rows:
             if self._first <= row.hour <= self._last:

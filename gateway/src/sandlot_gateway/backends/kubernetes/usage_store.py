@@ -131,7 +131,7 @@ def pack(document: Document) -> bytes:
 
 
 def unpack(packed: bytes) -> Document:
-    """Raises zlib.error or ValueError."""
+    """Return what was packed. Raises zlib.error or ValueError."""
     return msgspec.json.decode(zlib.decompress(packed), type=Document)
 
 
