@@ -90,7 +90,7 @@ class TlsServer:
         Files that cannot be used are logged once, and the earlier certificate stays. Open connections keep theirs until
         the change after this one.
         """
-        await follow(self._read, self._changed, used=self._used)
+        await follow(self._read, self._changed, used=self._used, failing=self._failing)
 
     async def stop(self, *, timeout: float) -> None:
         """Wait up to `timeout` seconds for connections to close, then cut them. One that was cancelled may come again."""
