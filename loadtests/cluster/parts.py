@@ -49,12 +49,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class OneOfSeveral:
-    """A gateway's own address, the API key of all, and a file of hosts in which the name `gateways` is all of them."""
+    """A gateway's own address, the API key of all, a file of hosts in which the name `gateways` is all of them, and how
+    many files it may have open.
+    """
 
     host: str
     port: int
     api_key: str
     hosts: Path
+    files: int
 
 
 @asynccontextmanager
@@ -85,7 +88,7 @@ async def gateway(
     begun = time.monotonic()
     with (home / "gateway.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *([] if among is None else _with_hosts(among.hosts)),
+            *([] if among is None else _within(among)),
             *(sys.executable, "-m", "sandlot_gateway", *words),
             env={**os.environ, "KUBECONFIG": str(kubeconfig)},
             stdin=asyncio.subprocess.DEVNULL,
@@ -172,9 +175,10 @@ def cpu(process: psutil.Process) -> float:
     return sum(process.cpu_times()[:2])
 
 
-def _with_hosts(hosts: Path) -> list[str]:
-    """Return the words before a program that sees this file as /etc/hosts."""
-    return ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
+def _within(among: OneOfSeveral) -> list[str]:
+    """Return the words before a program that sees the file as /etc/hosts, and may have so many files open."""
+    script = 'ulimit -n "$1" && mount --bind "$0" /etc/hosts && shift && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, str(among.hosts), str(among.files)]
 
 
 def _prepare(home: Path, server: ApiServer, namespace: str, *, user: str) -> Path:

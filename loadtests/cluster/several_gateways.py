@@ -22,6 +22,7 @@ class Gateways:
     server: ApiServer
     namespace: str
     api_key: str
+    files: int  # that each may have open
     parts: list[parts.Part] = field(default_factory=list[parts.Part])
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -37,7 +38,7 @@ class Gateways:
             yield
 
     async def _start(self, host: str, *, home: str, sandboxes: int = 0) -> parts.Part:
-        among = parts.OneOfSeveral(host, PORT, self.api_key, self.directory / "hosts")
+        among = parts.OneOfSeveral(host, PORT, self.api_key, self.directory / "hosts", self.files)
         place = self.directory / home
         return await self._stack.enter_async_context(
             parts.gateway(place, self.server, self.namespace, sandboxes=sandboxes, among=among)

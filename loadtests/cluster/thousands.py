@@ -7,7 +7,6 @@ pods are kwok's, and one stub serves all sidecars.
 from __future__ import annotations
 
 import asyncio
-import resource
 import secrets
 import tempfile
 import time
@@ -50,7 +49,6 @@ ROWS = (
 )
 IMAGE = "python:3.12"
 PER_NODE = 10  # sandboxes
-SPARE = 1_000  # files of a gateway for all else
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
 _LONGEST = 1_500.0  # seconds for the whole run
 _MEBI = 1 << 20
@@ -61,6 +59,12 @@ class Size:
     sandboxes: int = 10_000
     callers: int = 64  # of creates, short commands and deletes
     seconds: float = 10.0  # of short commands, before and while the others are in flight
+    files: int = 20_000  # that a gateway may have open
+
+    @property
+    def in_flight(self) -> int:
+        """The most commands that one gateway may have: each has two connections, and a tenth is for all else."""
+        return min(self.sandboxes, int(self.files * 0.9) // 2)
 
 
 def why_not() -> str | None:
@@ -92,7 +96,7 @@ async def _measured(size: Size) -> dict[str, Reading]:
         stack.enter_context(kwok(directory, server, stages=STAGES))
         stack.enter_context(scheduler(directory, server))
         stub = await stack.enter_async_context(sidecars(directory, server, namespace))
-        gateways = Gateways(directory, server, namespace, secrets.token_hex(16))
+        gateways = Gateways(directory, server, namespace, secrets.token_hex(16), size.files)
         await stack.enter_async_context(gateways.running())
         controller = await stack.enter_async_context(
             parts.controller(directory / "controller", server, namespace, retention=3600.0)
@@ -140,7 +144,7 @@ class _Run:
         # The first one of a sandbox asks for its token and opens connections.
         first = await self._calls(partial(self._command, box, "true") for box in self.boxes)
         before = await self._short()
-        held = [asyncio.create_task(self._held(box)) for box in self.boxes[: self._in_flight]]
+        held = [asyncio.create_task(self._held(box)) for box in self.boxes[: self.size.in_flight]]
         await self._until_attached()
         beside = await self._short()
         memory = self._memory()
@@ -163,7 +167,7 @@ class _Run:
                 value=len(self.lost) + twice,
                 parts={
                     "commands": str(self.commands),
-                    "in flight": str(self._in_flight),
+                    "in flight": str(self.size.in_flight),
                     "run twice": str(twice),
                     **({"lost": self.lost[0][:120]} if self.lost else {}),
                 },
@@ -238,12 +242,6 @@ class _Run:
 
         return await self._calls(calls())
 
-    @property
-    def _in_flight(self) -> int:
-        """The most commands that one gateway may have: two files for each, beside an idle connection to each sandbox."""
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return min(self.size.sandboxes, (most - self.size.sandboxes - SPARE) // 2)
-
     async def _held(self, box: AsyncSandbox) -> None:
         await self._command(box, HOLD)
 
@@ -260,7 +258,7 @@ class _Run:
     async def _until_attached(self) -> None:
         async def attached() -> bool:
             count = await self.sidecars.count()
-            return count.attached + len(self.lost) >= self._in_flight
+            return count.attached + len(self.lost) >= self.size.in_flight
 
         await parts.until(attached, pause=0.1)
 

@@ -15,7 +15,7 @@ from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.pool import HttpPool, PoolSettings
 from sandlot_gateway.data.routes import Route
-from sandlot_gateway.data.server import OneWriteProtocol
+from sandlot_gateway.data.server import protocol
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.tokens import Tokens
@@ -116,7 +116,7 @@ class Gateway:
         config = uvicorn.Config(
             self.plane,
             loop="none",
-            http=OneWriteProtocol,
+            http=protocol(is_known=lambda scope: True, has_room=self.pool.has_room),
             proxy_headers=False,
             ws="websockets-sansio",
             access_log=False,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_gateway.core.backend import BackendError
 
 from tests.gateway.conftest import OPERATOR, Running, running
 from tests.gateway.machine import Machine
@@ -67,8 +68,14 @@ async def test_one_that_was_lost_counts_until_its_loss(box: Running, machine: Ma
 
 
 async def test_one_that_never_ran_counts_as_nothing(box: Running, machine: Machine) -> None:
-    refused = await box.client.post("/api/v1/sandbox", json={"docker_image": "host", "gpu_type": "x"})
+    machine.fail_launch = [BackendError("registry is down", error_type="IMAGE_PULL_FAILED")]
+    assert (await box.create())["status"] == "ERROR"
+    await warmed(box)
+    for sidecar in machine.sidecars.values():
+        sidecar.before_claim = lambda claim: (400, {"error": "bad", "field": "workdir", "message": "no such"})
+    refused = await box.client.post("/api/v1/sandbox", json={"docker_image": "host", "workdir": "/x"})
     assert refused.status_code == 422
+    assert sum(sidecar.claims_seen for sidecar in machine.sidecars.values()) == 1
     assert (await usage(box))["usage"] == []
 
 
@@ -97,11 +104,14 @@ async def test_times_are_whole_hours_and_groups_of_hours_have_theirs(box: Runnin
     answer = await usage(box, group_by=["hour", "run"])
     assert answer["since"].endswith(":00:00.000000Z")
     assert answer["until"].endswith(":00:00.000000Z")
-    (row,) = answer["usage"]
-    assert (row["tenant"], row["run"], row["time"][13:]) == (None, "now", ":00:00Z")
-    (row,) = (await usage(box, group_by="day"))["usage"]
-    assert row["time"][10:] == "T00:00:00Z"
-    assert (await usage(box, since="0001-01-01T00:00:00+01:00"))["usage"] != []
+    for row in answer["usage"]:  # two, if an hour begins meanwhile
+        assert (row["tenant"], row["run"], row["time"][13:]) == (None, "now", ":00:00Z")
+    by_day = (await usage(box, group_by="day"))["usage"]
+    assert {row["time"][10:] for row in by_day} == {"T00:00:00Z"}
+    for rows in (answer["usage"], by_day):
+        assert sum(row["sandboxes"] for row in rows) == 1
+    month = await usage(box, since="2025-10-01T00:00:00+02:00", until="2025-11-01T00:00:00+01:00")
+    assert month["usage"] == []
     past = await usage(box, since="2026-01-01T00:30:00Z", until="2026-01-01T01:30:00+00:00")
     assert (past["since"], past["until"], past["usage"]) == (
         "2026-01-01T00:00:00.000000Z",
@@ -115,6 +125,9 @@ async def test_times_are_whole_hours_and_groups_of_hours_have_theirs(box: Runnin
     [
         ({"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}, "since"),
         ({"since": "2026-01-02T00:00:00"}, "since"),
+        ({"since": "2026-01-01T00:00:00Z", "until": "2026-02-01T02:00:00Z"}, "since"),
+        ({"since": "0001-01-01T00:00:00+01:00"}, "since"),
+        ({"until": "0001-01-01T00:00:00Z"}, "until"),
         ({"until": "yesterday"}, "until"),
         ({"group_by": "image"}, "group_by.0"),
     ],

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sandlot_contract.ids import InstanceId, SandboxId
-from sandlot_gateway.core.usage import Document, Stay
+from sandlot_gateway.core.backend import BackendError
+from sandlot_gateway.core.usage import Amounts, Document, Stay, day_of
 from sandlot_gateway.core.usage_source import RecordedStay, Source
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.usage.accounts import Accounts
 from sandlot_gateway.usage.files import FilesOnly, FileStore
+from sandlot_gateway.usage.sums import TooManyGroups
 
 BEGIN = 1.8e9 - 1000
 
@@ -36,6 +40,16 @@ class DyingStore(FileStore):
         await super().change(source, change)
         if self.dies == "after":
             raise Died
+
+
+async def sums(accounts: Accounts, until: float, *, since: float = BEGIN) -> list[Amounts]:
+    return list((await accounts.between(since, until + 1, group=lambda key: key, most=1_000)).values())
+
+
+async def days(store: FileStore) -> list[int]:
+    found: list[int] = []
+    await store.load(since=0, each=lambda source, document: found.append(source.day))
+    return sorted(found)
 
 
 class Life:
@@ -100,11 +114,10 @@ class Life:
         self.store.dies = None
 
     async def check(self) -> None:
-        totals = await self.accounts.between(BEGIN, self.now + 1)
+        found = await sums(self.accounts, self.now)
         running = sum((self.now - (sandbox.started_at or 0.0)) * 2.0 for sandbox in self.live.values())
-        assert sum(one.sandboxes for one in totals.rows.values()) == self.made
-        found = sum(one.core_seconds for one in totals.rows.values())
-        assert found == pytest.approx(self.expected + running, abs=0.01)
+        assert sum(one.sandboxes for one in found) == self.made
+        assert sum(one.core_seconds for one in found) == pytest.approx(self.expected + running, abs=0.01)
 
 
 STEPS = st.sampled_from(
@@ -166,9 +179,129 @@ async def test_one_whose_end_no_one_saw_ends_when_it_is_missed(tmp_path: Path) -
     life.now += 100.0
     await life.fold()
     life.now += 1000.0
-    totals = await life.accounts.between(BEGIN, life.now)
-    assert sum(one.seconds for one in totals.rows.values()) == pytest.approx(100.0)
+    assert sum(one.seconds for one in await sums(life.accounts, life.now)) == pytest.approx(100.0)
     assert began == BEGIN
+    life.accounts._journal.close()
+
+
+class RefusingStore(FileStore):
+    """Refuses the next `refuses` writes of a day's document."""
+
+    day = 0
+    refuses = 0
+
+    async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
+        if source.day == self.day and self.refuses:
+            self.refuses -= 1
+            raise BackendError("too big")
+        await super().change(source, change)
+
+
+async def test_a_document_that_is_refused_keeps_back_no_other_and_loses_nothing(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    store = life.source.store = RefusingStore(tmp_path / "days")
+    store.day, store.refuses = day_of(BEGIN), 2
+
+    async def count() -> None:
+        life.create()
+        life.now += 60.0
+        life.end()
+        await life.accounts.fold()
+
+    await count()
+    # The next is of the same day, and must not overtake the first, which is refused again.
+    await count()
+    await life.check()
+    life.now += 90_000.0
+    store.refuses = 1
+    await count()
+    assert await days(store) == [day_of(life.now)]
+    await life.check()
+    await life.accounts.fold()
+    await life.check()
+    assert life.accounts._journal.batches == []
+    life.accounts._journal.close()
+
+
+class WatchedStore(FileStore):
+    """Notes how many answers read at once, and whether the event loop's thread does."""
+
+    now = most = 0
+    threads: ClassVar[set[int]] = set()
+
+    async def load(self, *, since: int, each: Callable[[Source, Document], None]) -> None:
+        def noted(source: Source, document: Document) -> None:
+            self.threads.add(threading.get_ident())
+            each(source, document)
+
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await super().load(since=since, each=noted)
+        self.now -= 1
+
+
+async def test_answers_are_made_beside_the_event_loop_and_one_at_a_time(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    store = life.source.store = WatchedStore(tmp_path / "days")
+    for _ in range(2):
+        life.create()
+        life.now += 90_000.0
+        life.end()
+        await life.fold()
+    await asyncio.gather(*(life.check() for _ in range(4)))
+    assert store.most == 1
+    assert store.threads
+    assert threading.get_ident() not in store.threads
+    with pytest.raises(TooManyGroups):
+        await life.accounts.between(BEGIN, life.now, group=lambda key: key.hour, most=2)
+    none = await life.accounts.between(BEGIN, life.now, group=lambda key: 0, tenant="other", most=1)
+    assert none == {}
+    life.accounts._journal.close()
+
+
+class AllRecorded(FilesOnly):
+    """A backend that writes a record of every sandbox."""
+
+    def has_record(self, stay: Stay) -> bool:
+        return True
+
+
+async def test_the_journal_stays_short_where_records_count_all(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.accounts = Accounts(
+        tmp_path,
+        directory=life.directory,
+        source=AllRecorded(tmp_path / "days"),
+        keep=90,
+        clock=lambda: life.now,
+    )
+    life.accounts.open()
+    life.create()  # and this one lives
+    for _ in range(4):
+        for _ in range(2_000):
+            life.create()
+            life.end()
+        await life.accounts.fold()
+    assert (tmp_path / "journal.jsonl").stat().st_size < 1_000_000  # all lines are 2.2 MB
+    life.die()
+    assert len(life.accounts._journal.claimed) == 1
+    life.accounts._journal.close()
+
+
+async def test_a_journal_lost_in_a_power_cut_takes_nothing_from_later_sandboxes(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    for _ in range(3):
+        life.create()
+        life.now += 60.0
+        life.end()
+        await life.fold()
+    (tmp_path / "journal.jsonl").unlink()
+    life.die()
+    life.create()
+    life.now += 60.0
+    life.end()
+    await life.fold()
+    await life.check()
     life.accounts._journal.close()
 
 
@@ -200,8 +333,8 @@ async def test_each_minute_of_the_records_counts_once_by_whichever_gateway(tmp_p
         await asyncio.gather(*(gateway.fold() for gateway in gateways))
         for _ in range(2):
             for gateway in gateways:
-                totals = await gateway.between(BEGIN - 9000, BEGIN)
-                assert sum(one.sandboxes for one in totals.rows.values()) == until
+                found = await sums(gateway, BEGIN, since=BEGIN - 9000)
+                assert sum(one.sandboxes for one in found) == until
             source.stays = ()  # the controller deletes them
     for gateway in gateways:
         await gateway.close(timeout=10)
@@ -212,4 +345,4 @@ async def test_documents_are_kept_for_their_days(tmp_path: Path) -> None:
     for day in (100, 101, 102):
         await store.change(Source(day, "a"), lambda there: Document([1]))
     await store.drop_before(101)
-    assert sorted(source.day for source in await store.load(since=0)) == [101, 102]
+    assert await days(store) == [101, 102]

@@ -26,7 +26,8 @@ def test_every_row_of_both_sizes_has_a_bound() -> None:
 
 
 async def test_a_killed_gateway_loses_no_command_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = Size(sandboxes=60, callers=8, seconds=1.0)
+    # Fewer files than the survivor's connections and its idle ones to all sandboxes would need.
+    size = Size(sandboxes=150, callers=8, seconds=1.0, files=360)
     with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
         monkeypatch.setattr(tempfile, "tempdir", home)
         found = await thousands(size)
@@ -36,4 +37,5 @@ async def test_a_killed_gateway_loses_no_command_in_flight(monkeypatch: pytest.M
     lost = found["lost"]
     assert (lost.value, lost.parts["run twice"]) == (0, "0"), lost.parts
     assert int(lost.parts["commands"]) > 2 * size.sandboxes
+    assert lost.parts["in flight"] == "150"
     assert len(found["create"].curves["create"]) == len(found["delete"].curves["delete"]) == size.sandboxes

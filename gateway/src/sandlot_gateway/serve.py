@@ -26,7 +26,7 @@ from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.control.audit import STDOUT
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.pool import HttpPool
-from sandlot_gateway.data.server import with_authentication
+from sandlot_gateway.data.server import protocol
 from sandlot_gateway.ending import LAST_ANSWERS, EndRequests, drain, leave, started, stop, until_end
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
@@ -85,7 +85,7 @@ async def serve(
             uvicorn.Config(
                 gateway.edge,
                 loop="none",
-                http=with_authentication(gateway.edge.is_known),
+                http=protocol(is_known=gateway.edge.is_known, has_room=gateway.pool.has_room),
                 ws=WebSocket,
                 # A compressor takes 40 KB per terminal, and more loop time than sending the bytes uncompressed.
                 ws_per_message_deflate=False,

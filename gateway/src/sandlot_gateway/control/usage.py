@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -17,11 +16,13 @@ from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Who
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.usage import HOUR, Amounts, Key
+from sandlot_gateway.usage.sums import TooManyGroups
 
 router = APIRouter(prefix=PREFIX, tags=["usage"])
 
 _ROWS = 10_000
 _DAY = 24 * HOUR
+_LONGEST_DAYS = 31
 GroupBy = Literal["tenant", "run", "hour", "day"]
 
 
@@ -56,7 +57,9 @@ class UsageResponse(BaseModel):
 async def usage(
     have: Have,
     who: Who,
-    since: Annotated[AwareDatetime | None, Query(description="Default: a day before `until`.")] = None,
+    since: Annotated[
+        AwareDatetime | None, Query(description="At most 31 days before `until`; default: a day.")
+    ] = None,
     until: Annotated[AwareDatetime | None, Query(description="Default: now.")] = None,
     group_by: Annotated[list[GroupBy] | None, Query(description="Repeat; default: tenant and run.")] = None,
     tenant: Annotated[Text | None, Query(max_length=64, description="Only of this tenant.")] = None,
@@ -67,27 +70,30 @@ async def usage(
     """
     now = time.time()
     end = min(now, until.timestamp()) if until is not None else now
-    begin = max(since.timestamp(), 0.0) if since is not None else end - _DAY
+    begin = max(since.timestamp() if since is not None else end - _DAY, 0.0)
+    if end <= 0:
+        raise ApiError(422, "until: must be after 1970-01-01T00:00:00Z", field="until")
     if begin >= end:
         raise ApiError(422, "since: must be before until, and in the past", field="since")
+    if end - begin > _LONGEST_DAYS * _DAY + HOUR:  # an hour more, since clocks are put back
+        text = f"since: more than {_LONGEST_DAYS} days before until; ask for the time in parts"
+        raise ApiError(422, text, field="since")
     if not who.operates:
         if tenant not in (None, who.name):
             text = "tenant: only a key with the role operate may read another tenant's usage; omit the field"
             raise ApiError(403, text, field="tenant")
         tenant = who.name
+    fields = frozenset(group_by or ("tenant", "run"))
     try:
-        totals = await have.accounts.between(begin, end)
+        groups = await have.accounts.between(
+            begin, end, group=lambda key: _group(key, fields), tenant=tenant, most=_ROWS
+        )
+    except TooManyGroups as error:
+        text = f"group_by: more than the {_ROWS} rows that an answer has; ask for a shorter time, or fewer groups"
+        raise ApiError(422, text, field="group_by") from error
     except BackendError as error:
         text = f"the usage cannot be read: {error}; try again"
         raise ApiError(503, text, headers={"Retry-After": "2"}) from error
-    groups: dict[tuple[str | None, str | None, float | None], Amounts] = defaultdict(Amounts)
-    fields = frozenset(group_by or ("tenant", "run"))
-    for key, amounts in totals.rows.items():
-        if tenant in (None, key.tenant):
-            groups[_group(key, fields)].add(amounts)
-    if len(groups) > _ROWS:
-        text = f"group_by: {len(groups)} rows, and an answer has {_ROWS}; ask for a shorter time, or fewer groups"
-        raise ApiError(422, text, field="group_by")
     return json_response(
         {
             "since": iso(begin // HOUR * HOUR),

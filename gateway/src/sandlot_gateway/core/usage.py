@@ -10,9 +10,11 @@ from sandlot_contract.ids import InstanceId, SandboxId
 
 HOUR = 3600.0
 _LONGEST_HOURS = 400 * 24  # a wrong clock must not make a million rows
-# A document is one resource of Kubernetes, of at most 1 MiB: what is beyond this counts under the run OTHERS.
-_ROWS_OF_TENANT = 2_000
-_ROWS = 20_000
+# A document is one ConfigMap, compressed, of at most 1 MiB, and a row has up to 100 bytes: what is beyond this counts
+# under the run OTHERS. Those rows are short, but sandboxes of months have many: further ones have a day each.
+_ROWS_OF_TENANT = 1_000
+_ROWS = 8_000
+_ROWS_BY_HOUR = 10_000
 OTHERS = "*"  # no name of a run
 
 
@@ -29,6 +31,10 @@ class Amounts(msgspec.Struct, array_like=True):
     def add(self, other: Amounts) -> None:
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def rounded(self) -> Amounts:
+        """Return them to the millisecond: further digits would be a third of a document."""
+        return Amounts(*(round(getattr(self, name), 3) for name in self.__struct_fields__))
 
 
 class Key(NamedTuple):
@@ -53,12 +59,17 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
     instance_id: InstanceId
     generation: int = 1
 
-    def rows(self, end: float) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what it used until `end`, by hour."""
+    def rows(
+        self, end: float, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[tuple[Key, Amounts]]:
+        """Yield what it used until `end`, by hour, in the hours from `first` to `last`."""
         end = max(end, self.begin)
         begin = max(self.begin, end - _LONGEST_HOURS * HOUR)
-        count = 1
-        for hour in range(int(begin // HOUR), int(end // HOUR) + 1):
+        begin_hour, end_hour = int(begin // HOUR), int(end // HOUR)
+        from_hour = begin_hour if first is None else max(begin_hour, first)
+        to_hour = end_hour if last is None else min(end_hour, last)
+        for hour in range(from_hour, to_hour + 1):
+            count = 1 if hour == begin_hour else 0
             seconds = min(end, (hour + 1) * HOUR) - max(begin, hour * HOUR)
             if seconds <= 0 and not count:
                 continue
@@ -73,11 +84,12 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
                     seconds * self.gpus,
                 ),
             )
-            count = 0
 
 
 class Totals:
-    """Sums by key. `bounded`: further runs count under OTHERS once a tenant, or the whole, has many rows."""
+    """Sums by key. `bounded`: further runs count under OTHERS once a tenant, or the whole, has many rows; and further
+    hours of these with the first of their day.
+    """
 
     def __init__(self, *, bounded: bool = False) -> None:
         self.rows: dict[Key, Amounts] = {}
@@ -87,6 +99,8 @@ class Totals:
     def add(self, key: Key, amounts: Amounts) -> None:
         if self._bounded and key not in self.rows and self._is_full(key.tenant):
             key = key._replace(run=OTHERS)
+            if key not in self.rows and len(self.rows) >= _ROWS_BY_HOUR:
+                key = key._replace(hour=key.hour // 24 * 24)
         there = self.rows.get(key)
         if there is None:
             there = self.rows[key] = Amounts()
@@ -132,7 +146,7 @@ class Document(msgspec.Struct):
     def plus(self, added: Totals, *, marks: list[int]) -> Document:
         totals = self.totals
         totals.add_all(added)
-        return Document(marks, [_Row(*key, amounts) for key, amounts in totals.rows.items()])
+        return Document(marks, [_Row(*key, amounts.rounded()) for key, amounts in totals.rows.items()])
 
 
 def day_of(at: float) -> int:

@@ -26,8 +26,11 @@ class RecordedStay(NamedTuple):
 class UsageStore(Protocol):
     """Documents by source. All methods raise BackendError."""
 
-    async def load(self, *, since: int) -> dict[Source, Document]:
-        """Return the documents of this day and later ones."""
+    async def load(self, *, since: int, each: Callable[[Source, Document], None]) -> None:
+        """Call `each` in a worker thread with the documents of this day and later ones, one after the other.
+
+        All of them at once could be more than a gateway's memory.
+        """
         ...
 
     async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:

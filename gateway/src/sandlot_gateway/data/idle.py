@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import islice
 
 from .conn import Connection
 
@@ -50,6 +51,11 @@ class IdleConnections:
     def close(self, key: str) -> None:
         for connection in self._by_key.pop(key, ()):
             self._close(connection)
+
+    def close_some(self, count: int) -> None:
+        """Close the connections of this many upstreams, or all, those first that have had one for longest."""
+        for key in list(islice(self._by_key, count)):
+            self.close(key)
 
     def close_all(self) -> None:
         for key in list(self._by_key):

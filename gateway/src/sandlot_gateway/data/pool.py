@@ -16,6 +16,7 @@ from .connection_queues import ConnectionQueues, Dial
 from .dial import DialSettings
 from .errors import DialError, PoolError, UpstreamError
 from .idle import IdleConnections
+from .open_files import OpenFiles, Room
 from .outgoing import host_header, request_bytes
 from .wire import Headers
 
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 PRIME_TIMEOUT = 10.0  # seconds
+_SPARED = 256  # upstreams whose idle connections are closed at once, so that the event loop goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class PoolSettings:
     idle_timeout: float = 60.0  # an unused connection is closed after this, at most a quarter later
     max_idle_per_host: int = 256  # as many as calls may run in a sandbox, since all may call again
     max_idle: int = 20_000
+    max_files: int | None = None  # of the process; None: its own soft limit
     max_fetch: int = 64 << 20  # bytes of a response to `fetch`
     dial: DialSettings = field(default_factory=DialSettings)
     line: ConnectionQueueSettings = field(default_factory=ConnectionQueueSettings)
@@ -82,6 +85,7 @@ class HttpPool:
     def __init__(self, *, settings: PoolSettings | None = None, observer: PoolObserver | None = None) -> None:
         self._settings = settings or PoolSettings()
         self._observer = observer
+        self._files = OpenFiles(self._settings.max_files)
         self._idle = IdleConnections(
             timeout=self._settings.idle_timeout,
             max_per_key=self._settings.max_idle_per_host,
@@ -188,6 +192,7 @@ class HttpPool:
         closed = 0
         while True:
             connection = await self._lines.wait(key, dial_with, known_alive=known_alive)
+            self.has_room(connection.sock.fileno())
             if not connection.lost and connection.is_quiet():
                 return connection
             self._busy.discard(connection)
@@ -200,6 +205,16 @@ class HttpPool:
             if loop.time() - closed_since >= self._lines.refused_for(known_alive=known_alive):
                 raise DialError(key, "the peer closed the connection before it was used", refused=True)
             await asyncio.sleep(self._settings.dial.pause_after(closed))
+
+    def has_room(self, number: int) -> bool:
+        """Return whether the process may open more than the file with this number; near its limit, give up idle ones.
+
+        Without them it would close connections of its callers, unanswered, and keep those that nobody uses.
+        """
+        room = self._files.room_after(number)
+        if room is not Room.ENOUGH:
+            self._idle.close_some(_SPARED)
+        return room is not Room.NONE
 
     def detach(self, connection: Connection) -> None:
         """Hand a connection that no longer carries HTTP over to its user, who closes it."""

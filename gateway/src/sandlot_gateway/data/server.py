@@ -39,8 +39,10 @@ class OneWriteProtocol(HttpToolsProtocol):
     _head = 0  # bytes of an incomplete head
     _refusal: Refusal | None = None  # the last answer on this connection, to bytes behind requests that run
     _patience: asyncio.TimerHandle | None = None
+    _turned_away = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._turned_away = not self.has_room(transport.get_extra_info("socket").fileno())
         super().connection_made(_HeadHolder(cast(asyncio.Transport, transport), self.loop))
         self._patience = self.loop.call_later(_FIRST_HEAD, transport.close)
         self._framing = Framing()
@@ -51,6 +53,10 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:
+            return
+        if self._turned_away:
+            text = "the gateway has nearly as many files open as it may: try again, start more gateways, or raise the limit"
+            self._refuse(Refusal(503, "busy", text))
             return
         self._framing.arrived(len(data))
         super().data_received(data)
@@ -81,7 +87,11 @@ class OneWriteProtocol(HttpToolsProtocol):
         self._in_body = self.cycle is not before  # else `cycle` is an earlier request's, or None
 
     def is_known(self, scope: dict[str, Any]) -> bool:
-        """Return whether this request has a valid credential; `with_authentication` overrides it."""
+        """Return whether this request has a valid credential; `protocol` overrides it."""
+        return True
+
+    def has_room(self, number: int) -> bool:
+        """Return whether the process may serve a connection whose file has this number; `protocol` overrides it."""
         return True
 
     def on_message_complete(self) -> None:
@@ -161,14 +171,19 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
 
-def with_authentication(judge: Callable[[dict[str, Any]], bool]) -> type[OneWriteProtocol]:
-    """Return the protocol class with `judge` as its check of credentials."""
+def protocol(
+    *, is_known: Callable[[dict[str, Any]], bool], has_room: Callable[[int], bool]
+) -> type[OneWriteProtocol]:
+    """Return the protocol class with these checks of credentials and of open files."""
 
-    class AuthenticatedProtocol(OneWriteProtocol):
+    class CheckingProtocol(OneWriteProtocol):
         def is_known(self, scope: dict[str, Any]) -> bool:
-            return judge(scope)
+            return is_known(scope)
 
-    return AuthenticatedProtocol
+        def has_room(self, number: int) -> bool:
+            return has_room(number)
+
+    return CheckingProtocol
 
 
 class _HeadHolder(asyncio.Transport):

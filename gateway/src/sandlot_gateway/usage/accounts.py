@@ -13,12 +13,13 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.core.usage import HOUR, Document, Stay, Totals, day_of
+from sandlot_gateway.core.usage import HOUR, Amounts, Document, Key, Stay, Totals, day_of
 from sandlot_gateway.core.usage_source import Source, UsageSource
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 
 from .journal import Journal
+from .sums import Group, Sums
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ RECORDS = "records"  # the source of what records show
 _FOLD_EVERY = 60.0
 _DROP_AFTER = 3600.0  # seconds from the start, and between two looks for documents that are too old
 _MISSED_AFTER = 60.0  # seconds after its claim until a sandbox that no one has is taken for ended
-_LOADED = 5.0  # seconds for which documents are not read again
 
 
 class Accounts:
@@ -48,7 +48,7 @@ class Accounts:
         self._clock = clock
         # A query must not read a document before, and the journal after, sums move from one to the other.
         self._turn = asyncio.Lock()
-        self._loaded: tuple[float, int, dict[Source, Document]] | None = None
+        self._one_answer = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._drop_at = time.monotonic() + _DROP_AFTER
 
@@ -97,33 +97,40 @@ class Accounts:
 
     # Sums.
 
-    async def between(self, since: float, until: float) -> Totals:
-        """Return the sums of the hours that overlap this time. Raises BackendError."""
+    async def between(
+        self,
+        since: float,
+        until: float,
+        *,
+        group: Callable[[Key], Group],
+        tenant: str | None = None,
+        most: int,
+    ) -> dict[Group, Amounts]:
+        """Return the sums of the hours that overlap this time by group, `most` at most.
+
+        Raises BackendError, and TooManyGroups.
+        """
         first, last = int(since // HOUR), int(-(-until // HOUR)) - 1
         kept = day_of(self._clock()) - self._keep
-        async with self._turn:
-            documents = await self._documents(max(day_of(first * HOUR), kept))
-            everything = self._uncounted(documents)
-        for document in documents.values():
-            everything.add_all(document.totals)
-        found = Totals()
-        for key, amounts in everything.rows.items():
-            if first <= key.hour <= last:
-                found.add(key, amounts)
-        return found
+        sums = Sums(first=first, last=last, tenant=tenant, group=group, most=most)
+        # One at a time: each reads the documents of many days. `fold` waits for one at most, since locks are fair.
+        async with self._one_answer, self._turn:
+            await self._source.store.load(since=max(day_of(first * HOUR), kept), each=sums.add_document)
+            uncounted, stays = self._uncounted(sums.marks)
+            await asyncio.to_thread(_add, sums, uncounted, stays)
+        return sums.groups
 
-    async def _documents(self, since: int) -> dict[Source, Document]:
-        if self._loaded is None or self._loaded[0] < time.monotonic() - _LOADED or self._loaded[1] > since:
-            self._loaded = time.monotonic(), since, await self._source.store.load(since=since)
-        return {source: one for source, one in self._loaded[2].items() if source.day >= since}
-
-    def _uncounted(self, documents: dict[Source, Document]) -> Totals:
-        """Return what no document has yet: sandboxes that run, and those whose end is too young for one."""
-        totals = Totals()
+    def _uncounted(
+        self, marks: dict[Source, list[int]]
+    ) -> tuple[list[tuple[Source, Document]], list[tuple[Stay, float]]]:
+        """Return what no document has yet: batches, sandboxes that run, and those whose end is too young for one."""
+        batches: list[tuple[Source, Document]] = []
         for batch in self._journal.batches:
-            there = documents.get(Source(batch.day, self.name))
-            if there is None or batch.serial > max(there.marks, default=0):
-                totals.add_all(batch.sums.totals)
+            source = Source(batch.day, self.name)
+            if batch.serial > max(marks.get(source, ()), default=0):
+                batches.append((source, batch.sums))
+        stays: list[tuple[Stay, float]] = []
+        minutes = {source: frozenset(there) for source, there in marks.items()}
         directory, now = self._directory, self._clock()
         live = {sandbox.id: sandbox for sandbox in directory.live() if sandbox.status is Status.RUNNING}
         for recorded in self._source.recorded():
@@ -132,19 +139,18 @@ class Accounts:
                 if sandbox_id not in live:
                     known = directory.get(sandbox_id)
                     ended = known.ended_at if known is not None else None
-                    totals.add_stay(recorded.stay, ended or now)
+                    stays.append((recorded.stay, ended or now))
                 continue
             live.pop(sandbox_id, None)
-            there = documents.get(_records(recorded.minute))
-            if there is None or recorded.minute not in there.marks:
-                totals.add_stay(recorded.stay, recorded.end)
+            if recorded.minute not in minutes.get(_records(recorded.minute), ()):
+                stays.append((recorded.stay, recorded.end))
         for ended in self._journal.ended.values():
             if not self._source.has_record(ended.stay):
-                totals.add_stay(ended.stay, ended.at)
+                stays.append((ended.stay, ended.at))
         for sandbox in live.values():
             if stay := stay_of(sandbox):
-                totals.add_stay(stay, now)
-        return totals
+                stays.append((stay, now))
+        return batches, stays
 
     # From the journal and the records into documents.
 
@@ -159,12 +165,7 @@ class Accounts:
             async with self._turn:
                 self._find_unseen_ends()
                 self._take_ended(leaving=leaving)
-                self._loaded = None
-                for batch in list(self._journal.batches):
-                    await self._source.store.change(
-                        Source(batch.day, self.name), _with(batch.serial, batch.sums)
-                    )
-                    self._journal.done(batch)
+                await self._fold_batches()
                 if self._source.in_sync:
                     await self._fold_records()
                 if time.monotonic() >= self._drop_at:
@@ -198,7 +199,33 @@ class Accounts:
                 sums.add_stay(ended.stay, ended.at)
                 taken.append(sandbox_id)
         if taken:
-            self._journal.take(taken, day=day_of(now), sums=Document().plus(sums, marks=[]))
+            self._journal.take(taken, now=now, sums=Document().plus(sums, marks=[]))
+        self._journal.shorten()
+
+    async def _fold_batches(self) -> None:
+        failed: set[int] = set()
+        for batch in list(self._journal.batches):
+            # A later serial in its document would say that this one's sums are there.
+            if batch.day in failed:
+                continue
+            if await self._change(Source(batch.day, self.name), _with(batch.serial, batch.sums)):
+                self._journal.done(batch)
+            else:
+                failed.add(batch.day)
+
+    async def _change(self, source: Source, change: Callable[[Document], Document | None]) -> bool:
+        """Return whether it worked: one document that cannot be written must not keep back the others."""
+        try:
+            await self._source.store.change(source, change)
+        except BackendError as error:
+            _log.warning(
+                "cannot write the usage that %s counted on day %s, trying again in a minute: %s",
+                source.name,
+                source.day,
+                error,
+            )
+            return False
+        return True
 
     async def _fold_records(self) -> None:
         last = int((self._clock() - self._source.records_settle) // 60) - 1
@@ -208,7 +235,7 @@ class Accounts:
                 minutes = due[_records(recorded.minute)]
                 minutes.setdefault(recorded.minute, Totals()).add_stay(recorded.stay, recorded.end)
         for source, minutes in due.items():
-            await self._source.store.change(source, lambda there, new=minutes: _with_minutes(there, new))
+            await self._change(source, lambda there, new=minutes: _with_minutes(there, new))
 
 
 def stay_of(sandbox: Sandbox) -> Stay | None:
@@ -228,6 +255,12 @@ def stay_of(sandbox: Sandbox) -> Stay | None:
         sandbox.instance_id,
         sandbox.generation,
     )
+
+
+def _add(sums: Sums[Group], batches: list[tuple[Source, Document]], stays: list[tuple[Stay, float]]) -> None:
+    for source, document in batches:
+        sums.add_document(source, document)
+    sums.add_stays(stays)
 
 
 def _records(minute: int) -> Source:

@@ -21,8 +21,8 @@ class FileStore:
         self._directory = directory
         self._turn = asyncio.Lock()
 
-    async def load(self, *, since: int) -> dict[Source, Document]:
-        return await asyncio.to_thread(self._load, since)
+    async def load(self, *, since: int, each: Callable[[Source, Document], None]) -> None:
+        await asyncio.to_thread(self._load, since, each)
 
     async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
         async with self._turn:
@@ -31,8 +31,10 @@ class FileStore:
     async def drop_before(self, day: int) -> None:
         await asyncio.to_thread(self._drop_before, day)
 
-    def _load(self, since: int) -> dict[Source, Document]:
-        return {source: _read(self._path(source)) for source in self._sources() if source.day >= since}
+    def _load(self, since: int, each: Callable[[Source, Document], None]) -> None:
+        for source in self._sources():
+            if source.day >= since:
+                each(source, _read(self._path(source)))
 
     def _change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
         path = self._path(source)

@@ -11,9 +11,11 @@ import msgspec
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.atomic_file import write_atomic
-from sandlot_gateway.core.usage import Document, Stay
+from sandlot_gateway.core.usage import Document, Stay, day_of
 
 _log = logging.getLogger(__name__)
+
+_LINES = 10_000  # up to which the file is not rewritten for its size
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +43,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 class Journal:
-    """An append-only file, rewritten when a batch takes ended sandboxes out of it, and a file for each batch.
+    """An append-only file, rewritten when a batch takes ended sandboxes out of it or it is long, and a file for each batch.
 
     Like the archive it is written without fsync: it must survive this process, not the machine.
     """
@@ -55,6 +57,7 @@ class Journal:
         self.ended: dict[SandboxId, Ended] = {}
         self.batches: list[Batch] = []
         self._serial = 0
+        self._lines = 0  # in the file
         self._outdated = False  # the file has sandboxes of a batch
         self._name = ""
 
@@ -99,15 +102,22 @@ class Journal:
         """Forget a claim that another one replaces, or that a record counts."""
         self._write(_Line(withdrawn=sandbox_id))
 
-    def take(self, sandbox_ids: list[SandboxId], *, day: int, sums: Document) -> None:
-        """Turn ended sandboxes into a batch. Raises OSError, and nothing is taken."""
-        batch = Batch(self._serial + 1, day, sandbox_ids, sums)
+    def take(self, sandbox_ids: list[SandboxId], *, now: float, sums: Document) -> None:
+        """Turn ended sandboxes into a batch of the day of `now`. Raises OSError, and nothing is taken."""
+        # A power cut may lose the journal and spare the documents: a serial below their mark would not be counted.
+        serial = max(self._serial + 1, int(now))
+        batch = Batch(serial, day_of(now), sandbox_ids, sums)
         write_atomic(self._batch_path(batch.serial), self._encoder.encode(batch))
         self._serial = batch.serial
         self.batches.append(batch)
         for sandbox_id in sandbox_ids:
             del self.ended[sandbox_id]
         self._rewrite()
+
+    def shorten(self) -> None:
+        """Rewrite the file once most of its lines are of sandboxes that are counted elsewhere."""
+        if self._lines > max(_LINES, 2 * (len(self.claimed) + len(self.ended))):
+            self._rewrite()
 
     def done(self, batch: Batch) -> None:
         """Forget a batch whose sums a document has."""
@@ -125,6 +135,7 @@ class Journal:
 
     def _write(self, line: _Line) -> None:
         self._apply(line)
+        self._lines += 1
         try:
             if self._fd is None:
                 flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -157,6 +168,7 @@ class Journal:
             self._outdated = True
             return
         self._outdated = False
+        self._lines = len(lines)
         self.close()  # the next line goes into the new file
 
     def _batch_path(self, serial: int) -> Path:

@@ -26,7 +26,7 @@ class AsyncAccounting:
     ) -> UsageReport:
         """Return what sandboxes used in the hours from `since` (default: a day before) until `until` (default: now).
 
-        `group_by` has some of "tenant", "run", "hour" and "day". Times need a time zone. Sandboxes that run are counted
+        These are at most 31 days. `group_by` has some of "tenant", "run", "hour" and "day". Times need a time zone. Sandboxes that run are counted
         up to now. Raises AuthError for another tenant's usage without the role `operate`.
         """
         query = accounts.query(since=since, until=until, group_by=group_by, tenant=tenant)

@@ -97,12 +97,13 @@ def _time(text: str | None, *, option: str) -> datetime | None:
     """Parse a point in time. Raises ValueError."""
     if text is None:
         return None
-    if ago := _AGO.fullmatch(text):
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
-        time = datetime.fromisoformat(text)
+        if ago := _AGO.fullmatch(text):
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text).astimezone()
+    except OverflowError:
+        raise ValueError(f"{option}: {text!r} is before the year 1: give a later time") from None
     except ValueError:
         raise ValueError(
             f"{option}: {text!r} is no time: write 2026-01-31T12:00Z, or 7d, 12h, 30m for ago"
         ) from None
-    return time.astimezone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 import zlib
@@ -19,6 +20,7 @@ from ...core.usage_source import Source
 from .translate import refusal
 from .writes import read, unless_missing
 
+_PAGE = 8  # documents of a list that are in memory at once
 _TRIES = 5  # attempts; each fails if another gateway changes the document at that moment
 _NAME = "sandlot-usage-"
 _KEY = "sums"
@@ -38,15 +40,19 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
     def document(self) -> Document:
         """Raises BackendError."""
         try:
-            packed = base64.b64decode(self.binary_data[_KEY], validate=True)
-            return msgspec.json.decode(zlib.decompress(packed), type=Document)
+            return unpack(base64.b64decode(self.binary_data[_KEY], validate=True))
         except (KeyError, ValueError, zlib.error) as error:
             name = self.metadata.name
             raise BackendError(f"cannot read the usage in ConfigMap {name}: {error!r}; delete it") from error
 
 
+class _ListMetadata(msgspec.Struct):
+    go_on: str = msgspec.field(default="", name="continue")
+
+
 class _List(msgspec.Struct):
     items: list[_ConfigMap] = []
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
 
 
 class ConfigMapStore:
@@ -54,24 +60,27 @@ class ConfigMapStore:
         self._client = client
         self._namespace = namespace
 
-    async def load(self, *, since: int) -> dict[Source, Document]:
+    async def load(self, *, since: int, each: Callable[[Source, Document], None]) -> None:
+        params = {**_selector("in", since), "limit": str(_PAGE)}
         try:
-            body = await self._client.request(
-                "GET", paths.config_maps(self._namespace), params=_selector("in", since)
-            )
+            while True:
+                body = await self._client.request("GET", paths.config_maps(self._namespace), params=params)
+                go_on = await asyncio.to_thread(_read_page, body, each)
+                if not go_on:
+                    return
+                params["continue"] = go_on
         except KubeError as error:
             raise _failure(error) from error
-        return {_source(one.metadata.name): one.document for one in read(body, _List).items}
 
     async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
         try:
             for attempt in range(_TRIES):
                 there = await self._get(source)
-                changed = change(there.document if there is not None else Document())
-                if changed is None:
+                packed = await asyncio.to_thread(_changed, there, change)
+                if packed is None:
                     return
                 try:
-                    await self._write(source, changed, there)
+                    await self._write(source, packed, there)
                     return
                 except KubeError as error:
                     if error.status != 409 or attempt == _TRIES - 1:
@@ -100,12 +109,11 @@ class ConfigMapStore:
             raise
         return read(body, _ConfigMap)
 
-    async def _write(self, source: Source, document: Document, there: _ConfigMap | None) -> None:
+    async def _write(self, source: Source, packed: str, there: _ConfigMap | None) -> None:
         labels = {LABEL_NAME: APP, LABEL_COMPONENT: USAGE_COMPONENT, LABEL_USAGE_DAY: str(source.day)}
         metadata: dict[str, object] = {"name": _name(source), "labels": labels}
         if there is not None:
             metadata["resourceVersion"] = there.metadata.resource_version
-        packed = base64.b64encode(zlib.compress(msgspec.json.encode(document))).decode()
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -116,6 +124,29 @@ class ConfigMapStore:
             await self._client.request("POST", paths.config_maps(self._namespace), body=body)
         else:
             await self._client.request("PUT", paths.config_maps(self._namespace, _name(source)), body=body)
+
+
+def pack(document: Document) -> bytes:
+    return zlib.compress(msgspec.json.encode(document))
+
+
+def unpack(packed: bytes) -> Document:
+    """Return what was packed. Raises zlib.error or ValueError."""
+    return msgspec.json.decode(zlib.decompress(packed), type=Document)
+
+
+def _read_page(body: bytes, each: Callable[[Source, Document], None]) -> str:
+    """Return what goes on the list, "" at its end. Raises BackendError."""
+    page = read(body, _List)
+    for one in page.items:
+        each(_source(one.metadata.name), one.document)
+    return page.metadata.go_on
+
+
+def _changed(there: _ConfigMap | None, change: Callable[[Document], Document | None]) -> str | None:
+    """Return the value that replaces a document's, or None. Raises BackendError."""
+    changed = change(there.document if there is not None else Document())
+    return None if changed is None else base64.b64encode(pack(changed)).decode()
 
 
 def _name(source: Source) -> str:
