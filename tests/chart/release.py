@@ -52,7 +52,7 @@ class Release:
 
     def run(self, verb: str, *arguments: str, chart: Path = CHART) -> str:
         """Helm on this release; what it says."""
-        source, values = ([], None) if verb == "uninstall" else ([str(chart)], self.values)
+        source, values = ([str(chart)], self.values) if verb in ("install", "upgrade") else ([], None)
         where = ("-n", self.namespace, "--kubeconfig", str(self.kubeconfig))
         done = helm(verb, self.name, *source, *where, *arguments, values=values)
         assert done.returncode == 0, done.stderr

@@ -185,6 +185,28 @@ def test_the_keys_outlive_upgrades_and_the_release_itself(release: Release) -> N
     assert release.secrets() == first
 
 
+def test_a_rollback_over_a_replaced_master_key(release: Release) -> None:
+    """Helm 4 stops. Forced, it brings the revision's key back, and leaves the one beside it (docs/upgrade.md)."""
+    secret = f"{release.fullname}-master"
+    path = f"/api/v1/namespaces/{release.namespace}/secrets/{secret}?fieldManager=kubectl-patch"
+    old, new = release.secrets()[secret]["master"], base64.b64encode(b"n" * 32).decode()
+    replaced = {"master": new, "master-current": new}
+
+    def replace() -> None:
+        release.server.call("PATCH", path, {"data": replaced}, content_type="application/merge-patch+json")
+
+    replace()
+    with pytest.raises(AssertionError, match=r"conflict with .*: \.data\.master"):
+        release.run("rollback", "1")
+    assert release.secrets()[secret] == replaced
+    release.run("rollback", "1", "--force-conflicts")
+    assert release.secrets()[secret] == {"master": old, "master-current": new}
+    replace()
+    release.run("upgrade")
+    release.run("rollback", "4")  # the upgrade
+    assert release.secrets()[secret] == replaced
+
+
 def test_an_upgrade_from_the_commit_before_touches_no_sandbox(release: Release, tmp_path: Path) -> None:
     """Fields that cannot be changed, such as selectors, show here. The release is first taken back by one commit."""
     archive = subprocess.run(

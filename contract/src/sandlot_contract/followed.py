@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _PAUSE = 1.0  # seconds between two reads
 
 
-async def follow(read: Callable[[], T], use: Callable[[T], Awaitable[None]], *, used: T) -> None:
+async def follow(
+    read: Callable[[], T], use: Callable[[T], Awaitable[None]], *, used: T, failing: Callable[[bool], None]
+) -> None:
     """Call `use` with what `read` returns each time that it differs from the last, `used` at first; until cancelled.
 
-    Polling detects a write in place, a rename and the swap of a mounted Secret alike.
+    Polling detects a write in place, a rename and the swap of a mounted Secret alike. An exception of `use` is logged and
+    told to `failing`; the next change is used all the same.
     """
     before = used
     while True:
@@ -23,5 +29,9 @@ async def follow(read: Callable[[], T], use: Callable[[T], Awaitable[None]], *, 
         # A file being written must not be used half: two reads have to agree.
         if found == before and found != used:
             used = found
-            await use(found)
+            try:
+                await use(found)
+            except Exception:
+                failing(True)
+                _log.exception("cannot use a changed file; the next change is tried again")
         before = found

@@ -81,14 +81,20 @@ class KeyringFiles:
             if isinstance(found, str):
                 _log.error("cannot use the changed master key: %s; the earlier keys stay valid", found)
                 return
-            others = ", ".join(list(found)[1:]) or "none"
-            _log.info("the master key changed: %s signs, others that are valid: %s", found.signing_id, others)
             use(found)
+            _log_ids("the master key changed", found)
 
-        await follow(self._read, changed, used=used)
+        # A program that starts during a rotation sees no change, and an operator must see that it knows the keys.
+        _log_ids("the master key", used)
+        await follow(self._read, changed, used=used, failing=self._failing)
 
     def _read(self) -> Keyring | str:
         try:
             return read(self._path)
         except BadKeyring as error:
             return str(error)
+
+
+def _log_ids(what: str, keys: Keyring) -> None:
+    others = ", ".join(list(keys)[1:]) or "none"
+    _log.info("%s: %s signs, others that are valid: %s", what, keys.signing_id, others)

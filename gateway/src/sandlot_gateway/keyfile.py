@@ -45,7 +45,7 @@ class KeyFile:
         async def use(content: bytes | str) -> None:
             self._use(content, keys=keys, fixed=fixed, changed=changed)
 
-        await follow(self._read, use, used=self._used)
+        await follow(self._read, use, used=self._used, failing=failing)
 
     def _read(self) -> bytes | str:
         try:

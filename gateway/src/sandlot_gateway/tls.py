@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import logging
-import os
-import socket
 import ssl
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sandlot_contract.followed import follow
 
+from sandlot_gateway import reuseport
 from sandlot_gateway.control.audit import App
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.stop_times import IN_ORDER
@@ -23,8 +19,9 @@ from sandlot_gateway.stop_times import IN_ORDER
 _log = logging.getLogger(__name__)
 
 _READY_WAIT = 10.0
-_SO_ATTACH_REUSEPORT_CBPF = 51
-_OPEN_WITHIN = 1.0  # seconds for connections that are being opened to the socket of an earlier certificate
+# Seconds for connections that are being opened to the socket of an earlier certificate, which would be reset: at least
+# the first, and up to the second while the earlier server has not accepted all, as on a busy machine.
+_OPEN_WITHIN, _ACCEPTED_WITHIN = 1.0, 10.0
 _FAILS_WITHIN = 1.0  # seconds in which a server that cannot use its certificate stops
 _STREAMS = 1000  # concurrent streams per HTTP/2 connection; Prime's clients open another one from 90 on
 # Requests in flight in total. The data plane has its own limits, which answer; this one only makes requests wait.
@@ -61,16 +58,15 @@ class TlsServer:
         self._ended = ended
         self._failing = failing
         self._used: tuple[bytes, bytes] | str = ""
-        self._server: Any = None
-        self._task: asyncio.Task[None] | None = None
-        # The server of the earlier certificate, with its open connections.
-        self._earlier: tuple[Any, asyncio.Task[None]] | None = None
+        self._task: asyncio.Task[None] | None = None  # the server of the certificate in use
+        # All that run: that one, the one of the earlier certificate with its open connections, and one being started.
+        self._servers: dict[asyncio.Task[None], Any] = {}
 
     async def start(self) -> None:
         """Start serving. Raises OSError for a certificate or key that cannot be used, and for a port that is taken."""
         self._used = self._read()
         self._check()
-        self._server, self._task = self._serve()
+        self._task = self._serve()
         try:
             async with asyncio.timeout(_READY_WAIT):
                 while not await self._answers():
@@ -90,24 +86,21 @@ class TlsServer:
         Files that cannot be used are logged once, and the earlier certificate stays. Open connections keep theirs until
         the change after this one.
         """
-        await follow(self._read, self._changed, used=self._used)
+        await follow(self._read, self._changed, used=self._used, failing=self._failing)
 
     async def stop(self, *, timeout: float) -> None:
         """Wait up to `timeout` seconds for connections to close, then cut them. One that was cancelled may come again."""
-        if self._task is None:
+        tasks = list(self._servers)
+        if not tasks:
             return
-        tasks = {self._task}
-        self._server.signal_handler_interrupt()  # granian's name for "stop", with or without a signal
-        if self._earlier is not None:
-            self._earlier[0].signal_handler_interrupt()
-            tasks.add(self._earlier[1])
+        for task in tasks:
+            self._interrupt(task)
         await asyncio.wait(tasks, timeout=timeout)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._task = None
 
-    def _serve(self) -> tuple[Any, asyncio.Task[None]]:
+    def _serve(self) -> asyncio.Task[None]:
         server = _server(
             self._app,
             host=self._host,
@@ -117,40 +110,80 @@ class TlsServer:
             backlog=self._backlog,
             keep_alive=self._keep_alive,
         )
-        return server, asyncio.create_task(server.serve())
+        task = asyncio.create_task(server.serve())
+        self._servers[task] = server
+        task.add_done_callback(self._servers.pop)
+        return task
+
+    def _interrupt(self, task: asyncio.Task[None]) -> None:
+        if task in self._servers:
+            # Granian's name for "stop", with or without a signal.
+            self._servers[task].signal_handler_interrupt()
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
         if task is self._task:
             self._ended()
 
     async def _changed(self, found: tuple[bytes, bytes] | str) -> None:
-        earlier, task = self._server, self._task
         try:
             if isinstance(found, str):
                 raise OSError(found)
             self._check()
-            listening = _listening(self._port)
-            # On the same port (granian sets SO_REUSEPORT), before the earlier one stops listening.
-            server, serving = self._serve()
-            await asyncio.wait([serving], timeout=_FAILS_WITHIN)
-            if serving.done():
-                raise OSError(str(serving.exception() or "the server stopped"))
+            earlier = await self._listening()
+            serving = await self._serve_beside(earlier)
         except OSError as error:
             self._failing(True)
             _log.error("cannot use the changed certificate: %s; the earlier one stays", error)
             return
         self._failing(False)
         serving.add_done_callback(self._stopped)
-        if self._earlier is not None:
-            self._earlier[0].signal_handler_interrupt()
-        if task is not None:
-            self._earlier = earlier, task
-        self._server, self._task = server, serving
-        for descriptor in listening:
-            _prefer_last(descriptor)
-        await asyncio.sleep(_OPEN_WITHIN)
-        _stop_listening(listening)
-        _log.info("the certificate %s changed: new connections get it", self._cert)
+        before, self._task = self._task, serving
+        await self._end(earlier)
+        # Not earlier: a server that stops closes descriptors, and `_end` would replace what has their numbers by then.
+        for task in self._servers:
+            if task not in (before, serving):
+                self._interrupt(task)
+
+    async def _serve_beside(self, earlier: list[int]) -> asyncio.Task[None]:
+        """Start a server on the port on which these sockets listen (granian sets SO_REUSEPORT). Raises OSError."""
+        serving = self._serve()
+        try:
+            async with asyncio.timeout(_READY_WAIT):
+                while not serving.done():
+                    await asyncio.wait([serving], timeout=_FAILS_WITHIN)
+                    if set(await self._listening()).difference(earlier):
+                        break
+            if serving.done():
+                raise OSError(str(serving.exception() or "the server stopped"))
+        except TimeoutError as error:
+            self._interrupt(serving)
+            raise OSError(f"the server does not listen after {_READY_WAIT:g} s") from error
+        return serving
+
+    async def _end(self, earlier: list[int]) -> None:
+        """End the listening sockets of the earlier certificate once their connections are accepted."""
+        try:
+            reuseport.prefer_last(earlier)
+            await asyncio.sleep(_OPEN_WITHIN)
+            deadline = asyncio.get_running_loop().time() + _ACCEPTED_WITHIN - _OPEN_WITHIN
+            while left := reuseport.queued(earlier):
+                if asyncio.get_running_loop().time() > deadline:
+                    raise OSError(f"{left} are not accepted after {_ACCEPTED_WITHIN:g} s")
+                await asyncio.sleep(0.05)
+        except OSError as error:
+            # A client can try again; with an expired certificate it cannot.
+            _log.warning("the change of the certificate may reset connections being opened: %s", error)
+        try:
+            reuseport.stop_listening(earlier)
+        except OSError as error:
+            self._failing(True)
+            _log.error("cannot stop listening with the earlier certificate: %s; clients may get it", error)
+        else:
+            _log.info("the certificate %s changed: new connections get it", self._cert)
+
+    async def _listening(self) -> list[int]:
+        # In a thread: a gateway has up to 100,000 descriptors.
+        return await asyncio.to_thread(reuseport.listening, self._host, self._port)
 
     def _check(self) -> None:
         """Raise OSError if the files are no certificate with its key."""
@@ -175,44 +208,6 @@ class TlsServer:
             return False
         writer.close()
         return True
-
-
-def _listening(port: int) -> list[int]:
-    """Return this process's descriptors of TCP sockets that listen on the port."""
-    found: list[int] = []
-    for name in os.listdir("/proc/self/fd"):
-        # It may be no socket, or that of the listing itself, which is gone.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as sock:
-            if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and _port(sock) == port:
-                found.append(int(name))
-    return found
-
-
-def _port(sock: socket.socket) -> int | None:
-    return sock.getsockname()[1] if sock.family in (socket.AF_INET, socket.AF_INET6) else None
-
-
-def _prefer_last(descriptor: int) -> None:
-    """Send new connections to the last of two sockets on this one's port; closing one resets those in its queue."""
-    choice = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 1))  # BPF_RET: the second one
-    program = struct.pack("HP", 1, ctypes.addressof(choice))
-    with socket.socket(fileno=os.dup(descriptor)) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, program)
-
-
-def _stop_listening(descriptors: list[int]) -> None:
-    """End these listening sockets of a server, and leave its connections alone.
-
-    Granian can only stop with its connections, and Prime's clients lose their requests by that: httpx rejects what an
-    HTTP/2 connection receives after its GOAWAY.
-    """
-    with socket.socket(socket.AF_UNIX) as idle:
-        # Not closed, since the server uses these numbers: they become a socket that nobody connects to.
-        idle.bind("")
-        idle.listen(1)
-        idle.setblocking(False)
-        for descriptor in descriptors:
-            os.dup2(idle.fileno(), descriptor, inheritable=False)
 
 
 def _close_last(app: App) -> App:
