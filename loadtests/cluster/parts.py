@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -173,6 +174,15 @@ async def _leads(controller: Part, process: asyncio.subprocess.Process, *, log: 
 def cpu(process: psutil.Process) -> float:
     """Return the CPU seconds of all its threads."""
     return sum(process.cpu_times()[:2])
+
+
+def writes(server: ApiServer, *, namespace: str) -> Counter[str]:
+    """Return the writes of gateways and controllers so far, without Leases, by `PART VERB RESOURCE`."""
+    return Counter(
+        f"{user} {verb} {resource}"
+        for user in ("gateway", "controller")
+        for verb, resource in server.writes(user, namespace=namespace)
+    )
 
 
 def _within(among: OneOfSeveral) -> list[str]:

@@ -8,7 +8,6 @@ import asyncio
 import json
 import tempfile
 import time
-from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +145,7 @@ class _Run:
 
     async def _lives(self) -> Reading:
         """Claim and delete, wait for the refill and the removal of ended sandboxes; count the writes."""
-        before = self._writes()
+        before = parts.writes(self.server, namespace=self.namespace)
         async with AsyncClient(url=self.gateway.url, api_key=self.gateway.api_key) as client:
 
             async def claimed(number: int) -> AsyncSandbox:
@@ -161,7 +160,7 @@ class _Run:
                 await asyncio.gather(*(box.delete() for box in boxes))
         await self._until_warm()
         await self._until_removed()
-        made = self._writes() - before
+        made = parts.writes(self.server, namespace=self.namespace) - before
         told = {name: f"{count / self.size.claimed:.2f}" for name, count in made.most_common()}
         return Reading(
             value=made.total() / self.size.claimed, parts={"sandboxes": str(self.size.claimed), **told}
@@ -192,14 +191,6 @@ class _Run:
 
     async def _items(self, path: str) -> list[dict[str, Any]]:
         return json.loads(await self.client.request("GET", path))["items"]
-
-    def _writes(self) -> Counter[str]:
-        """Return the writes of the parts so far, without Leases."""
-        return Counter(
-            f"{user} {verb} {resource}"
-            for user in ("gateway", "controller")
-            for verb, resource in self.server.writes(user, namespace=self.namespace)
-        )
 
     def _look(self) -> _Look:
         both = {"gateway": self.gateway.process, "controller": self.controller.process}

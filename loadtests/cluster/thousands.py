@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -25,13 +24,12 @@ from sandlot_grade.report.stats import percentile
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 
-from loadtests import own_network
 from loadtests.cluster import one_address, parts
-from loadtests.cluster.control_plane import ROOM, api_server, kwok, make_nodes, missing, scheduler
+from loadtests.cluster.control_plane import ROOM, api_server, kwok, make_nodes, scheduler
 from loadtests.cluster.image_claims import millicores
 from loadtests.cluster.several_gateways import HOSTS, PORT, Gateways
 from loadtests.cluster.sidecar_process import Sidecars, sidecars
-from loadtests.cluster.simulated import STAGES
+from loadtests.cluster.simulated import STAGES, why_not
 from loadtests.cluster.stub_commands import HOLD
 from loadtests.own_network import in_own_network
 from loadtests.reading import Reading
@@ -65,11 +63,6 @@ class Size:
     def in_flight(self) -> int:
         """The most commands that one gateway may have: each has two connections, and a tenth is for all else."""
         return min(self.sandboxes, int(self.files * 0.9) // 2)
-
-
-def why_not() -> str | None:
-    """Return why it cannot run here, or None."""
-    return missing("kwok", "kube-scheduler") or own_network.missing()
 
 
 async def thousands(size: Size = Size()) -> dict[str, Reading]:
@@ -138,7 +131,11 @@ class _Run:
     async def rows(self) -> dict[str, Reading]:
         begun = time.monotonic()
         await self._fill()
-        filled, writes, used = time.monotonic() - begun, self._writes(), self._cpu()
+        filled, writes, used = (
+            time.monotonic() - begun,
+            parts.writes(self.server, namespace=self.namespace),
+            self._cpu(),
+        )
         creates = await self._calls(self._create for _ in range(self.size.sandboxes))
         created = self._cpu()
         # The first one of a sandbox asks for its token and opens connections.
@@ -154,7 +151,7 @@ class _Run:
         count = await self.sidecars.count()
         again = await self.gateways.start_again(sandboxes=self.size.sandboxes)
         deletes = await self._calls(box.delete for box in self.boxes)
-        made = self._writes() - writes
+        made = parts.writes(self.server, namespace=self.namespace) - writes
         twice = max(0, count.runs - self.commands)
         cost = {
             f"{name}'s CPU a create": f"{(created[name] - used[name]) / self.size.sandboxes * 1000:.2f} ms"
@@ -277,11 +274,3 @@ class _Run:
 
     def _memory(self) -> dict[str, int]:
         return {name: part.process.memory_info().rss for name, part in self._processes().items()}
-
-    def _writes(self) -> Counter[str]:
-        """Return the writes of the parts so far, without Leases."""
-        return Counter(
-            f"{user} {verb} {resource}"
-            for user in ("gateway", "controller")
-            for verb, resource in self.server.writes(user, namespace=self.namespace)
-        )
