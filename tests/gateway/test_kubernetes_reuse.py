@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections import Counter
@@ -104,6 +105,21 @@ async def test_twenty_sandboxes_in_two_pods_cost_no_pod_and_no_write(world: Worl
     written = Counter(world.server.writes("controller", namespace=world.namespace))
     del written["patch", "sandboxpools/status"]
     assert written == {("create", "pods"): SIZE}
+
+
+async def test_a_pod_of_a_cordoned_node_ends_with_its_owner(world: World) -> None:
+    async with world.gateway(backend={"young": 0.1}) as gateway, pool(world, gateway) as node:
+        made = await gateway.made()
+        pod = instance(gateway, made)
+        # Without a next node, replacements would come to this one, which plays the scheduler.
+        pools, nodes = paths.pools(world.namespace, "default"), paths.nodes(node.name)
+        await asyncio.to_thread(world.server.call, "PATCH", pools, {"spec": {"size": 0}})
+        await asyncio.to_thread(world.server.call, "PATCH", nodes, {"spec": {"unschedulable": True}})
+        record = Path(node.sidecars[pod].config["state_dir"], "claim.json")
+        await until(lambda: json.loads(record.read_text())["last"])
+        assert await gateway.run(made["id"], "echo on") == "on\n"
+        assert (await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        await until(lambda: pod not in node.sidecars)  # a surplus would stay for a minute
 
 
 async def test_one_that_lives_longer_has_a_record_and_its_pod_comes_back(world: World) -> None:

@@ -263,7 +263,12 @@ class Instance:
     # -- end -------------------------------------------------------------------------------------------------
 
     async def end(
-        self, end: End, *, patience: float = PATIENCE, after_owner: bool = False, **conditions: Unpack[Conditions]
+        self,
+        end: End,
+        *,
+        patience: float = PATIENCE,
+        after_owner: bool = False,
+        **conditions: Unpack[Conditions],
     ) -> None:
         """End the sandbox, see `InstanceState.end`; the webhook is retried for `patience` seconds. Raises ApiError.
 
