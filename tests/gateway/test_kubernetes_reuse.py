@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sandlot_gateway import sandbox_waits
 from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH
 
 from tests.gateway.kubernetes_world import Running, World, pool_fields, world_of_two_users
 from tests.gateway.test_kubernetes_controller import Node, controller
@@ -112,9 +113,11 @@ async def test_a_pod_of_a_cordoned_node_ends_with_its_owner(world: World) -> Non
         made = await gateway.made()
         pod = instance(gateway, made)
         # Without a next node, replacements would come to this one, which plays the scheduler.
-        pools, nodes = paths.pools(world.namespace, "default"), paths.nodes(node.name)
-        await asyncio.to_thread(world.server.call, "PATCH", pools, {"spec": {"size": 0}})
-        await asyncio.to_thread(world.server.call, "PATCH", nodes, {"spec": {"unschedulable": True}})
+        for path, spec in (
+            (paths.pools(world.namespace, "default"), {"size": 0}),
+            (paths.nodes(node.name), {"unschedulable": True}),
+        ):
+            await node.client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
         record = Path(node.sidecars[pod].config["state_dir"], "claim.json")
         await until(lambda: json.loads(record.read_text())["last"])
         assert await gateway.run(made["id"], "echo on") == "on\n"
