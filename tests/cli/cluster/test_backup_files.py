@@ -66,7 +66,7 @@ def repacked(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     change(documents)
     with tarfile.open(path, "w:gz") as tar:
         for name, document in documents.items():
-            data = json.dumps(document).encode()
+            data = f"{json.dumps(document, indent=1)}\n".encode()
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
@@ -90,7 +90,7 @@ def test_a_changed_document_is_refused(tmp_path: Path) -> None:
     def change(documents: dict[str, Any]) -> None:
         documents["resources.json"][0]["spec"]["size"] = 3
 
-    with pytest.raises(BadBackup, match=r"is damaged, resources\.json"):
+    with pytest.raises(BadBackup, match=r"is damaged, 'resources\.json'"):
         read(repacked(file_of(BACKUP, tmp_path), change))
 
 
@@ -98,7 +98,7 @@ def test_another_format_names_the_version_to_use(tmp_path: Path) -> None:
     path = repacked(
         file_of(BACKUP, tmp_path), lambda all: all["manifest.json"].update(version=2, sandlot="0.9.0")
     )
-    with pytest.raises(BadBackup, match=r"format '2', and this command line reads 1: .* of 0\.9\.0"):
+    with pytest.raises(BadBackup, match=r"format '2', and this command line reads 1: .* of '0\.9\.0'"):
         read(path)
 
 

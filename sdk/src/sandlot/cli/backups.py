@@ -41,6 +41,7 @@ def backup(
     """Write pools, usage, warm-ups and Helm's values of an installation on Kubernetes into one file."""
     from sandlot.cli.cluster import command
     from sandlot.cli.cluster.backup import archive, collecting
+    from sandlot.cli.cluster.backup.items import BadBackup
     from sandlot.cli.cluster.bundle import created
     from sandlot.cli.cluster.deadline import NEVER
     from sandlot.cli.cluster.kubectl import CannotRun
@@ -51,7 +52,7 @@ def backup(
             made = collecting.collect(api, namespace=namespace, name=release, with_secrets=with_secrets)
             archive.write(stream, made)
             if archive.read(file).items != tuple(sorted(made.items, key=archive.order)):
-                raise archive.BadBackup(f"{file} does not read back as it was written: check its disk")
+                raise BadBackup(f"{file} does not read back as it was written: check its disk")
     except CannotRun as error:
         print(f"sandlot: {output.one_line(error)}", file=sys.stderr)
         return command.CANNOT_RUN

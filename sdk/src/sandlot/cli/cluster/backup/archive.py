@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from .items import BadBackup, Item, Kept, is_name, parsed
 FORMAT = "sandlot-backup"
 VERSION = 1
 MOST_BYTES = 512 << 20  # unpacked; a damaged or hostile file must not take all memory
+_TIME = re.compile(r"[-0-9]{10}T[:0-9]{8}Z")
 _MANIFEST, _VALUES, _RESOURCES, _SECRETS = "manifest.json", "values.json", "resources.json", "secrets.json"
 
 
@@ -80,19 +82,19 @@ def write(file: BinaryIO, backup: Backup) -> None:
 def read(path: Path) -> Backup:
     """Read it whole. Raises BadBackup, and OSError."""
     members = _members(path)
-    manifest = Doc(cast(dict[str, Any], _document(members, _MANIFEST, dict)))
+    manifest = Doc(_mapping(members, _MANIFEST))
     if manifest.text("format") != FORMAT:
         raise BadBackup(f"{path} is no backup of Sandlot: name a file that `sandlot backup` wrote")
     if manifest.value("version") != VERSION:
         raise BadBackup(
             f"{path} is a backup of the format {manifest.text('version')[:20]!r}, and this command line reads "
-            f"{VERSION}: use the command line of {manifest.text('sandlot')[:40] or 'the version that wrote it'}"
+            f"{VERSION}: use the command line of {manifest.text('sandlot')[:40]!a}"
         )
     digests = manifest.pairs("sha256")
     found = {name: hashlib.sha256(data).hexdigest() for name, data in members.items() if name != _MANIFEST}
     if digests != found:
         wrong = sorted(name for name in digests.keys() | found.keys() if digests.get(name) != found.get(name))
-        raise BadBackup(f"{path} is damaged, {', '.join(wrong)[:200]}: use another backup")
+        raise BadBackup(f"{path} is damaged, {', '.join(wrong)[:200]!a}: use another backup")
     return _backup(manifest, members)
 
 
@@ -101,17 +103,20 @@ def _backup(manifest: Doc, members: Mapping[str, bytes]) -> Backup:
     release = Release(*names)
     if not all(map(is_name, (release.name, release.namespace, release.sandboxes))):
         raise BadBackup("the backup does not name its release: use another one")
-    values = _document(members, _VALUES, dict) if _VALUES in members else None
-    bodies = list(cast(list[object], _document(members, _RESOURCES, list)))
+    created = manifest.text("created")
+    if not _TIME.fullmatch(created):
+        raise BadBackup("the backup does not say when it was made: use another one")
+    values = _mapping(members, _VALUES) if _VALUES in members else None
+    bodies = _list(members, _RESOURCES)
     if _SECRETS in members:
-        bodies += cast(list[object], _document(members, _SECRETS, list))
+        bodies += _list(members, _SECRETS)
     items = [parsed(cast(dict[str, Any], one) if isinstance(one, dict) else {}, release) for one in bodies]
     return Backup(
         release,
-        manifest.text("created"),
+        created,
         manifest.text("sandlot"),
         manifest.text("chart"),
-        cast("dict[str, Any] | None", values),
+        values,
         tuple(sorted(items, key=order)),
         manifest.value("with_secrets") is True,
         tuple(manifest.texts("secrets_not_included")),
@@ -145,16 +150,23 @@ def _members(path: Path) -> dict[str, bytes]:
     return found
 
 
-def _document(
-    members: Mapping[str, bytes], name: str, kind: type[dict[Any, Any]] | type[list[Any]]
-) -> object:
+def _mapping(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    if isinstance(value := _document(members, name), dict):
+        return cast(dict[str, Any], value)
+    raise BadBackup(f"the backup has no valid {name}: use another one")
+
+
+def _list(members: Mapping[str, bytes], name: str) -> list[object]:
+    if isinstance(value := _document(members, name), list):
+        return cast(list[object], value)
+    raise BadBackup(f"the backup has no valid {name}: use another one")
+
+
+def _document(members: Mapping[str, bytes], name: str) -> object:
     try:
-        value: object = json.loads(members[name])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise BadBackup(f"the backup has no valid {name}: use another one") from error
-    if not isinstance(value, kind):
-        raise BadBackup(f"the backup has no valid {name}: use another one")
-    return value
+        return json.loads(members[name])
+    except (KeyError, ValueError, RecursionError):
+        return None
 
 
 def _json(value: Mapping[str, Any] | Sequence[Any]) -> bytes:

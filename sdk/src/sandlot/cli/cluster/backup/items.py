@@ -108,7 +108,9 @@ def is_name(text: str) -> bool:
 def parsed(raw: Mapping[str, Any], release: Release) -> Item:
     """Return an item of a file, which may be hostile: only what a backup of this release may have. Raises BadBackup."""
     doc = Doc(raw)
-    label = f"{doc.text('kind') or 'a resource without kind'} {doc.namespace}/{doc.name}"[:200]
+    label = ascii(
+        f"{doc.text('kind')} {doc.namespace}/{doc.name}"[:200]
+    )  # a terminal obeys what is in it otherwise
     kind = next((one for one in Kept if (doc.text("apiVersion"), doc.text("kind")) == one.value[1:3]), None)
     if kind is None:
         raise BadBackup(f"the backup has {label}, a kind that no backup has: do not restore this file")
