@@ -54,7 +54,7 @@ def collect(api: Api, *, namespace: str | None, name: str | None, with_secrets: 
 def _items(api: Api, kind: Kept, namespace: str, *, selector: str = "") -> Iterator[Item]:
     found = api.list(kind.base, kind.plural, namespace=namespace, selector=selector)
     if isinstance(found, Unread):
-        raise _unread(f"{kind.plural} of namespace {namespace}", found)
+        raise _unread(kind.plural, namespace, found)
     for one in found.items:
         if not one.text("metadata", "deletionTimestamp"):
             yield item(kind, one)
@@ -65,8 +65,7 @@ def _listed(
 ) -> Sequence[Doc]:
     found = api.list(kind.base, kind.plural, namespace=namespace, selector=selector, fields=fields)
     if isinstance(found, Unread):
-        where = f" of namespace {namespace}" if namespace else ""
-        raise _unread(f"{kind.plural}{where}", found)
+        raise _unread(kind.plural, namespace, found)
     return found.items
 
 
@@ -78,7 +77,7 @@ def _workloads(api: Api, release: Release) -> list[Doc]:
         "/apis/networking.k8s.io/v1", "ingresses", namespace=release.namespace, selector=release.selector
     )
     if isinstance(ingresses, Unread):
-        raise _unread(f"ingresses of namespace {release.namespace}", ingresses)
+        raise _unread("ingresses", release.namespace, ingresses)
     return found + ingresses.items
 
 
@@ -104,7 +103,7 @@ def _secret(api: Api, namespace: str, name: str) -> Item | None:
     if isinstance(found, Unread):
         if found.missing:
             return None
-        raise _unread(f"secret {namespace}/{name}", found)
+        raise _unread(name, namespace, found)
     if found.component == _MADE_ANEW or found.text("type") not in SECRET_TYPES:
         return None
     return item(Kept.SECRET, found)
@@ -133,7 +132,8 @@ def _helm(api: Api, release: Release) -> tuple[Mapping[str, Any] | None, str]:
     return record.doc("config").raw, chart
 
 
-def _unread(what: str, found: Unread) -> CannotRun:
+def _unread(what: str, namespace: str | None, found: Unread) -> CannotRun:
+    where = f"namespace {namespace}" if namespace else "the cluster"
     return CannotRun(
-        f"cannot read {what}: {found.reason}: a backup needs the right to read all of the release"
+        f"cannot read {what} of {where}: {found.reason}: a backup needs the right to read all of the release"
     )
