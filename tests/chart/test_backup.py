@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_contract.names import APP, LABEL_COMPONENT, LABEL_NAME, LABEL_USAGE_DAY, USAGE_COMPONENT
 from sandlot_gateway.backends.kubernetes.usage_store import pack
 from sandlot_gateway.core.usage import Amounts, Document, Key, Totals, day_of
 
@@ -39,11 +40,7 @@ def fill(release: Release) -> None:
     totals, day = Totals(), day_of(time.time())
     totals.add(Key(int(time.time() // 3600), "training", "grpo-7"), Amounts(3, 60.0, 120.0, 60.0, 300.0, 0.0))
     sums = base64.b64encode(pack(Document().plus(totals, marks=[1]))).decode()
-    labels = {
-        "app.kubernetes.io/name": "sandlot",
-        "app.kubernetes.io/component": "usage",
-        "sandlot.dev/usage-day": str(day),
-    }
+    labels = {LABEL_NAME: APP, LABEL_COMPONENT: USAGE_COMPONENT, LABEL_USAGE_DAY: str(day)}
     body = {
         "metadata": {"name": f"sandlot-usage-{day}-records", "labels": labels},
         "binaryData": {"sums": sums},
