@@ -89,9 +89,10 @@ class Sidecars:
 
     async def _end(self, address: str, body: dict[str, Any], *, token: str) -> EndAnswer:
         status, state = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
-        if status != 200 or state.get("phase") == Phase.CLAIMED:
-            return EndAnswer.OWNED
-        return EndAnswer.STOPPING if is_stopping(state) else EndAnswer.ENDED
+        if is_stopping(state):
+            return EndAnswer.STOPPING
+        ended = status == 200 and state.get("phase") in (Phase.ENDED, Phase.FAILED)
+        return EndAnswer.ENDED if ended else EndAnswer.OWNED
 
     async def _ask(
         self,
