@@ -35,7 +35,7 @@ def watching(target: Target, resources: list[Resource], directory: Path) -> Iter
 
 def scraped(server: Prometheus) -> None:
     """Wait until Prometheus has read the target's metrics as they are now."""
-    query = f"timestamp(up == 1) > {time.time()}"
+    query = f"timestamp(up) > {time.time()} and up == 1"
     wait_until(lambda: server.query(query), what="the target is scraped")
 
 

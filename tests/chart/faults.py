@@ -31,15 +31,16 @@ OWN, INSIDE = {"namespace": NAMESPACE}, {"namespace": SANDBOXES}
 
 @dataclass(frozen=True)
 class Firing:
-    """One alert: so many minutes after the fault begins, and once for each of these sets of labels."""
+    """An alert that fires so many minutes after the fault begins, once for each of these sets of labels."""
 
     after: int
     labels: tuple[Labels, ...]
+    minutes: int = END  # for so long
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Replaces series of the healthy installation; exactly these alerts fire, and each until the end."""
+    """Replaces series of the healthy installation; exactly these alerts fire."""
 
     series: Series
     alerts: dict[str, Firing]
@@ -111,8 +112,8 @@ def not_reloaded(pod: str, metric: str, file: str, values: Values) -> Series:
     return on(pod, f"sandlot_{metric}", values, file=file)
 
 
-def alert(name: str, after: int, *labels: Labels) -> dict[str, Firing]:
-    return {name: Firing(after, labels)}
+def alert(name: str, after: int, *labels: Labels, minutes: int = END) -> dict[str, Firing]:
+    return {name: Firing(after, labels, minutes)}
 
 
 def down(pods: tuple[str, ...], after: int = 5, name: str = "SandlotDoesNotAnswer") -> dict[str, Firing]:
@@ -131,7 +132,7 @@ FAULTS: dict[str, Fault] = {
         on(LEADER, "sandlot_controller_leader", gauge(1, 0)), alert("SandlotNoController", 2, OWN)
     ),
     "a list that fails": Fault(
-        unread(gauge(0, 1)), alert("SandlotControllerCannotRead", 4, OWN | {"resource": "pods"})
+        unread(gauge(0, 1)), alert("SandlotControllerCannotRead", 5, OWN | {"resource": "pods"})
     ),
     "one gateway hangs": Fault(gone((ONE,)), down((ONE,))),
     "restarts": Fault(restarts(0, 5, 10), alert("SandlotRestarts", 10, target(ONE))),
@@ -154,14 +155,14 @@ FAULTS: dict[str, Fault] = {
         not_reloaded(STANDBY, "controller_reload_failing", "master_key", gauge(0, 1)),
         alert("SandlotReloadFails", 5, of(STANDBY, file="master_key")),
     ),
-    "creates": Fault(creates(counter(3, 200), "cold", "failed"), alert("SandlotCreatesFail", 8, OWN)),
+    "creates": Fault(creates(counter(3, 200), "cold", "failed"), alert("SandlotCreatesFail", 9, OWN)),
     "no start possible": Fault(
-        creates(new_counter(200), "none", "cannot_start"), alert("SandlotCreatesFail", 8, OWN)
+        creates(new_counter(200), "none", "cannot_start"), alert("SandlotCreatesFail", 9, OWN)
     ),
-    "requests": Fault(failed_requests(counter(0, 200), "5xx"), alert("SandlotRequestsFail", 8, OWN)),
-    "cut requests": Fault(failed_requests(counter(5, 200), "cut"), alert("SandlotRequestsFail", 8, OWN)),
-    "dials": Fault(dials("failed", counter(4, 30)), alert("SandlotCannotReachSandboxes", 7, OWN)),
-    "lost nodes": Fault(ends("node_lost", new_counter(10)), alert("SandlotLosesSandboxes", 9, OWN)),
+    "requests": Fault(failed_requests(counter(0, 200), "5xx"), alert("SandlotRequestsFail", 7, OWN)),
+    "cut requests": Fault(failed_requests(counter(5, 200), "cut"), alert("SandlotRequestsFail", 7, OWN)),
+    "dials": Fault(dials("failed", counter(4, 30)), alert("SandlotCannotReachSandboxes", 6, OWN)),
+    "lost nodes": Fault(ends("node_lost", new_counter(10)), alert("SandlotLosesSandboxes", 7, OWN)),
     "failing pool": Fault(
         on(LEADER, "sandlot_controller_pool_failures", gauge(1, 9), pool="default"),
         alert("SandlotPoolDoesNotStart", 5, OWN | {"pool": "default"}),
@@ -185,7 +186,7 @@ FAULTS: dict[str, Fault] = {
         preparations(AGENTS[:1], "no_space", counter(0, 1)), alert("SandlotNodeOutOfSpace", 6, of(AGENTS[0]))
     ),
     "registry": Fault(
-        preparations(AGENTS, "unavailable", counter(2, 40)), alert("SandlotImagesFail", 14, INSIDE)
+        preparations(AGENTS, "unavailable", counter(2, 40)), alert("SandlotImagesFail", 12, INSIDE)
     ),
 }
 
@@ -193,14 +194,14 @@ FAULTS: dict[str, Fault] = {
 SHORT: dict[str, Series] = {
     "SandlotNoGateway": gone(GATEWAYS, minutes=2),
     "SandlotNoController": on(LEADER, "sandlot_controller_leader", gauge(1, 0, minutes=2)),
-    "SandlotControllerCannotRead": unread(gauge(0, 1, minutes=2)),
+    "SandlotControllerCannotRead": unread(gauge(0, 1, minutes=3)),
     "SandlotDoesNotAnswer": gone((ONE,), minutes=5),
     "SandlotRestarts": restarts(0, 5),
     "SandlotDescriptorsRunOut": on(ONE, "process_open_fds", gauge(100, 900, minutes=5)),
     "SandlotReloadFails": not_reloaded(ONE, "reload_failing", "api_keys", gauge(0, 1, minutes=5)),
-    "SandlotCreatesFail": creates(counter(3, 200, minutes=4), "cold", "failed"),
+    "SandlotCreatesFail": creates(counter(3, 200, minutes=3), "cold", "failed"),
     "SandlotRequestsFail": failed_requests(counter(0, 200, minutes=3), "5xx"),
-    "SandlotCannotReachSandboxes": dials("failed", counter(4, 30, minutes=3)),
+    "SandlotCannotReachSandboxes": dials("failed", counter(4, 30, minutes=1)),
     "SandlotLosesSandboxes": ends("node_lost", counter(0, 20, minutes=1)),
     "SandlotPoolDoesNotStart": on(
         LEADER, "sandlot_controller_pool_failures", gauge(1, 9, minutes=5), pool="default"
@@ -217,10 +218,12 @@ SHORT: dict[str, Series] = {
 # Each of these is a loss by itself, so one is enough.
 ONE_IS_ENOUGH: dict[str, Fault] = {
     "one failed write of audit records": Fault(
-        on(ONE, "sandlot_audit_write_failures_total", once(1)), alert("SandlotAuditLogFails", 6, of(ONE))
+        on(ONE, "sandlot_audit_write_failures_total", once(1)),
+        alert("SandlotAuditLogFails", 6, of(ONE), minutes=5),
     ),
     "one image without room": Fault(
-        preparations(AGENTS[:1], "no_space", once(1)), alert("SandlotNodeOutOfSpace", 6, of(AGENTS[0]))
+        preparations(AGENTS[:1], "no_space", once(1)),
+        alert("SandlotNodeOutOfSpace", 6, of(AGENTS[0]), minutes=5),
     ),
 }
 

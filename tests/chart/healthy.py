@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tests.chart.render import NAMESPACE, SANDBOXES
 
-START, END = 12, 50  # minutes: when a fault begins, and when the series end
+START, END = 6, 22  # minutes: when a fault begins, and when the series end
 
 Values = list[float | None]  # one a minute; None where nothing is scraped
 Series = dict[str, Values]

@@ -50,9 +50,14 @@ def program(name: str) -> Path:
 def promtool(*words: str | Path) -> str:
     """Run promtool and return what it prints; it must succeed."""
     done = subprocess.run(
-        [program("promtool"), *words], capture_output=True, text=True, timeout=100, check=False
+        [program("promtool"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     return done.stdout
 
 

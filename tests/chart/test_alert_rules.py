@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chart.alerts import ALERTS, Alert, rendered
-from tests.chart.faults import FAULTS, HARMLESS, ONE_IS_ENOUGH, SHORT, Fault, Firing
+from tests.chart.faults import FAULTS, HARMLESS, ONE_IS_ENOUGH, SHORT, Fault
 from tests.chart.healthy import END, HEALTHY, START, Series
 from tests.chart.prometheus import promtool
 from tests.chart.render import Resource, of_kind
@@ -60,29 +61,46 @@ def test_exactly_the_alerts_of_a_fault_fire_and_in_time(
 
 
 def rule_test(rules: Path, alerts: dict[str, Alert], fault: Fault) -> dict[str, Any]:
-    """One fault as a file of promtool's."""
-    checks = [
-        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": expected}
-        for name, alert in alerts.items()
-        for minute, expected in _expected(alert, fault.alerts.get(name))
+    """One fault as a file of promtool's: what fires in each minute, and the texts when it begins."""
+    firing = 'ALERTS{alertstate="firing"}'
+    minutes = [
+        {"eval_time": f"{minute}m", "expr": firing, "exp_samples": list(_samples(alerts, fault, minute))}
+        for minute in range(END)
     ]
-    group = {"interval": "1m", "input_series": _written(HEALTHY | fault.series), "alert_rule_test": checks}
+    texts = [
+        {
+            "eval_time": f"{START + firing.after}m",
+            "alertname": name,
+            "exp_alerts": [
+                {
+                    "exp_labels": alerts[name]["labels"] | labels,
+                    "exp_annotations": _texts(alerts[name], labels),
+                }
+                for labels in firing.labels
+            ],
+        }
+        for name, firing in fault.alerts.items()
+    ]
+    group = {
+        "interval": "1m",
+        "input_series": _written(HEALTHY | fault.series),
+        "promql_expr_test": minutes,
+        "alert_rule_test": texts,
+    }
     return {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [group]}
 
 
-def _expected(alert: Alert, firing: Firing | None) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Alerts by minute: none until it fires, and for others at all."""
-    if firing is None:
-        return [(minute, []) for minute in range(START, END, 2)]
-    begins = START + firing.after
-    found = [
-        {
-            "exp_labels": alert["labels"] | labels,
-            "exp_annotations": {name: _filled(text, labels) for name, text in alert["annotations"].items()},
-        }
-        for labels in firing.labels
-    ]
-    return [*((minute, []) for minute in range(begins)), (begins, found), (begins + 1, found)]
+def _samples(alerts: dict[str, Alert], fault: Fault, minute: int) -> Iterator[dict[str, Any]]:
+    for name, firing in fault.alerts.items():
+        if firing.after <= minute - START < firing.after + firing.minutes:
+            for labels in firing.labels:
+                shown = alerts[name]["labels"] | labels | {"alertname": name, "alertstate": "firing"}
+                texts = ", ".join(f'{key}="{value}"' for key, value in shown.items())
+                yield {"labels": f"ALERTS{{{texts}}}", "value": 1}
+
+
+def _texts(alert: Alert, labels: dict[str, str]) -> dict[str, str]:
+    return {name: _filled(text, labels) for name, text in alert["annotations"].items()}
 
 
 def _filled(text: str, labels: dict[str, str]) -> str:

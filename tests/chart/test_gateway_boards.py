@@ -56,7 +56,7 @@ def test_its_boards_show_data_and_its_faults_are_noticed(everything: list[Resour
 def use_sandboxes(client: httpx.Client) -> None:
     """A warm and a cold create, a command that takes too long, and more at once than a sandbox may queue."""
     warm, cold = create(client), create(client, cpu_cores=0.5)
-    assert execute(client, warm, "sleep 9", timeout=0.1) == 200
+    assert execute(client, warm, "sleep 9", timeout=0.1) == 408
     with ThreadPoolExecutor(4) as pool:
         codes = list(pool.map(lambda _: execute(client, warm, "sleep 0.3", timeout=20), range(4)))
     assert sorted(codes) == [200, 200, 503, 503]

@@ -33,7 +33,7 @@ def test_its_board_shows_data_and_a_dead_registry_is_noticed(
                 until_active(server, *OTHERS)
 
                 tell_nodes(registry.certs, SLOW, f"127.0.0.1:{free_port()}")
-                assert program.prepare(f"{SLOW}/other:1").json()["error"] == "unavailable"
+                assert program.prepare(f"{SLOW}/other:1").json()["code"] == "unavailable"
                 until_active(server, "SandlotImagesFail", *OTHERS)
         finally:
             program.clear()
