@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a controller at work: its board shows data, and a fault of it makes an alert active."""
+"""A real Prometheus scrapes a controller at work: its board shows data, and faults make alerts active."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHERS = ("SandlotNoGateway", "SandlotNoNodeAgent")
 
 
 @pytest.mark.parametrize("release", [{"defaultPool": {"enabled": False}}], ids=["no pool"], indirect=True)
-def test_its_board_shows_data_and_its_fault_is_noticed(
+def test_its_board_shows_data_and_faults_are_noticed(
     release: Release, everything: list[Resource], directory: Path
 ) -> None:
     variables = variables_of(release, "controller", directory)
@@ -40,14 +40,16 @@ def test_its_board_shows_data_and_its_fault_is_noticed(
             for number in (1, 2):
                 start_and_end(played, process, number)
                 scraped(server)
+            until_active(server, *OTHERS)
+
             played.allow_no_pod()
             played.resize(3)
             until(process, lambda: server.query("rate(sandlot_controller_api_errors_total[5m])"), bool)
             check_queries(server, "controller")
-            until_active(server, *OTHERS)
+            until_active(server, "SandlotPoolDoesNotStart", *OTHERS)
 
             (directory / "key").write_bytes(b"short")
-            until_active(server, "SandlotReloadFails", *OTHERS)
+            until_active(server, "SandlotPoolDoesNotStart", "SandlotReloadFails", *OTHERS)
     finally:
         played.clear()
 
