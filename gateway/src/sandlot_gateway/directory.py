@@ -104,9 +104,6 @@ class Directory:
         sandbox_id = self._by_key.get((tenant, key))
         return self._sandboxes.get(sandbox_id) if sandbox_id is not None else None
 
-    def live_count(self, tenant: str) -> int:
-        return self.holdings.of(tenant).sandboxes
-
     @property
     def total_live(self) -> int:
         return len(self.holdings)
@@ -221,7 +218,7 @@ class Directory:
     def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
         """Mark a sandbox RUNNING, and route the data plane to its instance."""
         sandbox.status = Status.RUNNING
-        if sandbox.id in self._sandboxes:  # and was not dropped meanwhile, which no end would give back
+        if self._sandboxes.get(sandbox.id) is sandbox:  # else it was dropped, and no end would give this back
             self._hold(sandbox)  # its claim may say another size than the record of a pending create
         sandbox.updated_at = self._clock()
         route = pending_route(sandbox)
@@ -243,7 +240,8 @@ class Directory:
         if not sandbox.live:
             return False
         sandbox.finish(verdict, at=self._clock(), message=message, exit_code=exit_code)
-        self.holdings.release(sandbox.id)
+        if self._sandboxes.get(sandbox.id) is sandbox:  # else it was dropped, and another one may have its id
+            self.holdings.release(sandbox.id)
         self.last_end = time.monotonic()
         route = self._routes.pop(sandbox.id, None)
         self._ended[sandbox.id] = sandbox.ended_at or self._clock()
