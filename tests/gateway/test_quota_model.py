@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sandlot_contract.ids import SandboxId
 from sandlot_gateway.core.create_rates import CreateRates
 from sandlot_gateway.core.holdings import Amounts
 from sandlot_gateway.directory import Directory
@@ -65,7 +66,7 @@ class Sandboxes(RuleBasedStateMachine):
         return self.all[choice % len(self.all)]
 
     def add(self, spec: Spec, tenant: str) -> None:
-        made = Sandbox(f"sb-{len(self.all)}", tenant, spec, created_at=1.0, updated_at=1.0)
+        made = Sandbox(SandboxId(f"sb-{len(self.all)}"), tenant, spec, created_at=1.0, updated_at=1.0)
         self.directory.add(made)
         self.all.append(made)
         self.lives[made.id] = (tenant, spec)

@@ -36,13 +36,13 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    sandboxes: int | None = Field(None, ge=0)
-    cores: float | None = Field(None, ge=0, le=1e9)
-    memory_gb: float | None = Field(None, ge=0, le=1e9)
-    gpus: int | None = Field(None, ge=0)
-    creates_per_second: float | None = Field(None, ge=0.001, le=1e6)
-    creates_burst: int | None = Field(None, ge=1)
-    checkpoint_bytes: int | None = Field(None, ge=0)
+    sandboxes: int | None = Field(default=None, ge=0)
+    cores: float | None = Field(default=None, ge=0, le=1e9)
+    memory_gb: float | None = Field(default=None, ge=0, le=1e9)
+    gpus: int | None = Field(default=None, ge=0)
+    creates_per_second: float | None = Field(default=None, ge=0.001, le=1e6)
+    creates_burst: int | None = Field(default=None, ge=1)
+    checkpoint_bytes: int | None = Field(default=None, ge=0)
 
     @property
     def burst(self) -> int:
