@@ -58,17 +58,14 @@ async def quotas(box: Running, key: str = "key-a") -> dict[str, tuple[float | No
 
 async def test_a_quota_refuses_what_does_not_fit_and_an_end_makes_room(limited: Running) -> None:
     made = await limited.create(cpu_cores=1.5, memory_gb=6)
-    for fields, quota, words in (
-        ({"cpu_cores": 1.1}, "cores", "it is 2.5, 1.5 cores are in use, and this create asks for 1.1"),
-        (
-            {"memory_gb": 2.5},
-            "memory_gb",
-            "it is 8, 6 GiB of memory are in use, and this create asks for 2.5",
-        ),
-    ):
+    cases: list[tuple[Document, str, str]] = [
+        ({"cpu_cores": 1.1}, "cores", "2.5, 1.5 cores are in use, and this create asks for 1.1"),
+        ({"memory_gb": 2.5}, "memory_gb", "8, 6 GiB of memory are in use, and this create asks for 2.5"),
+    ]
+    for fields, quota, words in cases:
         refused = await ask(limited, **fields)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "10"), refused.text
-        assert f"quota {quota} of tenant 'alpha': {words}; delete sandboxes" in refused.json()["detail"]
+        assert f"quota {quota} of tenant 'alpha': it is {words}; delete sandboxes" in refused.json()["detail"]
     # A quota that leaves room does not matter, nor does another tenant.
     assert (await ask(limited, memory_gb=1)).status_code == 201
     assert (await ask(limited, "key-b", cpu_cores=4)).status_code == 201
