@@ -58,7 +58,12 @@ class Sidecars:
     async def end_with_owner(self, address: str, *, token: str) -> EndAnswer:
         """End a sidecar, or have it end with its owner if it has one (OWNED). Raises SidecarUnreachable."""
         message = "the controller retired this instance, whose node is being emptied"
-        body = {"verdict": SandboxVerdict.DELETED, "message": message, "after_owner": True}
+        body = {
+            "verdict": SandboxVerdict.DELETED,
+            "message": message,
+            "only_unclaimed": True,  # a sidecar of an earlier build, which knows no `after_owner`, spares its owner
+            "after_owner": True,
+        }
         return await self._end(address, body, token=token)
 
     async def end(
