@@ -58,6 +58,20 @@ _PARENT = closed(
     },
     required=("name",),
 )
+_COUNT: dict[str, Any] = {"type": ["integer", "null"], "minimum": 0}
+_AMOUNT: dict[str, Any] = {"type": ["number", "null"], "minimum": 0, "maximum": 1_000_000_000}
+# As the gateway reads them (quotas.py).
+_QUOTAS = closed(
+    {
+        "sandboxes": _COUNT,
+        "cores": _AMOUNT,
+        "memory_gb": _AMOUNT,
+        "gpus": _COUNT,
+        "creates_per_second": _AMOUNT | {"minimum": 0.001, "maximum": 1_000_000},
+        "creates_burst": _COUNT | {"minimum": 1},
+        "checkpoint_bytes": _COUNT,
+    }
+)
 # Schemas that are too long for a comment, selected by `@schema {kind: NAME}`. `pools` comes from the CRD.
 KINDS: dict[str, dict[str, Any]] = {
     "cidr": _CIDR,
@@ -67,6 +81,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "host": {"type": "string", "pattern": _HOST},
     "parentRefs": {"type": "array", "items": _PARENT},
     "egress": {"type": "array", "items": _RULE},
+    "quotas": {
+        "type": "object",
+        "patternProperties": {r"^(\*|[A-Za-z0-9._-]{1,64})$": _QUOTAS},
+        "additionalProperties": False,
+    },
 }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sandlot_controller import settings as controller
 from sandlot_gateway import settings as gateway
+from sandlot_gateway.quotas import Limits, Quotas
 
-from tests.chart.render import NAMESPACE, SANDBOXES, Resource, environment, of_kind, one, render
+from tests.chart.render import GATEWAY, NAMESPACE, SANDBOXES, Resource, environment, of_kind, one, render
 
 COMPONENTS = ("gateway", "controller")
 
@@ -26,7 +27,7 @@ def test_nothing_that_restricted_forbids(deployment: Resource) -> None:
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     kinds = {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]}
-    assert kinds <= {"secret", "emptyDir", "persistentVolumeClaim"}
+    assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}
     for container in pod["containers"]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -81,6 +82,18 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
         assert mounts[directory]["readOnly"] is True
         secret = one(resources, "Secret", secrets[mounts[directory]["name"]], namespace=NAMESPACE)
         assert key in secret["data"]
+
+
+def test_the_gateway_reads_the_quotas_that_the_values_say(everything: list[Resource]) -> None:
+    deployment = one(everything, "Deployment", GATEWAY)
+    pod = deployment["spec"]["template"]["spec"]
+    directory, _, file = environment(deployment)["SANDLOT_QUOTAS_FILE"].rpartition("/")
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    quotas = Quotas()
+    quotas.replace(one(everything, "ConfigMap", volume["configMap"]["name"])["data"][file])
+    assert quotas.of_tenant("training") == Limits(memory_gb=0.5, creates_per_second=2.5, creates_burst=9)
+    assert quotas.of_tenant("another") == Limits(creates_per_second=2.5, gpus=1)
 
 
 def test_the_controller_does_not_see_api_keys(resources: list[Resource]) -> None:

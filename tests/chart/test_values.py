@@ -34,6 +34,8 @@ from tests.chart.render import CHART, ROOT, refusal, render
         ({"gateway": {"service": {"port": 70000}}}, "at '/gateway/service/port'"),
         ({"gateway": {"ssh": {"port": -1}}}, "at '/gateway/ssh/port': minimum"),
         ({"gateway": {"ssh": {"host": "ssh://x"}}}, "at '/gateway/ssh/host'"),
+        ({"gateway": {"quotas": {"t": {"cpus": 3}}}}, "at '/gateway/quotas/t': additional properties 'cpus' not allowed"),
+        ({"gateway": {"quotas": {"a b": {}}}}, "at '/gateway/quotas': additional properties 'a b' not allowed"),
         ({"gateway": {"tolerations": [{"keys": "x"}]}}, "at '/gateway/tolerations/0': additional properties 'keys'"),
         ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy': value must be one of"),
         ({"image": {"pullSecrets": "pull"}}, "at '/image/pullSecrets': got string, want array"),
@@ -115,6 +117,10 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
                 "gateway.registryCredentialsSecret needs sandboxes.pods.imagePullPolicy=Always",
             )
             for policy in (None, "IfNotPresent", "Never")
+        ),
+        (
+            {"gateway": {"quotas": {"t": {"creates_burst": 3}}}},
+            "gateway.quotas.t.creates_burst needs creates_per_second",
         ),
         (
             {"commonLabels": {"app.kubernetes.io/name": "x"}},

@@ -43,3 +43,18 @@ def test_a_wrong_argument_is_named(lone_cli: Run) -> None:
     assert (wrong.returncode, "--since" in wrong.stderr) == (2, True)
     assert lone_cli("usage", "--csv", "--json").returncode == 2
     assert lone_cli("usage", "--by", "image").returncode == 2
+
+
+@needs_a_gateway
+def test_quotas_as_table_and_json(cli: Run, server: Server) -> None:
+    with Client(url=server.url, api_key=server.api_key) as client:
+        box = Sandbox.create(client=client, cpu=0.5)
+        found = {
+            one["name"]: (one["limit"], one["used"]) for one in json.loads(cli("quotas", "--json").stdout)
+        }
+        box.delete()
+    limit, used = found["cores"]
+    assert (limit, used >= 0.5) == (None, True)
+    shown = [line.split() for line in cli("quotas").stdout.splitlines()]
+    assert shown[0] == ["QUOTA", "LIMIT", "USED"]
+    assert ["creates_per_second", "-", "-"] in shown

@@ -134,18 +134,22 @@ def test_a_tenant_has_so_many_and_other_tenants_are_not_concerned(tmp_path: Path
 
 
 def test_a_tenant_has_so_many_bytes_and_other_tenants_are_not_concerned(tmp_path: Path) -> None:
-    store = Store(tmp_path, limits=StoreLimits(tenant_bytes=100))
+    store = Store(tmp_path, limits=StoreLimits(tenant_bytes={"a": 100, "b": 150, "c": None}.get))
     first = kept(store, tenant="a", size=100)
     with pytest.raises(
         StoreFull, match=r"tenant 'a' have 100 bytes, the limit is 100 .*checkpoint_tenant_bytes"
     ):
         store.begin(checkpoint(store, tenant="a"))
-    kept(store, tenant="b", size=100)
+    kept(store, tenant="b", size=150)
+    kept(store, tenant="c", size=200)
+    assert [store.used_by(tenant) for tenant in "abcd"] == [100, 150, 200, 0]
     store.delete(first)
     kept(store, tenant="a", size=100)
 
 
-@pytest.mark.parametrize("limits", [StoreLimits(tenant_bytes=150), StoreLimits(total_bytes=150)])
+@pytest.mark.parametrize(
+    "limits", [StoreLimits(tenant_bytes=lambda tenant: 150), StoreLimits(total_bytes=150)]
+)
 def test_archives_that_are_written_beside_each_other_share_the_room(
     tmp_path: Path, limits: StoreLimits
 ) -> None:

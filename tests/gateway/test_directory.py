@@ -55,7 +55,7 @@ def test_listing_is_what_a_plain_sort_gives(entries, labels, active, page, per_p
     assert found.sandboxes == wanted[(page - 1) * per_page : page * per_page]
     assert found.total == len(wanted)
     assert found.has_next is (len(wanted) > page * per_page)
-    assert directory.live_count("t") == sum(one.live for one in made if one.tenant == "t")
+    assert directory.holdings.of("t").sandboxes == sum(one.live for one in made if one.tenant == "t")
 
 
 def test_ended_ones_are_forgotten_by_age_and_by_number() -> None:

@@ -15,7 +15,7 @@ from tests.gateway.conftest import running
 
 
 def keys(*entries: str) -> Keys:
-    return Keys(entries, max_sandboxes=None)
+    return Keys(entries)
 
 
 async def test_keys_of_a_file_open_their_tenants_sandboxes(state_dir: Path, machine, tmp_path: Path) -> None:
@@ -41,10 +41,7 @@ def test_the_environment_names_keys_and_file(monkeypatch: pytest.MonkeyPatch, tm
     settings = Settings()
     assert settings.api_keys_file == tmp_path / "keys"
     (tmp_path / "keys").write_text("c:three\n")
-    found = Keys(
-        [*Keys.entries(settings.api_keys), *KeyFile(settings.api_keys_file).entries()],
-        max_sandboxes=settings.max_sandboxes,
-    )
+    found = Keys([*Keys.entries(settings.api_keys), *KeyFile(settings.api_keys_file).entries()])
     assert [found.tenant(key) for key in ("a", "b", "c", "d")] == ["one", "two", "three", None]
     tenant = found.find("b")
     assert tenant is not None

@@ -82,7 +82,7 @@ async def test_it_is_pending_everywhere_and_a_cold_start_makes_it_run_everywhere
         assert await running == f"{SECRET} {SECRET}\n"
         for gateway in (one, other):
             assert (await status_at(gateway, made["id"], "RUNNING"))["environmentVars"] == {"A": SECRET}
-            assert gateway.gateway.directory.live_count("alpha") == 1
+            assert gateway.gateway.directory.holdings.of("alpha").sandboxes == 1
         # The pod's own resource tells of it now, and the other one is gone, which nobody takes for an end.
         await kubelet.until(lambda: made["id"] not in kubelet.sandboxes)
         assert kubelet.sandboxes[await cold_name(world)].spec.sandbox_id == made["id"]

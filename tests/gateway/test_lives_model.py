@@ -7,13 +7,15 @@ under test are the gateway's own: only the wire and the machine below are the wo
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sandlot_gateway.core.slot import Phase
+from sandlot_gateway.sandboxes import Spec
 
 from tests.gateway.api_server import List, Watch
 from tests.gateway.lives import World
@@ -147,6 +149,15 @@ class LivesModel(RuleBasedStateMachine):
             self.world.kill(pick(self.world.gateways, choice))
 
     # What must hold.
+
+    @invariant()
+    def quotas_count_what_lives(self) -> None:
+        """Each live sandbox once, whatever was late, lost or repeated."""
+        for gateway in self.world.gateways if hasattr(self, "world") else ():
+            lives = Counter(sandbox.tenant for sandbox in gateway.directory.live())
+            for tenant in (TENANT.name, ANOTHER_TENANT.name):
+                size = Spec(name="x", image="host").amounts()
+                assert gateway.directory.holdings.of(tenant) == size.times(lives[tenant])
 
     def teardown(self) -> None:
         """From here on all goes well: every create ends, every sandbox is known to all, and what is deleted is gone."""

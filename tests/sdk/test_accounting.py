@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from sandlot import UsageRow
+from sandlot import Quota, UsageRow
 from sandlot._protocol import accounts
 
 
@@ -40,3 +40,9 @@ def test_a_wrong_argument_is_named(given: dict[str, Any], named: str) -> None:
 def test_an_answer_of_a_newer_server_is_read() -> None:
     answer = {"since": "a", "until": "b", "usage": [{"run": "r", "core_seconds": 2.5, "watts": 3}]}
     assert accounts.report(answer).rows == (UsageRow(run="r", core_seconds=2.5),)
+
+
+def test_quotas_of_a_newer_server_and_of_one_without_any_are_read() -> None:
+    row = {"name": "cores", "limit": 8, "used": None, "burst": 3}
+    assert accounts.quotas({"data": {"id": "t", "quotas": [row]}}) == (Quota("cores", limit=8, used=None),)
+    assert accounts.quotas({"data": {"id": "t"}}) == ()

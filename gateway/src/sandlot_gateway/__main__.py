@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from sandlot_gateway import logs
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.keys import BadKeys
+from sandlot_gateway.quotas import BadQuotas
 from sandlot_gateway.settings import Settings
 
 _FOR_THREADS = 2.0  # seconds after the stop
@@ -68,7 +69,7 @@ def main() -> int:
     gc.disable()
     try:
         return uvloop.run(_served(settings))
-    except (BackendError, BadKeys, OSError) as error:
+    except (BackendError, BadKeys, BadQuotas, OSError) as error:
         print(f"sandlot: {error}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):

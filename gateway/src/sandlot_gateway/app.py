@@ -37,6 +37,7 @@ from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
 from sandlot_gateway.metrics import Metrics
+from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
 from sandlot_gateway.settings import Settings
@@ -63,7 +64,7 @@ class Gateway:
     `start` recovers the sandboxes of an earlier gateway; `stop` leaves them running for the next one, or ends them.
     """
 
-    def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
+    def __init__(self, settings: Settings, *, keys: Keys, quotas: Quotas, make_backend: MakeBackend) -> None:
         state_dir = settings.state_dir
         self.settings = settings
         self.tokens = Tokens(master_keys(settings))
@@ -104,7 +105,7 @@ class Gateway:
             prime=self._prime,
         )
         self.sidecars = Sidecars(self.pool)
-        self.checkpoints = checkpoints(settings, pool=self.pool)
+        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas)
         self.lifecycle = Lifecycle(
             directory=self.directory,
             supply=self.supply,
@@ -113,6 +114,7 @@ class Gateway:
             tokens=self.tokens,
             pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_keys)),
             observer=self.counters,
+            quotas=quotas,
             claim_counted=self.counters.claimed,
             counted_by=self.accounts.name,
             orphan_grace=settings.orphan_grace,
@@ -174,6 +176,7 @@ class Gateway:
             Services(
                 settings=settings,
                 keys=keys,
+                quotas=quotas,
                 tokens=self.tokens,
                 backend=self.backend,
                 directory=self.directory,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from sandlot_gateway.core.holdings import Holdings
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sandbox_waits import NEW_SECONDS, SandboxWaits
 from sandlot_gateway.sandboxes import Sandbox, pending_route
@@ -68,7 +69,7 @@ class Directory:
             keep=keep, patience=patience, sought=sought, missed=missed, elsewhere=elsewhere, clock=clock
         )
         self._ended: OrderedDict[SandboxId, float] = OrderedDict()
-        self._live: Counter[str] = Counter()
+        self.holdings = Holdings()  # of live sandboxes
         self.last_end = time.monotonic()  # time of the last end of a sandbox, on the monotonic clock
 
     # For the data plane (data.routes.Routes).
@@ -103,12 +104,9 @@ class Directory:
         sandbox_id = self._by_key.get((tenant, key))
         return self._sandboxes.get(sandbox_id) if sandbox_id is not None else None
 
-    def live_count(self, tenant: str) -> int:
-        return self._live[tenant]
-
     @property
     def total_live(self) -> int:
-        return self._live.total()
+        return len(self.holdings)
 
     def live(self) -> list[Sandbox]:
         return [sandbox for sandbox in self._sandboxes.values() if sandbox.live]
@@ -211,7 +209,7 @@ class Directory:
         if sandbox.spec.key is not None:
             self._by_key[sandbox.tenant, sandbox.spec.key] = sandbox.id
         if sandbox.live:
-            self._live[sandbox.tenant] += 1
+            self._hold(sandbox)
         else:
             self._ended[sandbox.id] = sandbox.ended_at or self._clock()
             self._forget_old()
@@ -220,6 +218,8 @@ class Directory:
     def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
         """Mark a sandbox RUNNING, and route the data plane to its instance."""
         sandbox.status = Status.RUNNING
+        if self._sandboxes.get(sandbox.id) is sandbox:  # else it was dropped, and no end would give this back
+            self._hold(sandbox)  # its claim may say another size than the record of a pending create
         sandbox.updated_at = self._clock()
         route = pending_route(sandbox)
         self._routes[sandbox.id] = replace(route, address=address, token=token)
@@ -240,7 +240,8 @@ class Directory:
         if not sandbox.live:
             return False
         sandbox.finish(verdict, at=self._clock(), message=message, exit_code=exit_code)
-        self._live[sandbox.tenant] -= 1
+        if self._sandboxes.get(sandbox.id) is sandbox:  # else it was dropped, and another one may have its id
+            self.holdings.release(sandbox.id)
         self.last_end = time.monotonic()
         route = self._routes.pop(sandbox.id, None)
         self._ended[sandbox.id] = sandbox.ended_at or self._clock()
@@ -260,12 +261,15 @@ class Directory:
 
     def drop(self, sandbox: Sandbox) -> None:
         """Remove a sandbox that never started, as if it had not been requested."""
+        self.holdings.release(sandbox.id)
         if sandbox.live:
-            self._live[sandbox.tenant] -= 1
             self._on_dropped(sandbox)
         self._ended.pop(sandbox.id, None)
         self._remove(sandbox)
         self._waits.wake(sandbox.id)
+
+    def _hold(self, sandbox: Sandbox) -> None:
+        self.holdings.hold(sandbox.id, tenant=sandbox.tenant, amounts=sandbox.spec.amounts())
 
     def _forget_old(self) -> None:
         since = self._clock() - self._keep

@@ -21,7 +21,7 @@ class BadKeys(ValueError):
 class Tenant:
     """An owner of sandboxes and pools, as one of its keys describes it.
 
-    `max_sandboxes` limits its live sandboxes; None: no limit of its own. `role`: whether the key may change shared
+    `max_sandboxes` limits its live sandboxes in place of its quota; None: the quota holds. `role`: whether the key may change shared
     pools and those of other tenants.
     """
 
@@ -45,13 +45,10 @@ def is_tenant(text: str) -> bool:
 class Keys:
     """Implements data.routes.ApiKeys. Stores digests only, so that a memory dump shows no keys."""
 
-    def __init__(self, entries: Iterable[str], *, max_sandboxes: int | None = None) -> None:
+    def __init__(self, entries: Iterable[str]) -> None:
         """Parse `entries`: `key[:tenant[:max_sandboxes[:role]]]`. Raises BadKeys.
 
-        A bare key is of tenant "default" with the role operate; a key with a tenant has the role use by default.
-        `max_sandboxes` is the limit of tenants without their own.
-        """
-        self._max_sandboxes = max_sandboxes
+        A bare key is of tenant "default" with the role operate; a key with a tenant has the role use by default."""
         self._tenants: dict[bytes, Tenant] = {}
         self.replace(entries)
 
@@ -59,7 +56,7 @@ class Keys:
         """Replace all keys. Raises BadKeys, and then changes nothing."""
         tenants: dict[bytes, Tenant] = {}
         for number, entry in enumerate(entries, 1):
-            key, tenant = _parse(entry, number, self._max_sandboxes)
+            key, tenant = _parse(entry, number)
             tenants[_digest(key)] = tenant
         self._tenants = tenants
 
@@ -81,7 +78,7 @@ class Keys:
         return self._tenants.get(_digest(key))
 
 
-def _parse(entry: str, number: int, max_sandboxes: int | None) -> tuple[str, Tenant]:
+def _parse(entry: str, number: int) -> tuple[str, Tenant]:
     key, *rest = entry.split(":")
     if len(rest) > 3:
         raise BadKeys(f"API key entry {number}: more fields than KEY:TENANT:MAX_SANDBOXES:ROLE")
@@ -96,7 +93,7 @@ def _parse(entry: str, number: int, max_sandboxes: int | None) -> tuple[str, Ten
     role = role or ("use" if given else "operate")
     if not _is_role(role):
         raise BadKeys(f"API key entry {number}: the role must be `use` or `operate`")
-    return key, Tenant(name, int(limit) if limit else max_sandboxes, role)
+    return key, Tenant(name, int(limit) if limit else None, role)
 
 
 def _is_role(text: str) -> TypeGuard[Role]:

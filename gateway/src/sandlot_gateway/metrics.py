@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
-ReloadedFile = Literal["api_keys", "master_key", "certificate"]
+ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
@@ -83,6 +83,12 @@ class Metrics:
         )
         self.creates = Counter(
             "sandlot_creates", "Create requests by their end.", ["source", "outcome"], registry=registry
+        )
+        self.quota_refusals = Counter(
+            "sandlot_quota_refusals",
+            "Create requests rejected because of a tenant's quota.",
+            ["quota"],
+            registry=registry,
         )
         self.cold = Counter(
             "sandlot_cold_creates",

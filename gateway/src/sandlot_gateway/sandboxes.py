@@ -11,6 +11,7 @@ from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
 
+from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
@@ -94,6 +95,9 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
             gpu_type=self.gpu_type,
             runtime_class=self.runtime_class,
         )
+
+    def amounts(self) -> Amounts:
+        return amounts(cpu=self.cpu_cores, memory=round(self.memory_gb * (1 << 30)), gpus=self.gpu_count)
 
 
 class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):

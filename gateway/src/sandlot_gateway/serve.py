@@ -31,6 +31,8 @@ from sandlot_gateway.ending import LAST_ANSWERS, EndRequests, drain, leave, star
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
+from sandlot_gateway.quotafile import QuotaFile
+from sandlot_gateway.quotas import Limits, Quotas
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.stop_times import StopTimes
 from sandlot_gateway.tasks import Tasks
@@ -59,7 +61,7 @@ async def serve(
     A second signal ends the start, or the waits for requests and pending creates, and shortens those of the stop, also
     of one that is under way.
 
-    `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, OSError if it cannot start.
+    `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, BadQuotas, OSError if it cannot start.
     """
     state_dir = settings.state_dir = settings.state_dir.expanduser().absolute()
     check_length(state_dir)
@@ -70,7 +72,11 @@ async def serve(
     try:
         file = KeyFile(settings.api_keys_file) if settings.api_keys_file is not None else None
         fixed, filed = _key_entries(settings, file=file)
-        keys = Keys([*fixed, *filed], max_sandboxes=settings.max_sandboxes)
+        keys = Keys([*fixed, *filed])
+        quotas = Quotas(
+            Limits(sandboxes=settings.max_sandboxes, checkpoint_bytes=settings.checkpoint_tenant_bytes)
+        )
+        quota_file = QuotaFile(settings.quotas_file, quotas) if settings.quotas_file is not None else None
         listening = _listen_tcp(settings.host, settings.port)
         # Sandboxes can reach this port, clients the other.
         webhooks = (
@@ -79,7 +85,8 @@ async def serve(
             else _listen_tcp(settings.host, settings.webhook_port)
         )
         _raise_descriptor_limit()
-        gateway = Gateway(settings, keys=keys, make_backend=make_backend or _BACKENDS[settings.backend])
+        backend = make_backend or _BACKENDS[settings.backend]
+        gateway = Gateway(settings, keys=keys, quotas=quotas, make_backend=backend)
         failing = gateway.metrics.reload_failing
         server = Server(
             uvicorn.Config(
@@ -139,6 +146,8 @@ async def serve(
                     failing=partial(failing, "api_keys"),
                 )
                 watching.spawn(following)
+            if quota_file is not None:
+                watching.spawn(quota_file.follow(failing=partial(failing, "quotas")))
             if settings.key_file is not None:
                 files = KeyringFiles(settings.key_file, failing=partial(failing, "master_key"))
                 watching.spawn(files.follow(gateway.tokens.use, used=gateway.tokens.keys))

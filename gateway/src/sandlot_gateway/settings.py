@@ -51,9 +51,7 @@ class Settings(BaseSettings):
     ssh_public_port: int | None = Field(
         None, ge=1, le=65535, description="The port of SSH sessions in responses; default --ssh-port."
     )
-    public_url: str | None = Field(
-        None, description="The base URL in responses; default that of the request."
-    )
+    public_url: str | None = Field(None, description="Base URL in responses; default that of the request.")
     state_dir: Path = Field(
         default_factory=default_state_dir,
         description="Directory of sockets, the master key, instances and sandbox records.",
@@ -65,6 +63,7 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = Field(
         None, description="A file of such entries, one a line; reloaded when it changes."
     )
+    quotas_file: Path | None = Field(None, description="JSON file of tenants' quotas; reloaded on change.")
     pool: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Warm pools, `NAME=N` (image host) or `NAME=IMAGE:N`, comma-separated.",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
     from sandlot._sync.warmups import ImageWarmups
-    from sandlot.accounting import UsageReport, UsageRow
+    from sandlot.accounting import Quota, UsageReport, UsageRow
     from sandlot.errors import (
         ApiError,
         AuthError,
@@ -123,6 +123,7 @@ __all__ = [
     "Pools",
     "Process",
     "Progress",
+    "Quota",
     "Sandbox",
     "SandboxInfo",
     "SandboxLost",
@@ -172,7 +173,7 @@ _MODELS = frozenset(
         "WarmupInfo",
     ]
 )
-_ACCOUNTS = frozenset(["UsageReport", "UsageRow"])
+_ACCOUNTS = frozenset(["Quota", "UsageReport", "UsageRow"])
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Records of the accounting: what tenants and training runs used."""
+"""Records of the accounting: what tenants and training runs used, and what a tenant may have at once."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ class UsageReport:
     since: str
     until: str
     rows: tuple[UsageRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What the key's tenant may have at once, and what it has.
+
+    `limit` is None without a limit, `used` if the server does not measure it.
+    """
+
+    name: str
+    limit: float | None = None
+    used: float | None = None

@@ -23,7 +23,7 @@ class StoreLimits:
     """Limits; bytes are those of archives. `tenant_count` ignores FAILED checkpoints, kept for `failed_keep` seconds."""
 
     total_bytes: int = 20 << 30
-    tenant_bytes: int = 10 << 30
+    tenant_bytes: Callable[[str], int | None] = lambda tenant: 10 << 30  # by tenant; None: as many as all
     tenant_count: int = 1000
     failed_keep: float = 3600.0
 
@@ -58,6 +58,11 @@ class Quota:
         """Measure and return the bytes of all archives, including those being written."""
         return self._measure().total
 
+    def used_by(self, tenant: str) -> int:
+        """Measure and return the bytes of the tenant's archives, including those being written."""
+        with self._writing:
+            return self._measure().of_tenant[tenant]
+
     def check(self, tenant: str, *, hint: str) -> None:
         """Check that at least one byte may be written. Raises StoreFull."""
         with self._writing:
@@ -78,10 +83,11 @@ class Quota:
 
     def _refuse_full(self, tenant: str, usage: _Usage, *, size: int, hint: str = "") -> None:
         limits, own = self._limits, usage.of_tenant[tenant]
-        if own + size > limits.tenant_bytes:
+        most = limits.tenant_bytes(tenant)
+        if most is not None and own + size > most:
             raise StoreFull(
-                f"the checkpoints of tenant {tenant!r} have {own} bytes, the limit is {limits.tenant_bytes}"
-                f" (checkpoint_tenant_bytes): delete some{hint}"
+                f"the checkpoints of tenant {tenant!r} have {own} bytes, the limit is {most}"
+                f" (quota checkpoint_bytes, by default checkpoint_tenant_bytes): delete some{hint}"
             )
         if usage.total + size > limits.total_bytes:
             raise StoreFull(

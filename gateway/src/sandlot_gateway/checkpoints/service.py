@@ -15,6 +15,7 @@ from sandlot_gateway.checkpoints.store import Checkpoint, Part, State, Store
 from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
+from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
@@ -90,6 +91,10 @@ class Checkpoints:
         found = await asyncio.to_thread(self._store.get, checkpoint_id)
         return found if found is not None and found.tenant == tenant else None
 
+    async def used_by(self, tenant: str) -> int:
+        """Return the bytes of the tenant's archives."""
+        return await asyncio.to_thread(self._store.used_by, tenant)
+
     async def restorable(self, tenant: str, checkpoint_id: str) -> Checkpoint:
         """Return a checkpoint that can be restored. Raises NotRestorable."""
         found = await self.get(tenant, checkpoint_id)
@@ -154,14 +159,14 @@ class Checkpoints:
             _log.error("cannot record the failure of a checkpoint: %s", error)
 
 
-def checkpoints(settings: Settings, *, pool: HttpPool) -> Checkpoints | None:
+def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkpoints | None:
     """Return the checkpoints of a gateway with these settings; None without a directory for them."""
     directory = settings.checkpoints()
     if directory is None:
         return None
     limits = StoreLimits(
         total_bytes=settings.checkpoint_total,
-        tenant_bytes=settings.checkpoint_tenant_bytes,
+        tenant_bytes=lambda tenant: quotas.of_tenant(tenant).checkpoint_bytes,
         tenant_count=settings.checkpoint_tenant_count,
         failed_keep=settings.checkpoint_failed_keep,
     )

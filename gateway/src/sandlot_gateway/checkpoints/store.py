@@ -137,6 +137,10 @@ class Store:
         """Measure and return the bytes of all archives, including those being written."""
         return self._quota.used()
 
+    def used_by(self, tenant: str) -> int:
+        """Measure and return the bytes of the tenant's archives, including those being written."""
+        return self._quota.used_by(tenant)
+
     def sweep(self) -> None:
         """Delete files without a document, which a killed gateway leaves behind."""
         before = time.time() - _ABANDONED_AFTER

@@ -9,6 +9,7 @@ from sandlot_contract.phases import Event
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.metrics import VERDICTS, Metrics
+from sandlot_gateway.quotas import HELD, QuotaName
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimOutcome
 from sandlot_gateway.webhooks import WebhookFault
@@ -25,6 +26,9 @@ _MISSES = (
     "gpu_type",
     "runtime_class",
 )
+
+
+_OF_CREATES = (*(quota.name for quota in HELD), QuotaName.CREATES_PER_SECOND)
 
 
 class CreateRefusal(StrEnum):
@@ -47,6 +51,7 @@ class Counters:
         }
         self._seconds = {source: metrics.create_seconds.labels(source) for source in _SOURCES}
         self._cold = {word: metrics.cold.labels(word) for word in _MISSES}
+        self._quota_refusals = {name: metrics.quota_refusals.labels(name) for name in _OF_CREATES}
         self._claims = {outcome: metrics.claims.labels(outcome) for outcome in ClaimOutcome}
         self._webhooks = {event: metrics.webhooks.labels(event) for event in (*Event, *WebhookFault)}
         self._ends = {verdict: metrics.ends.labels(verdict) for verdict in VERDICTS}
@@ -69,6 +74,10 @@ class Counters:
 
     def refused(self, why: CreateRefusal) -> None:
         self._creates["none", why].inc()
+
+    def over_quota(self, quota: QuotaName) -> None:
+        self.refused(CreateRefusal.QUOTA)
+        self._quota_refusals[quota].inc()
 
     def ended(self, sandbox: Sandbox) -> None:
         self._ends.get(sandbox.verdict or "", self._ends["other"]).inc()

@@ -75,7 +75,7 @@ _DESCRIPTIONS = {
     409: "Not possible in the sandbox's present state.",
     413: "The body is larger than the server accepts.",
     422: "A field is invalid; `errors` names it.",
-    429: "The tenant has reached its limit of sandboxes.",
+    429: "A quota of the tenant is reached; Retry-After says when to try again.",
     501: "Not configured on this server; the message names the setting.",
     502: "The sandbox did not answer.",
     503: "Too busy now; Retry-After says when to try again.",

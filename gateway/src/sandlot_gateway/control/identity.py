@@ -6,14 +6,23 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.security import HTTPAuthorizationCredentials
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from sandlot_gateway.control.errors import errors
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Who, bearer
+from sandlot_gateway.quotas import QuotaName
 
 router = APIRouter(prefix=PREFIX, tags=["identity"])
+
+
+class QuotaUse(BaseModel):
+    """A limit of the tenant and what is used of it."""
+
+    name: QuotaName
+    limit: float | None = Field(description="null: no limit.")
+    used: float | None = Field(description="null: not measured.")
 
 
 class Me(BaseModel):
@@ -24,6 +33,7 @@ class Me(BaseModel):
     scope: dict[str, Any]
     account_limits: dict[str, int | None]
     key_limits: dict[str, int | None]
+    quotas: list[QuotaUse]
 
 
 class WhoAmI(BaseModel):
@@ -35,7 +45,12 @@ async def whoami(
     have: Have, who: Who, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 ) -> Response:
     key = have.tokens.fingerprint(credentials.credentials) if credentials is not None else None
-    limits = {"max_concurrent_sandboxes": who.max_sandboxes}
+    await have.learn_claims(who)
+    uses = [one._asdict() for one in have.lifecycle.admission.uses(who)]
+    stored = await have.checkpoints.used_by(who.name) if have.checkpoints is not None else None
+    quotas = have.quotas.of(who)
+    uses.append({"name": QuotaName.CHECKPOINT_BYTES, "limit": quotas.checkpoint_bytes, "used": stored})
+    limits = {"max_concurrent_sandboxes": quotas.sandboxes}
     return json_response(
         {
             "data": {
@@ -46,6 +61,7 @@ async def whoami(
                 "scope": {"role": who.role, "key": key},
                 "account_limits": limits,
                 "key_limits": limits,
+                "quotas": uses,
             }
         }
     )

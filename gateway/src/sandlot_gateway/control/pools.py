@@ -25,9 +25,11 @@ from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
+from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.instances import PoolSpec, PoolStatus, Reuse
 from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.keys import Tenant, is_tenant
+from sandlot_gateway.quotas import excess
 
 router = APIRouter(prefix=PREFIX, tags=["pools"])
 
@@ -161,8 +163,9 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
     template = replace(old.template, **changes, gpu_type=_gpu_type(old.template, body))
     spec = replace(old, template=template, owner=owner, reuse=_reuse(old.reuse, body.reuse))
     if body.size is not None:
-        _check_size(name, body.size, have=have, who=who, owner=owner)
         spec = replace(spec, size=body.size, bounds=None)
+    if body.size is not None or changes.keys() & {"cpu", "memory", "gpu_count"}:
+        _check_size(spec, have=have, who=who)
     return spec
 
 
@@ -211,18 +214,25 @@ def _shared(name: str) -> ApiError:
     )
 
 
-def _check_size(name: str, size: int, *, have: Services, who: Tenant, owner: str | None) -> None:
-    """Check that a tenant keeps no more instances warm than it may run. Raises ApiError 422."""
-    if who.operates or who.max_sandboxes is None:
+def _check_size(spec: PoolSpec, *, have: Services, who: Tenant) -> None:
+    """Check that a tenant keeps no more warm than it may run. Raises ApiError 422."""
+    if who.operates:
         return
-    others = sum(
-        status.spec.size
-        for status in have.backend.pools()
-        if status.spec.owner == owner and status.spec.name != name
-    )
-    if others + size > who.max_sandboxes:
-        text = f"size: tenant {who.name!r} may keep at most {who.max_sandboxes} instances warm; choose a smaller size"
-        raise ApiError(422, text, field="size")
+    others = Amounts()
+    for status in have.backend.pools():
+        if status.spec.owner == spec.owner and status.spec.name != spec.name:
+            others = others.plus(_amounts(status.spec))
+    over = excess(have.quotas.of(who), used=others, asked=_amounts(spec))
+    if over is not None:
+        limit, quota = over.quota.text(over.limit), over.quota
+        text = f"size: tenant {who.name!r} may keep instances of at most {limit} {quota.noun} warm (quota {quota.name})"
+        raise ApiError(422, f"{text}; choose a smaller size", field="size")
+
+
+def _amounts(spec: PoolSpec) -> Amounts:
+    template = spec.template
+    one = amounts(cpu=template.cpu, memory=template.memory, gpus=template.gpu_count)
+    return one.times(spec.size)
 
 
 def _pools(have: Services, who: Tenant) -> list[dict[str, Any]]:

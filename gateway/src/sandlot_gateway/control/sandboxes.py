@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -105,8 +106,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
     except CannotStart as error:
         raise _cannot_start(error, have=have) from error
     except QuotaReached as error:
-        have.counters.refused(CreateRefusal.QUOTA)
-        raise ApiError(429, str(error), headers={"retry-after": "10"}) from error
+        raise _over_quota(error, have=have) from error
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     try:
         sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
@@ -147,6 +147,15 @@ async def _checkpoint(checkpoint_id: str | None, *, have: Services, who: Tenant)
     except NotRestorable as error:
         status = 404 if error.missing else 409
         raise ApiError(status, f"checkpoint_id: {error}", field="checkpoint_id") from error
+
+
+def _over_quota(error: QuotaReached, *, have: Services) -> ApiError:
+    have.counters.over_quota(error.quota)
+    note(error=CreateRefusal.QUOTA)
+    if error.field is not None:
+        # Not a 429, which clients repeat for minutes.
+        return ApiError(422, f"{error.field}: {error}", field=error.field)
+    return ApiError(429, str(error), headers={"retry-after": str(max(1, math.ceil(error.retry_after)))})
 
 
 def _cannot_start(error: CannotStart, *, have: Services) -> ApiError:

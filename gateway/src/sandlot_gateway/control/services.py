@@ -21,6 +21,7 @@ from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.keys import Keys, Tenant
+from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
@@ -36,6 +37,7 @@ class Services:
 
     settings: Settings
     keys: Keys
+    quotas: Quotas
     tokens: Tokens
     backend: Backend
     directory: Directory

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from sandlot_gateway.quotas import QuotaName
+
 
 class QuotaReached(Exception):
-    """The tenant has reached its limit of live sandboxes."""
+    """A quota of the tenant has no room for this create, for `retry_after` seconds at least.
+
+    `field`: of the request, which alone asks for more than the quota; no wait helps then.
+    """
+
+    def __init__(
+        self, message: str, *, quota: QuotaName, retry_after: float = 0.0, field: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.quota = quota
+        self.retry_after = retry_after
+        self.field = field
 
 
 class BadRequestField(Exception):

@@ -16,15 +16,17 @@ from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
+from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import ClaimOutcome, SidecarError, Sidecars, document
 from sandlot_gateway.tokens import Tokens
 
+from .admission import Admission
 from .adoption import Adoption
 from .bringup import BringUp
 from .claims import Claimer
 from .ends import Ends, Observer
-from .errors import QuotaReached, ResetCode, ResetFailed
+from .errors import ResetCode, ResetFailed
 from .following import Following
 from .open_creates import OpenCreates
 from .pending import PendingStore
@@ -46,6 +48,7 @@ class Lifecycle:
         tokens: Tokens,
         pending: PendingStore,
         observer: Observer,
+        quotas: Quotas | None = None,
         claim_counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         counted_by: str = "",
         orphan_grace: float = 60.0,
@@ -58,6 +61,7 @@ class Lifecycle:
         self._backend = backend
         self._pending = pending
         self._clock = clock
+        self.admission = Admission(quotas or Quotas(), holdings=directory.holdings)
         self.claimer = Claimer(
             supply=supply,
             sidecars=sidecars,
@@ -124,17 +128,14 @@ class Lifecycle:
                     self.ends.orphans.asked(known)
                 self.following.follow(known, spec=spec, secrets=secrets)
                 return known
-        limit = tenant.max_sandboxes
-        if limit is not None and self._directory.live_count(tenant.name) >= limit:
-            raise QuotaReached(
-                f"tenant {tenant.name!r} may have {limit} sandboxes at once, and has them: delete some"
-            )
+        self.admission.check(tenant, spec)
         now = self._clock()
         sandbox = Sandbox(
             id=new_sandbox_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now
         )
         asks_others = spec.key is not None and self.following.keyed.has_others
         ticket = self.claimer.ticket(sandbox, at_once=not asks_others)
+        self.admission.begun(tenant)  # from here on it exists: a create that was refused counts for nothing
         self._directory.add(sandbox)
         self.ends.orphans.begun(sandbox)
         (self.following if asks_others else self.bringup).begin(sandbox, secrets=secrets, ticket=ticket)

@@ -1,4 +1,4 @@
-"""Accounting: what tenants and training runs used between two times."""
+"""Accounting: what tenants and training runs used between two times, and the quotas of a tenant."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import datetime
 
 from sandlot._async.client import AsyncClient, default_client
 from sandlot._protocol import accounts
-from sandlot.accounting import UsageReport
+from sandlot.accounting import Quota, UsageReport
 
 
 class AsyncAccounting:
-    """The usage of this key's tenant; with the role `operate`, of all tenants."""
+    """The usage of this key's tenant, with the role `operate` of all tenants; and its tenant's quotas."""
 
     def __init__(self, *, client: AsyncClient | None = None) -> None:
         self._client = client
@@ -32,6 +32,11 @@ class AsyncAccounting:
         query = accounts.query(since=since, until=until, group_by=group_by, tenant=tenant)
         client = await self._connected()
         return accounts.report(await client.call("GET", f"/usage{query}"))
+
+    async def quotas(self) -> tuple[Quota, ...]:
+        """Return the quotas of this key's tenant, and what is used of them now."""
+        client = await self._connected()
+        return accounts.quotas(await client.call("GET", "/user/whoami"))
 
     async def _connected(self) -> AsyncClient:
         if self._client is None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from sandlot._protocol import checks
 from sandlot._protocol.documents import Document
 from sandlot._protocol.messages import with_query
-from sandlot.accounting import UsageReport, UsageRow
+from sandlot.accounting import Quota, UsageReport, UsageRow
 
 GROUPS = ("tenant", "run", "hour", "day")
 _FIELDS = tuple(field.name for field in fields(UsageRow))
@@ -44,3 +44,10 @@ def report(document: Document) -> UsageReport:
         until=document.get("until") or "",
         rows=tuple(UsageRow(**{name: row[name] for name in _FIELDS if name in row}) for row in rows),
     )
+
+
+def quotas(document: Document) -> tuple[Quota, ...]:
+    """Read them from the answer that tells who the caller is; servers of before have none."""
+    me: Document = document.get("data") or {}
+    rows: list[Document] = me.get("quotas") or []
+    return tuple(Quota(row["name"], limit=row.get("limit"), used=row.get("used")) for row in rows)

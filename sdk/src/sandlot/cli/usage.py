@@ -1,4 +1,4 @@
-"""usage: shows what tenants and training runs used."""
+"""usage and quotas: show what tenants and training runs used, and what a tenant may have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from sandlot.accounting import UsageReport, UsageRow
+from sandlot.accounting import Quota, UsageReport, UsageRow
 from sandlot.cli import output
 
 _AGO = re.compile(r"(\d{1,6})(m|h|d)")
@@ -40,9 +40,16 @@ _COLUMNS: dict[str, Callable[[UsageRow], object]] = {
     "GPU-HOURS": lambda row: _hours(row.gpu_seconds),
 }
 
+_QUOTA_COLUMNS: dict[str, Callable[[Quota], object]] = {
+    "QUOTA": lambda quota: quota.name,
+    "LIMIT": lambda quota: _amount(quota.limit),
+    "USED": lambda quota: _amount(quota.used),
+}
+
 
 def register(app: typer.Typer) -> None:
     app.command()(usage)
+    app.command()(quotas)
 
 
 def usage(
@@ -75,6 +82,15 @@ def usage(
         output.show_table(report.rows, json=False, columns=_columns(groups), empty="no usage")
 
 
+def quotas(json: output.Json = False) -> None:
+    """Show the quotas of this key's tenant, and what is used of them."""
+    from sandlot import Accounting
+
+    with output.connection.client() as client:
+        found = Accounting(client=client).quotas()
+    output.show_table(found, json=json, columns=_QUOTA_COLUMNS, empty="the server tells no quotas")
+
+
 def _columns(groups: Sequence[Group]) -> dict[str, Callable[[UsageRow], object]]:
     unused = {Group.TENANT: "TENANT", Group.RUN: "RUN"}
     left_out = {heading for group, heading in unused.items() if group not in groups}
@@ -85,6 +101,10 @@ def _columns(groups: Sequence[Group]) -> dict[str, Callable[[UsageRow], object]]
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.3f}"
+
+
+def _amount(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount:.12g}"
 
 
 def _print_csv(report: UsageReport) -> None:
