@@ -29,6 +29,7 @@ ALL: dict[str, Any] = {
         "config": {"publicUrl": "https://sandlot.example", "maxSandboxes": 5000, "drain": 60.5, "registries": ["*.example", "registry.corp:5000"]},
         "checkpoints": {"claim": "kept"},
         "registryCredentialsSecret": "registries",
+        "secretRefs": {"enabled": True},
         "tls": {"existingSecret": "certificate"},
         "ssh": {"port": 22, "host": "ssh.sandlot.example"},
         "autoscaling": {"enabled": True},

@@ -39,6 +39,7 @@ from sandlot_gateway.control.services import (
 from sandlot_gateway.control.traced import traced_create
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
+from sandlot_gateway.core.secret_refs import NOT_CONFIGURED
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.keys import Tenant
@@ -76,6 +77,8 @@ async def create(
 
 async def _create(body: CreateRequest, request: Request, *, have: Services, who: Tenant) -> Sandbox:
     note(run=body.run)
+    if body.secret_refs and have.backend.secrets is None:
+        raise ApiError(501, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
     pool = have.backend.pool(body.pool) if body.pool is not None else None
     if pool is not None and not who.may_use(pool.owner):
         pool = None
@@ -212,7 +215,8 @@ def _overview(sandbox: Sandbox, have: Services) -> dict[str, Any]:
     if sandbox.status is Status.PENDING:
         position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)
     document = sandbox_document(sandbox, user_agent="", position=position, progress=progress)
-    return {**document, "startCommand": None, "environmentVars": {}, "secrets": {}, "advancedConfigs": None}
+    without = {"startCommand": None, "advancedConfigs": None}
+    return {**document, **without, **dict.fromkeys(("environmentVars", "secrets", "secretRefs"), {})}
 
 
 @router.delete(

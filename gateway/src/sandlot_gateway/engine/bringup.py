@@ -14,6 +14,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.secret_refs import SecretSource
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
@@ -27,6 +28,7 @@ from .ends import Ends, Observer
 from .errors import BadRequestField
 from .open_creates import OpenCreates, Part
 from .pending import PendingStore
+from .secret_values import SecretsUnreadable, SecretValues
 from .supply import Ticket
 
 _log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class BringUp:
 
     `lost` is asked about each create whose claim was lost before its answer, with its secrets and the number of such
     losses; it returns whether it takes the create over.
+    `secrets`: None where creates cannot name secrets by reference.
     `restore` copies a checkpoint's files into an instance; None: checkpoints are not configured.
     """
 
@@ -61,6 +64,7 @@ class BringUp:
         observer: Observer,
         ran: Callable[[Sandbox], None],
         lost: Callable[[Sandbox, dict[str, str], Loss, int], bool],
+        secrets: SecretSource | None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
         clock: Callable[[], float],
     ) -> None:
@@ -73,6 +77,7 @@ class BringUp:
         self._observer = observer
         self._ran = ran
         self._lost = lost
+        self._values = SecretValues(secrets)
         self._restore = restore
         self._clock = clock
         self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
@@ -106,7 +111,7 @@ class BringUp:
                 await self._restore_into(sandbox, claimed.instance)
         except Abandoned:
             return
-        except CannotStart as error:
+        except (CannotStart, BadRequestField) as error:
             self._refuse(sandbox, error)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
@@ -154,13 +159,40 @@ class BringUp:
 
     async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
         """Claim an instance. After its caller was answered PENDING, the create waits instead of failing."""
+        place: Ticket | None = ticket
         while True:
             try:
-                return await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
+                values = await self._read_secrets(sandbox, secrets, place)
+                place = place or self._patient_ticket(sandbox)
+                return await self._claimer.claim(sandbox, secrets=values, ticket=place)
+            except SecretsUnreadable as error:
+                if sandbox.id not in self._pending:
+                    raise
+                place = None
+                await asyncio.sleep(error.retry_after)
             except CannotStart:
                 if sandbox.id not in self._pending:
                     raise
-                ticket = self._patient_ticket(sandbox)
+                place = self._patient_ticket(sandbox)
+
+    async def _read_secrets(
+        self, sandbox: Sandbox, given: dict[str, str], ticket: Ticket | None
+    ) -> dict[str, str]:
+        """Return the secrets of the claim, or give the ticket back.
+
+        Raises BadRequestField, SecretsUnreadable, and Abandoned for a sandbox that was deleted meanwhile.
+        """
+        try:
+            values = await self._values.of(sandbox, given)
+            if not sandbox.live:
+                raise Abandoned(sandbox.id)
+        except BaseException as error:
+            if ticket is not None:
+                ticket.give_back()
+            if isinstance(error, Exception) and not sandbox.live:  # else a refusal would drop its record
+                raise Abandoned(sandbox.id) from error
+            raise
+        return values
 
     def _patient_ticket(self, sandbox: Sandbox) -> Ticket:
         return self._claimer.ticket(sandbox, patient=True)

@@ -90,6 +90,7 @@ class Lifecycle:
             lost=lambda sandbox, secrets, loss, losses: self.following.lost(
                 sandbox, secrets=secrets, loss=loss, losses=losses
             ),
+            secrets=backend.secrets,
             restore=restore,
             clock=clock,
         )
