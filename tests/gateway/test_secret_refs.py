@@ -221,8 +221,10 @@ async def test_a_pending_create_keeps_the_names_and_reads_the_values_again(
         # Its caller has the id: it waits for the secrets, without a slot.
         waiting = box.gateway.directory.get(made["id"])
         assert waiting is not None
-        await until(lambda: box.gateway.supply.waiting == 0)
-        assert waiting.status == "PENDING"
+        await until(lambda: box.gateway.lifecycle.bringup.unread(made["id"]))
+        assert box.gateway.supply.waiting == 0
+        shown = (await box.client.get(f"{API}/sandbox/{made['id']}")).json()
+        assert (shown["status"], "cannot be read" in shown["pendingMessage"]) == ("PENDING", True)
         away.rename(kept.root)
         await until(lambda: waiting.status == "RUNNING")
         assert claimed(machine, made["id"])["secrets"] == {"OWN": "own", "TOKEN": "rotated"}

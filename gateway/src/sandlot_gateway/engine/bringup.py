@@ -81,7 +81,12 @@ class BringUp:
         self._restore = restore
         self._clock = clock
         self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
+        self._unread: dict[SandboxId, str] = {}  # why the secrets of a create that waits for them cannot be read
         self._tasks = Tasks()
+
+    def unread(self, sandbox_id: SandboxId) -> str | None:
+        """Return why its secrets cannot be read, or None if it does not wait for them."""
+        return self._unread.get(sandbox_id)
 
     def refusal(self, sandbox_id: SandboxId) -> BadRequestField | CannotStart | None:
         """Return why its create was refused within the last 30 s, or None."""
@@ -140,6 +145,7 @@ class BringUp:
         else:
             self._has_instance(sandbox, claimed)
         finally:
+            self._unread.pop(sandbox.id, None)
             self._creates.brought_up(sandbox.id)
             if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
@@ -163,12 +169,14 @@ class BringUp:
         while True:
             try:
                 values = await self._read_secrets(sandbox, secrets, place)
+                self._unread.pop(sandbox.id, None)
                 place = place or self._patient_ticket(sandbox)
                 return await self._claimer.claim(sandbox, secrets=values, ticket=place)
             except SecretsUnreadable as error:
                 if sandbox.id not in self._pending:
                     raise
                 place = None
+                self._unread[sandbox.id] = str(error)
                 await asyncio.sleep(error.retry_after)
             except CannotStart:
                 if sandbox.id not in self._pending:

@@ -172,7 +172,8 @@ class Lifecycle:
         return self.claimer.position(sandbox.id)
 
     def progress(self, sandbox: Sandbox) -> str | None:
-        return self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox)
+        unread = self.bringup.unread(sandbox.id)
+        return unread or self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox)
 
     def instance_of(self, sandbox: Sandbox) -> Instance | None:
         return None if sandbox.instance_id is None else self._backend.instance(sandbox.instance_id)

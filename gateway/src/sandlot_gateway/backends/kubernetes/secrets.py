@@ -102,7 +102,7 @@ class KubernetesSecrets:
             why = _FORBIDDEN if error.status == 403 else "the Kubernetes API server does not answer"
             wait = max(self._retry_after, error.retry_after or 0.0)
             return Unavailable(
-                f"secret_refs cannot be read: {why}; try again after Retry-After", retry_after=wait
+                f"secret_refs cannot be read: {why}; try again later, or ask the operator", retry_after=wait
             )
 
     def _refused(self, secret: str, tenant: str, why: str) -> None:

@@ -32,7 +32,8 @@ class DirectorySecrets:
         except OSError as error:
             _log.error("cannot read secrets below %s: %s", self._directory, error)
             raise Unavailable(
-                "secret_refs cannot be read: the gateway cannot read its --secrets-dir; its log has the cause"
+                "secret_refs cannot be read: the gateway cannot read its --secrets-dir; try again later, or ask the "
+                "operator, whose log has the cause"
             ) from error
 
     def _read(self, secret: str, keys: Collection[str], tenant: str) -> dict[str, bytes]:
