@@ -190,7 +190,8 @@ class Settings(BaseSettings):
         description="Kubernetes: directory of `TENANT.json`, like Docker's config.json, for images laid by claims.",
     )
     secrets_dir: Path | None = Field(
-        None, description="Local: directory of `TENANT/SECRET/KEY` files, which creates name in `secret_refs`."
+        None,
+        description="Local: directory of `TENANT/SECRET/KEY` files, which creates name in `secret_refs`.",
     )
     secrets_namespace: str | None = Field(
         None,

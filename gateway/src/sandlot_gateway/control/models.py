@@ -105,7 +105,9 @@ class CreateRequest(Strict):
         None, max_length=1024, description="Set as variables; never returned."
     )
     secret_refs: dict[str, SecretReference] | None = Field(
-        None, max_length=REFS_MAX, description="(Sandlot) Variables whose values the gateway reads from secrets."
+        None,
+        max_length=REFS_MAX,
+        description="(Sandlot) Variables whose values the gateway reads from secrets.",
     )
     labels: list[Label] | None = Field(None, max_length=64, description="Labels to list and delete by.")
     team_id: str | None = Field(None, max_length=128, description="Returned unchanged; no effect.")
@@ -148,7 +150,9 @@ class CreateRequest(Strict):
         for name in self.secret_refs or ():
             _check_name(name, field="secret_refs")
             if name in (self.secrets or ()):
-                raise ValueError(f"secret_refs: {name[:80]!r} is in secrets, too: leave it out of one of the two")
+                raise ValueError(
+                    f"secret_refs: {name[:80]!r} is in secrets, too: leave it out of one of the two"
+                )
         return self
 
 

@@ -93,8 +93,11 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
         lays_images=have.backend.lays_images,
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
+    hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
+        note(id=sandbox.id, sandbox=sandbox.id)
+        sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
         note(id=sandbox.id, sandbox=sandbox.id)
     except QueueFull as error:
         have.counters.refused(CreateRefusal.QUEUE_FULL)
@@ -106,19 +109,16 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
         extra = {"queue_position": error.position}
         raise ApiError(503, str(error), headers=headers, extra=extra) from error
     except CannotStart as error:
-        raise _cannot_start(error, have=have) from error
+        have.counters.refused(CreateRefusal.CANNOT_START)
+        note(error=CreateRefusal.CANNOT_START)
+        headers = {"retry-after": str(max(1, round(error.retry_after)))}
+        raise ApiError(503, str(error), headers=headers) from error
     except QuotaReached as error:
         have.counters.refused(CreateRefusal.QUOTA)
         raise ApiError(429, str(error), headers={"retry-after": "10"}) from error
-    hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
-    try:
-        sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
-        note(id=sandbox.id, sandbox=sandbox.id)
     except BadRequestField as error:
         have.counters.refused(CreateRefusal.BAD_REQUEST)
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
-    except CannotStart as error:
-        raise _cannot_start(error, have=have) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
     if not has_hung_up(request.receive):
         try:
@@ -150,12 +150,6 @@ async def _checkpoint(checkpoint_id: str | None, *, have: Services, who: Tenant)
     except NotRestorable as error:
         status = 404 if error.missing else 409
         raise ApiError(status, f"checkpoint_id: {error}", field="checkpoint_id") from error
-
-
-def _cannot_start(error: CannotStart, *, have: Services) -> ApiError:
-    have.counters.refused(CreateRefusal.CANNOT_START)
-    note(error=CreateRefusal.CANNOT_START)
-    return ApiError(503, str(error), headers={"retry-after": str(max(1, round(error.retry_after)))})
 
 
 @router.get(
@@ -215,8 +209,8 @@ def _overview(sandbox: Sandbox, have: Services) -> dict[str, Any]:
     if sandbox.status is Status.PENDING:
         position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)
     document = sandbox_document(sandbox, user_agent="", position=position, progress=progress)
-    without = {"startCommand": None, "advancedConfigs": None}
-    return {**document, **without, **dict.fromkeys(("environmentVars", "secrets", "secretRefs"), {})}
+    without = {"environmentVars": {}, "secrets": {}, "secretRefs": {}}
+    return {**document, **without, "startCommand": None, "advancedConfigs": None}
 
 
 @router.delete(

@@ -16,7 +16,7 @@ from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.secret_refs import SecretSource
 from sandlot_gateway.core.slot import Loss
-from sandlot_gateway.core.supply_events import CannotStart, StartFailed
+from sandlot_gateway.core.supply_events import CannotStart, QueueFull, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
@@ -41,6 +41,8 @@ _CLAIM_FIELDS = {
 }
 _BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
 _REFUSAL_KEPT = 30.0  # seconds; callers that still hold the create open read it
+
+Refusal = BadRequestField | CannotStart | QueueFull
 
 
 class BringUp:
@@ -80,19 +82,23 @@ class BringUp:
         self._values = SecretValues(secrets)
         self._restore = restore
         self._clock = clock
-        self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
-        self._unread: dict[SandboxId, str] = {}  # why the secrets of a create that waits for them cannot be read
+        self._refusals: dict[SandboxId, Refusal] = {}
+        self._unread: dict[
+            SandboxId, str
+        ] = {}  # create that waits for its secrets -> why they cannot be read
         self._tasks = Tasks()
 
     def unread(self, sandbox_id: SandboxId) -> str | None:
         """Return why its secrets cannot be read, or None if it does not wait for them."""
         return self._unread.get(sandbox_id)
 
-    def refusal(self, sandbox_id: SandboxId) -> BadRequestField | CannotStart | None:
+    def refusal(self, sandbox_id: SandboxId) -> Refusal | None:
         """Return why its create was refused within the last 30 s, or None."""
         return self._refusals.get(sandbox_id)
 
-    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0) -> None:
+    def begin(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int = 0
+    ) -> None:
         self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses))
 
@@ -103,12 +109,13 @@ class BringUp:
         """
         # The instance of an earlier claim, whose end is not the sandbox's.
         sandbox.instance_id = None
-        self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox), losses=losses)
+        ticket = None if sandbox.spec.secret_refs else self._patient_ticket(sandbox)
+        self.begin(sandbox, secrets=secrets, ticket=ticket, losses=losses)
 
     async def run(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int = 0
     ) -> None:
-        """Bring it up; it counts as brought up already."""
+        """Bring it up; it counts as brought up already. `ticket`: None if its secrets have to be read first."""
         began = time.monotonic()
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
@@ -116,8 +123,9 @@ class BringUp:
                 await self._restore_into(sandbox, claimed.instance)
         except Abandoned:
             return
-        except (CannotStart, BadRequestField) as error:
-            self._refuse(sandbox, error)
+        except (BadRequestField, CannotStart, QueueFull) as error:
+            if sandbox.live:  # else it was deleted, and has a record
+                self._refuse(sandbox, error)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
             if field == "egress" and sandbox.spec.egress is not None:
@@ -163,44 +171,27 @@ class BringUp:
         self._ends.orphans.runs(sandbox)
         self._ran(sandbox)
 
-    async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
+    async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> Claimed:
         """Claim an instance. After its caller was answered PENDING, the create waits instead of failing."""
-        place: Ticket | None = ticket
+        values = secrets
         while True:
             try:
-                values = await self._read_secrets(sandbox, secrets, place)
-                self._unread.pop(sandbox.id, None)
-                place = place or self._patient_ticket(sandbox)
-                return await self._claimer.claim(sandbox, secrets=values, ticket=place)
+                if ticket is None:
+                    values = await self._values.of(sandbox, secrets)
+                    self._unread.pop(sandbox.id, None)
+                    if not sandbox.live:
+                        raise Abandoned(sandbox.id)
+                    ticket = self._claimer.ticket(sandbox, patient=sandbox.id in self._pending)
+                return await self._claimer.claim(sandbox, secrets=values, ticket=ticket)
             except SecretsUnreadable as error:
                 if sandbox.id not in self._pending:
                     raise
-                place = None
                 self._unread[sandbox.id] = str(error)
                 await asyncio.sleep(error.retry_after)
             except CannotStart:
                 if sandbox.id not in self._pending:
                     raise
-                place = self._patient_ticket(sandbox)
-
-    async def _read_secrets(
-        self, sandbox: Sandbox, given: dict[str, str], ticket: Ticket | None
-    ) -> dict[str, str]:
-        """Return the secrets of the claim, or give the ticket back.
-
-        Raises BadRequestField, SecretsUnreadable, and Abandoned for a sandbox that was deleted meanwhile.
-        """
-        try:
-            values = await self._values.of(sandbox, given)
-            if not sandbox.live:
-                raise Abandoned(sandbox.id)
-        except BaseException as error:
-            if ticket is not None:
-                ticket.give_back()
-            if isinstance(error, Exception) and not sandbox.live:  # else a refusal would drop its record
-                raise Abandoned(sandbox.id) from error
-            raise
-        return values
+                ticket = self._patient_ticket(sandbox)
 
     def _patient_ticket(self, sandbox: Sandbox) -> Ticket:
         return self._claimer.ticket(sandbox, patient=True)
@@ -216,7 +207,7 @@ class BringUp:
             self._ends.discard(instance, owner=sandbox.id)
             raise
 
-    def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:
+    def _refuse(self, sandbox: Sandbox, refusal: Refusal) -> None:
         # A caller that holds the create open gets a 422 or 503, and no sandbox remains. One that was answered PENDING has
         # the id: its sandbox must exist, and its end says the same.
         loop = asyncio.get_running_loop()

@@ -135,14 +135,15 @@ class Lifecycle:
             id=new_sandbox_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now
         )
         asks_others = spec.key is not None and self.following.keyed.has_others
-        ticket = self.claimer.ticket(sandbox, at_once=not asks_others)
+        # A create that names secrets takes its place once they are read: a wrong name must hold no slot.
+        ticket = None if spec.secret_refs else self.claimer.ticket(sandbox, at_once=not asks_others)
         self._directory.add(sandbox)
         self.ends.orphans.begun(sandbox)
         (self.following if asks_others else self.bringup).begin(sandbox, secrets=secrets, ticket=ticket)
         return sandbox
 
     async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
-        """Wait up to `timeout` seconds for a PENDING sandbox to change. Raises BadRequestField, CannotStart.
+        """Wait up to `timeout` seconds for a PENDING sandbox to change. Raises BadRequestField, CannotStart, QueueFull.
 
         Return another gateway's sandbox if that one holds the same key; no caller has got this one's id then.
         """

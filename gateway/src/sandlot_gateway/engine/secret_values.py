@@ -81,8 +81,11 @@ def _value(name: str, ref: SecretRef, found: Mapping[str, bytes], sandbox: Sandb
         text = value.decode()
     if text is None or "\x00" in text:
         raise BadRequestField(
-            f"{which} is not UTF-8 text without NUL, which no variable can hold: store it as base64", field=field
+            f"{which} is not UTF-8 text without NUL, which no variable can hold: store it as base64",
+            field=field,
         )
     if size_of(name, text) > VARIABLE_BYTES:
-        raise BadRequestField(f"{which} is larger than {VARIABLE_BYTES} bytes: write a file instead", field=field)
+        raise BadRequestField(
+            f"{which} is larger than {VARIABLE_BYTES} bytes: write a file instead", field=field
+        )
     return text

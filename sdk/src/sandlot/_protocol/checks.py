@@ -64,7 +64,9 @@ def secret_refs(value: object) -> dict[str, dict[str, str]]:
         secret, slash, key = text.partition("/")
         if not slash or not secret or not key or "/" in key:
             # Not the text: a caller may have put the secret itself here.
-            raise ValueError(f"secret_refs[{name!r}]: must be SECRET/KEY, the names of a secret and of its key")
+            raise ValueError(
+                f"secret_refs[{name!r}]: must be SECRET/KEY, the names of a secret and of its key"
+            )
         found[name] = {"secret": secret, "key": key}
     return found
 

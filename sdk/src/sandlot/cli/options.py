@@ -18,7 +18,9 @@ Secret = Annotated[
 ]
 SecretRef = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=SECRET/KEY", help="A variable that the server reads from its operator's secret."),
+    typer.Option(
+        metavar="NAME=SECRET/KEY", help="A variable that the server reads from its operator's secret."
+    ),
 ]
 Timeout = Annotated[float | None, typer.Option(help="Seconds the command may run.")]
 Cwd = Annotated[str | None, typer.Option("--cwd", "-w", help="Working directory of the command.")]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
+
 def register(app: typer.Typer) -> None:
     app.command(context_settings=AS_GIVEN)(run)
     app.command("exec", context_settings=AS_GIVEN)(execute)

@@ -39,16 +39,27 @@ class DirectorySecrets:
     def _read(self, secret: str, keys: Collection[str], tenant: str) -> dict[str, bytes]:
         root = self._directory.resolve(strict=True)
         own = root / tenant
-        # A tenant may be named `..`; names of secrets and keys are checked by the request's model.
-        if own.parent != root or own.name in (".", ".."):
-            return {}
-        found = {key: _content(own / secret / key, below=own.resolve()) for key in keys}
-        return {key: content for key, content in found.items() if content is not None}
+        found: dict[str, bytes] = {}
+        for key in keys:
+            # A tenant may be named `..`; names of secrets and keys are checked by the request's model.
+            inside = own.parent == root and own.name not in (".", "..")
+            content = _content(own / secret / key, below=own.resolve()) if inside else None
+            if content is not None:
+                found[key] = content
+            else:
+                # The caller gets one text for every reason.
+                _log.info(
+                    "tenant %s may not use key %s of secret %s: it has no such file", tenant, key, secret
+                )
+        return found
 
 
 def _content(path: Path, *, below: Path) -> bytes | None:
     """Return what a file has; None if there is none. Raises OSError."""
-    real = path.resolve()
+    try:
+        real = path.resolve()
+    except RuntimeError:  # links that lead in a circle
+        return None
     if not real.is_relative_to(below):
         return None
     try:
@@ -56,5 +67,8 @@ def _content(path: Path, *, below: Path) -> bytes | None:
         file = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        return None
     with os.fdopen(file, "rb") as opened:
-        return opened.read(_MOST) if stat.S_ISREG(os.fstat(file).st_mode) else None
+        return opened.read(_MOST)
