@@ -34,7 +34,7 @@ class Keeper(Protocol):
 class OnDisk:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.source = DirectorySecrets(directory)
+        self.source: SecretSource = DirectorySecrets(directory)
 
     async def put(self, secret: str, data: Mapping[str, bytes], *, tenant: str) -> None:
         for key, value in data.items():
@@ -48,7 +48,8 @@ class OnKubernetes:
         self.server = server
         self.client = client
         self.path = f"/api/v1/namespaces/{client.namespace}/secrets"
-        self.source = KubernetesSecrets(client, namespace=client.namespace, settings=KubernetesSettings())
+        settings = KubernetesSettings()
+        self.source: SecretSource = KubernetesSecrets(client, namespace=client.namespace, settings=settings)
 
     async def put(self, secret: str, data: Mapping[str, bytes], *, tenant: str) -> None:
         await self.write(secret, data, {f"tenant.sandlot.dev/{tenant}": "true"})

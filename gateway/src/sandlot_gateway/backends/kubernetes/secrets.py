@@ -15,6 +15,7 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 
 from ...core.backend import Unavailable
+from ...core.secret_refs import SecretSource
 from .settings import KubernetesSettings
 
 _log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class _Reads:
     outcome: _Secret | Unavailable | None = None  # its result; None: there is no such Secret
 
 
-def secrets_of(client: KubeClient, settings: KubernetesSettings) -> KubernetesSecrets | None:
+def secrets_of(client: KubeClient, settings: KubernetesSettings) -> SecretSource | None:
     """Return the Secrets of the configured namespace; None without one."""
     namespace = settings.secrets_namespace
     return None if namespace is None else KubernetesSecrets(client, namespace=namespace, settings=settings)

@@ -10,12 +10,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ...core.backend import Unavailable
+from ...core.secret_refs import SecretSource
 
 _log = logging.getLogger(__name__)
 _MOST = 1 << 20  # bytes of a file, as of a Kubernetes Secret
 
 
-def secrets_in(directory: Path | None) -> DirectorySecrets | None:
+def secrets_in(directory: Path | None) -> SecretSource | None:
     """Return the secrets of the configured directory; None without one."""
     return None if directory is None else DirectorySecrets(directory)
 
