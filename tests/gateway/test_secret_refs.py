@@ -182,7 +182,7 @@ async def test_a_variable_has_one_source(state_dir: Path, machine: Machine, kept
 
 async def test_without_the_setting_the_error_names_it(box: Running) -> None:
     answer = await refused(box)
-    assert (answer.status_code, answer.json()["errors"][0]["param"]) == (501, "secret_refs")
+    assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "secret_refs")
     for setting in ("--secrets-dir", "--secrets-namespace", "gateway.secretRefs.enabled"):
         assert setting in answer.text
     assert box.machine.launched == 0

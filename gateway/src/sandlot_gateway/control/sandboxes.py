@@ -78,7 +78,7 @@ async def create(
 async def _create(body: CreateRequest, request: Request, *, have: Services, who: Tenant) -> Sandbox:
     note(run=body.run)
     if body.secret_refs and have.backend.secrets is None:
-        raise ApiError(501, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
+        raise ApiError(422, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
     pool = have.backend.pool(body.pool) if body.pool is not None else None
     if pool is not None and not who.may_use(pool.owner):
         pool = None
