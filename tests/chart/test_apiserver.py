@@ -114,6 +114,14 @@ def test_who_may_do_what_by_the_api_server_s_own_word(release: Release) -> None:
         assert not _may(release, "gateway", verb, "", "nodes", None)
 
 
+@pytest.mark.parametrize("release", [{"gateway": {"secretRefs": {"enabled": True}}}], indirect=True)
+def test_secrets_by_reference_are_read_one_by_one_in_one_namespace(release: Release) -> None:
+    for component in ("gateway", "controller"):
+        for where in (release.sandboxes, release.namespace, "default"):
+            may = [verb for verb in _VERBS if _may(release, component, verb, "", "secrets", where)]
+            assert may == (["get"] if (component, where) == ("gateway", release.sandboxes) else [])
+
+
 def test_the_lease_and_no_other(release: Release) -> None:
     group, mine = "coordination.k8s.io", f"{release.fullname}-controller"
     for verb in ("get", "update"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.chart.render import NAMESPACE, SANDBOXES, Resource, of_kind, one
+from typing import Any
+
+from tests.chart.render import GATEWAY, NAMESPACE, SANDBOXES, Resource, environment, of_kind, one, render
 
 READ = ["get", "list", "watch"]
 GATEWAY_RULES = [
@@ -49,16 +51,32 @@ LEASE_RULES = [
 ]
 
 
-def test_the_roles_to_the_letter(resources: list[Resource]) -> None:
-    roles = {
+SECRET_RULES = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+ROLES = {
+    (SANDBOXES, "sandlot-gateway"): GATEWAY_RULES,
+    (SANDBOXES, "sandlot-controller"): CONTROLLER_RULES,
+    (NAMESPACE, "sandlot-controller-lease"): LEASE_RULES,
+}
+
+
+def roles(resources: list[Resource]) -> dict[tuple[str, str], Any]:
+    return {
         (each["metadata"]["namespace"], each["metadata"]["name"]): each["rules"]
         for each in of_kind(resources, "Role")
     }
-    assert roles == {
-        (SANDBOXES, "sandlot-gateway"): GATEWAY_RULES,
-        (SANDBOXES, "sandlot-controller"): CONTROLLER_RULES,
-        (NAMESPACE, "sandlot-controller-lease"): LEASE_RULES,
-    }
+
+
+def test_the_roles_to_the_letter(defaults: list[Resource], everything: list[Resource]) -> None:
+    assert roles(defaults) == ROLES
+    assert roles(everything) == ROLES | {(SANDBOXES, "sandlot-gateway-secrets"): SECRET_RULES}
+
+
+def test_secrets_of_creates_may_be_in_a_namespace_of_their_own(everything: list[Resource]) -> None:
+    found = render({"gateway": {"secretRefs": {"enabled": True, "namespace": "vault"}}})
+    assert roles(found) == ROLES | {("vault", "sandlot-gateway-secrets"): SECRET_RULES}
+    for resources, namespace in ((found, "vault"), (everything, SANDBOXES)):
+        gateway = environment(one(resources, "Deployment", GATEWAY))
+        assert gateway["SANDLOT_SECRETS_NAMESPACE"] == namespace
 
 
 def test_the_only_thing_known_of_the_cluster_is_its_nodes(resources: list[Resource]) -> None:
@@ -73,7 +91,8 @@ def test_each_role_is_bound_to_the_account_of_its_name(resources: list[Resource]
         (subject,) = binding["subjects"]
         assert subject["kind"] == "ServiceAccount"
         assert subject["namespace"] == NAMESPACE
-        assert subject["name"] == binding["metadata"]["name"].removesuffix("-lease")
+        name = binding["metadata"]["name"]
+        assert subject["name"] == name.removesuffix("-lease").removesuffix("-secrets")
         assert one(resources, "ServiceAccount", subject["name"])
 
 

@@ -128,6 +128,10 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
         ),
         ({"sandboxes": {"namespace": "sandlot-system"}}, "sandboxes.namespace is the release's own"),
         (
+            {"gateway": {"secretRefs": {"enabled": True, "namespace": "sandlot-system"}}},
+            "gateway.secretRefs: its namespace is the release's, sandlot-system",
+        ),
+        (
             {"networkPolicy": {"egress": {"custom": [{"name": "all", "cidrs": ["0.0.0.0/0"]}]}}},
             "networkPolicy.egress.custom, rule all: 0.0.0.0/0 contains the metadata address",
         ),

@@ -46,7 +46,7 @@ class Below:
     name = "world"
     single_gateway = lays_images = pools_without_image = False
     delete_wait = 2.0
-    shared_notes = others = warmups = None
+    shared_notes = others = warmups = secrets = None
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

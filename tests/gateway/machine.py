@@ -14,6 +14,7 @@ from sandlot_gateway.backends.local.warmups import LocalWarmups
 from sandlot_gateway.core.backend import BackendError, Events
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.owners import Claim, PendingCreate
+from sandlot_gateway.core.secret_refs import SecretSource
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.usage.files import FilesOnly
@@ -40,6 +41,7 @@ class Machine:
     hold_start: bool = False  # a start of the backend never ends
     hold_stop: bool = False  # its stop takes all the time that it gets
     stops: list[float] = field(default_factory=list)  # of its stops, how many seconds they got
+    secrets: SecretSource | None = None  # what creates may name by reference
     capacity: int = 50  # instances; no pool gets more, whatever it asks for
 
     async def close(self) -> None:
@@ -71,6 +73,7 @@ class StubBackend:
 
     def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
         self.machine = machine
+        self.secrets = machine.secrets
         self.tokens = tokens
         self.webhook = webhook
         self.events: Events | None = None

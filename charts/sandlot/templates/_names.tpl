@@ -17,6 +17,11 @@
 {{- .Values.sandboxes.namespace | default (printf "%s-sandboxes" .Release.Name) -}}
 {{- end -}}
 
+{{- /* The namespace of the Secrets that creates name. */ -}}
+{{- define "sandlot.secretsNamespace" -}}
+{{- .Values.gateway.secretRefs.namespace | default (include "sandlot.sandboxNamespace" .) -}}
+{{- end -}}
+
 {{- /* Takes a list: the root, the component. */ -}}
 {{- define "sandlot.selector" -}}
 app.kubernetes.io/name: sandlot

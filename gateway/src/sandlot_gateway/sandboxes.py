@@ -13,6 +13,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
+from sandlot_gateway.core.secret_refs import SecretRef
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 
@@ -67,6 +68,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     run: str | None = None
     env: dict[str, str] = {}
     secret_names: list[str] = []
+    secret_refs: dict[str, SecretRef] = {}
     start_command: str | list[str] | None = None
     start_kind: Literal["string", "object"] | None = None
     run_image_command: bool = False  # its claim takes start_command from the image

@@ -195,13 +195,13 @@ def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backen
     from sandlot_gateway.backends.local.backend import LocalBackend
     from sandlot_gateway.backends.local.settings import LocalSettings
 
-    secrets = [settings.api_keys_file] if settings.api_keys_file is not None else []
+    hidden = [path for path in (settings.api_keys_file, settings.secrets_dir) if path is not None]
     return LocalBackend(
         state_dir=settings.state_dir,
         tokens=tokens,
         pool=pool,
-        secret_paths=secrets,
-        settings=LocalSettings(gpu_root=settings.gpu_root),
+        secret_paths=hidden,
+        settings=LocalSettings(gpu_root=settings.gpu_root, secrets_dir=settings.secrets_dir),
     )
 
 

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sandlot_contract.ports import GATEWAY_PORT, WEBHOOK_PORT
-from sandlot_contract.template import Template
 
 from sandlot_gateway import local_images
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
+from sandlot_gateway.pool_option import parse_pool
 from sandlot_gateway.registries import REGISTRY
 from sandlot_gateway.state_dir import default_state_dir
 
@@ -188,6 +188,14 @@ class Settings(BaseSettings):
         None,
         description="Kubernetes: directory of `TENANT.json`, like Docker's config.json, for images laid by claims.",
     )
+    secrets_dir: Path | None = Field(
+        None,
+        description="Local: directory of `TENANT/SECRET/KEY` files, which creates name in `secret_refs`.",
+    )
+    secrets_namespace: str | None = Field(
+        None,
+        description="Kubernetes: namespace of the Secrets that creates name in `secret_refs`; default they name none.",
+    )
     subdomain: str = Field("sandboxes", description="Kubernetes: the sandboxes' headless Service.")
     cluster_domain: str = Field("cluster.local", description="Kubernetes: the cluster's DNS domain.")
 
@@ -288,12 +296,3 @@ class Settings(BaseSettings):
 
     def pools(self) -> list[PoolSpec]:
         return [parse_pool(text) for text in self.pool]
-
-
-def parse_pool(text: str) -> PoolSpec:
-    """Parse `NAME=N` or `NAME=IMAGE:N`. Raises ValueError."""
-    name, equals, rest = text.partition("=")
-    image, colon, size = rest.rpartition(":")
-    if not equals or not name or not size.isdigit() or (colon and not image):
-        raise ValueError(f"pool {text!r} must be NAME=N or NAME=IMAGE:N")
-    return PoolSpec(name=name, template=Template(image=image or "host"), size=int(size))

@@ -13,6 +13,10 @@ def config_maps(namespace: str, name: str | None = None) -> str:
     return _path(f"/api/v1/namespaces/{namespace}/configmaps", name)
 
 
+def secrets(namespace: str, name: str) -> str:
+    return _path(f"/api/v1/namespaces/{namespace}/secrets", name)
+
+
 def nodes(name: str | None = None) -> str:
     return _path("/api/v1/nodes", name)
 

@@ -22,14 +22,20 @@ from sandlot_gateway.control.field_types import (
     WholeNumber,
     WireStatus,
 )
-
-_ENV_BYTES = 1 << 20  # with more in total no command could start: the kernel's limit is near 2 MiB
-_ENV_VALUE = 131_000  # the kernel rejects a NAME=VALUE string of 128 KiB
+from sandlot_gateway.core.secret_refs import NAME_MAX, REFS_MAX, SECRET_KEY, SECRET_NAME
+from sandlot_gateway.core.variables import ENVIRONMENT_BYTES, VARIABLE_BYTES, size_of
 
 
 class StartCommand(Strict):
     executable: Text = Field(min_length=1, max_length=4096)
     args: list[Text] = Field(default_factory=list, max_length=4096)
+
+
+class SecretReference(Strict):
+    """A key of a secret that the operator keeps for the tenant."""
+
+    secret: str = Field(min_length=1, max_length=NAME_MAX, pattern=SECRET_NAME)
+    key: str = Field(min_length=1, max_length=NAME_MAX, pattern=SECRET_KEY)
 
 
 class CreateRequest(Strict):
@@ -98,6 +104,11 @@ class CreateRequest(Strict):
     secrets: dict[str, Text] | None = Field(
         None, max_length=1024, description="Set as variables; never returned."
     )
+    secret_refs: dict[str, SecretReference] | None = Field(
+        None,
+        max_length=REFS_MAX,
+        description="(Sandlot) Variables whose values the gateway reads from secrets.",
+    )
     labels: list[Label] | None = Field(None, max_length=64, description="Labels to list and delete by.")
     team_id: str | None = Field(None, max_length=128, description="Returned unchanged; no effect.")
     region: str | None = Field(None, max_length=128, description="Not supported: a 422.")
@@ -127,17 +138,27 @@ class CreateRequest(Strict):
         total = 0
         for field in ("environment_vars", "secrets"):
             for name, value in (getattr(self, field) or {}).items():
-                if not name or "=" in name or "\x00" in name:
-                    raise ValueError(f"{field}: {name[:80]!r} is not a valid variable name")
-                size = len(name.encode("utf-8", "replace")) + len(value.encode("utf-8", "replace"))
-                if size > _ENV_VALUE:
-                    raise ValueError(f"{field}: {name[:80]!r} is larger than {_ENV_VALUE} bytes")
+                _check_name(name, field=field)
+                size = size_of(name, value)
+                if size > VARIABLE_BYTES:
+                    raise ValueError(f"{field}: {name[:80]!r} is larger than {VARIABLE_BYTES} bytes")
                 total += size
-        if total > _ENV_BYTES:
+        if total > ENVIRONMENT_BYTES:
             raise ValueError(
-                f"environment_vars and secrets are larger than {_ENV_BYTES} bytes together: write files instead"
+                f"environment_vars and secrets are larger than {ENVIRONMENT_BYTES} bytes together: write files instead"
             )
+        for name in self.secret_refs or ():
+            _check_name(name, field="secret_refs")
+            if name in (self.secrets or ()):
+                raise ValueError(
+                    f"secret_refs: {name[:80]!r} is in secrets, too: leave it out of one of the two"
+                )
         return self
+
+
+def _check_name(name: str, *, field: str) -> None:
+    if not name or "=" in name or "\x00" in name:
+        raise ValueError(f"{field}: {name[:80]!r} is not a valid variable name")
 
 
 class GatewayAuth(BaseModel):
@@ -215,6 +236,7 @@ class SandboxResponse(BaseModel):
     workdir: str | None
     pool: str | None
     run: str | None
+    secretRefs: dict[str, SecretReference]
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
     pendingMessage: str | None = Field(
         description="Progress of its image, or what its pool or its start lacks."

@@ -98,6 +98,7 @@ def sandbox_document(
         "workdir": spec.workdir,
         "pool": spec.pool,
         "run": spec.run,
+        "secretRefs": spec.secret_refs,
         "queuePosition": position,
         "pendingMessage": progress if sandbox.status is Status.PENDING else None,
     }

@@ -40,6 +40,7 @@ from sandlot_gateway.control.services import (
 from sandlot_gateway.control.traced import traced_create
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
+from sandlot_gateway.core.secret_refs import NOT_CONFIGURED
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.keys import Tenant
@@ -77,6 +78,8 @@ async def create(
 
 async def _create(body: CreateRequest, request: Request, *, have: Services, who: Tenant) -> Sandbox:
     note(run=body.run)
+    if body.secret_refs and have.backend.secrets is None:
+        raise ApiError(422, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
     pool = have.backend.pool(body.pool) if body.pool is not None else None
     if pool is not None and not who.may_use(pool.owner):
         pool = None
@@ -91,8 +94,11 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
         lays_images=have.backend.lays_images,
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
+    hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
+        note(id=sandbox.id, sandbox=sandbox.id)
+        sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
         note(id=sandbox.id, sandbox=sandbox.id)
     except QueueFull as error:
         have.counters.refused(CreateRefusal.QUEUE_FULL)
@@ -107,15 +113,9 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
         raise _cannot_start(error, have=have) from error
     except QuotaReached as error:
         raise _over_quota(error, have=have) from error
-    hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
-    try:
-        sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
-        note(id=sandbox.id, sandbox=sandbox.id)
     except BadRequestField as error:
         have.counters.refused(CreateRefusal.BAD_REQUEST)
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
-    except CannotStart as error:
-        raise _cannot_start(error, have=have) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
     if not has_hung_up(request.receive):
         try:
@@ -221,7 +221,8 @@ def _overview(sandbox: Sandbox, have: Services) -> dict[str, Any]:
     if sandbox.status is Status.PENDING:
         position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)
     document = sandbox_document(sandbox, user_agent="", position=position, progress=progress)
-    return {**document, "startCommand": None, "environmentVars": {}, "secrets": {}, "advancedConfigs": None}
+    without = {"environmentVars": {}, "secrets": {}, "secretRefs": {}}
+    return {**document, **without, "startCommand": None, "advancedConfigs": None}
 
 
 @router.delete(

@@ -15,6 +15,7 @@ from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand
 from sandlot_gateway.core.instances import PoolSpec
+from sandlot_gateway.core.secret_refs import SecretRef
 from sandlot_gateway.egress import BadTarget, Egress, canonical
 from sandlot_gateway.sandboxes import Spec
 
@@ -99,7 +100,8 @@ def spec_of(
         labels=request.labels or [],
         run=request.run,
         env=request.environment_vars or {},
-        secret_names=sorted(request.secrets or {}),
+        secret_names=sorted({*(request.secrets or ()), *(request.secret_refs or ())}),
+        secret_refs=_secret_refs(request),
         start_command=command,
         start_kind=kind,
         run_image_command=bool(request.run_image_command),
@@ -196,6 +198,10 @@ def _timeout(request: CreateRequest) -> tuple[float | None, int]:
     if request.timeout_seconds is not None:
         return request.timeout_seconds, math.ceil(request.timeout_seconds / 60)
     return (None, -1) if minutes < 0 else (minutes * 60.0, minutes)
+
+
+def _secret_refs(request: CreateRequest) -> dict[str, SecretRef]:
+    return {name: SecretRef(ref.secret, ref.key) for name, ref in (request.secret_refs or {}).items()}
 
 
 def _idle_timeout(request: CreateRequest, timeout: float | None) -> float | None:

@@ -15,6 +15,7 @@ from sandlot_contract.template import Template
 from .claim_images import ClaimImages
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from .owners import Claim, KeyAnswer, KeyQuestion, PendingCreate, RecordedEnd
+from .secret_refs import SecretSource
 from .slot import Loss, Phase
 from .usage_source import UsageSource
 from .warmups import Warmups
@@ -168,6 +169,7 @@ class Backend(ClaimImages, Protocol):
     shared_notes: Notes | None  # None: there is only this gateway
     others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
     warmups: Warmups
+    secrets: SecretSource | None  # None: creates cannot name secrets by reference
 
     @property
     def usage(self) -> UsageSource: ...

@@ -14,8 +14,9 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.secret_refs import SecretSource
 from sandlot_gateway.core.slot import Loss
-from sandlot_gateway.core.supply_events import CannotStart, StartFailed
+from sandlot_gateway.core.supply_events import CannotStart, QueueFull, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
@@ -27,6 +28,7 @@ from .ends import Ends, Observer
 from .errors import BadRequestField
 from .open_creates import OpenCreates, Part
 from .pending import PendingStore
+from .secret_values import SecretsUnreadable, SecretValues
 from .supply import Ticket
 
 _log = logging.getLogger(__name__)
@@ -40,12 +42,15 @@ _CLAIM_FIELDS = {
 _BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
 _REFUSAL_KEPT = 30.0  # seconds; callers that still hold the create open read it
 
+Refusal = BadRequestField | CannotStart | QueueFull
+
 
 class BringUp:
     """Runs each bring-up in the background, independent of the create request. Calls `ran` for each one that succeeds.
 
     `lost` is asked about each create whose claim was lost before its answer, with its secrets and the number of such
     losses; it returns whether it takes the create over.
+    `secrets`: None where creates cannot name secrets by reference.
     `restore` copies a checkpoint's files into an instance; None: checkpoints are not configured.
     """
 
@@ -61,6 +66,7 @@ class BringUp:
         observer: Observer,
         ran: Callable[[Sandbox], None],
         lost: Callable[[Sandbox, dict[str, str], Loss, int], bool],
+        secrets: SecretSource | None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
         clock: Callable[[], float],
     ) -> None:
@@ -73,16 +79,26 @@ class BringUp:
         self._observer = observer
         self._ran = ran
         self._lost = lost
+        self._values = SecretValues(secrets)
         self._restore = restore
         self._clock = clock
-        self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
+        self._refusals: dict[SandboxId, Refusal] = {}
+        self._unread: dict[
+            SandboxId, str
+        ] = {}  # create that waits for its secrets -> why they cannot be read
         self._tasks = Tasks()
 
-    def refusal(self, sandbox_id: SandboxId) -> BadRequestField | CannotStart | None:
+    def unread(self, sandbox_id: SandboxId) -> str | None:
+        """Return why its secrets cannot be read, or None if it does not wait for them."""
+        return self._unread.get(sandbox_id)
+
+    def refusal(self, sandbox_id: SandboxId) -> Refusal | None:
         """Return why its create was refused within the last 30 s, or None."""
         return self._refusals.get(sandbox_id)
 
-    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0) -> None:
+    def begin(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int = 0
+    ) -> None:
         self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses))
 
@@ -93,12 +109,13 @@ class BringUp:
         """
         # The instance of an earlier claim, whose end is not the sandbox's.
         sandbox.instance_id = None
-        self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox), losses=losses)
+        ticket = None if sandbox.spec.secret_refs else self._patient_ticket(sandbox)
+        self.begin(sandbox, secrets=secrets, ticket=ticket, losses=losses)
 
     async def run(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, losses: int = 0
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int = 0
     ) -> None:
-        """Bring it up; it counts as brought up already."""
+        """Bring it up; it counts as brought up already. `ticket`: None if its secrets have to be read first."""
         began = time.monotonic()
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
@@ -106,8 +123,9 @@ class BringUp:
                 await self._restore_into(sandbox, claimed.instance)
         except Abandoned:
             return
-        except CannotStart as error:
-            self._refuse(sandbox, error)
+        except (BadRequestField, CannotStart, QueueFull) as error:
+            if sandbox.live:  # else it was deleted, and has a record
+                self._refuse(sandbox, error)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
             if field == "egress" and sandbox.spec.egress is not None:
@@ -135,6 +153,7 @@ class BringUp:
         else:
             self._has_instance(sandbox, claimed)
         finally:
+            self._unread.pop(sandbox.id, None)
             self._creates.brought_up(sandbox.id)
             if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
@@ -152,11 +171,23 @@ class BringUp:
         self._ends.orphans.runs(sandbox)
         self._ran(sandbox)
 
-    async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
+    async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> Claimed:
         """Claim an instance. After its caller was answered PENDING, the create waits instead of failing."""
+        values = secrets
         while True:
             try:
-                return await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
+                if ticket is None:
+                    values = await self._values.of(sandbox, secrets)
+                    self._unread.pop(sandbox.id, None)
+                    if not sandbox.live:
+                        raise Abandoned(sandbox.id)
+                    ticket = self._claimer.ticket(sandbox, patient=sandbox.id in self._pending)
+                return await self._claimer.claim(sandbox, secrets=values, ticket=ticket)
+            except SecretsUnreadable as error:
+                if sandbox.id not in self._pending:
+                    raise
+                self._unread[sandbox.id] = str(error)
+                await asyncio.sleep(error.retry_after)
             except CannotStart:
                 if sandbox.id not in self._pending:
                     raise
@@ -176,7 +207,7 @@ class BringUp:
             self._ends.discard(instance, owner=sandbox.id)
             raise
 
-    def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:
+    def _refuse(self, sandbox: Sandbox, refusal: Refusal) -> None:
         # A caller that holds the create open gets a 422 or 503, and no sandbox remains. One that was answered PENDING has
         # the id: its sandbox must exist, and its end says the same.
         loop = asyncio.get_running_loop()

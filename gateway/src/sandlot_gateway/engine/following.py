@@ -70,7 +70,7 @@ class Following:
             asked=ends.orphans.asked_elsewhere,
         )
 
-    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
+    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> None:
         """Bring it up, unless another gateway has a sandbox for its key, which then replaces it."""
         self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         self._asking[sandbox.id] = asyncio.Event()
@@ -121,22 +121,23 @@ class Following:
             self._creates.follow_as(sandbox.id, Part.MAY_GO_ON)
         await self._follow(sandbox, secrets=secrets, loss=loss, losses=losses)
 
-    async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
+    async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> None:
         holder = None
         try:
             try:
                 holder = (await self.keyed.ask(sandbox)).holder
             except BaseException:
-                ticket.give_back()
+                _give_back(ticket)
                 raise
             if holder is not None:
-                ticket.give_back()
+                _give_back(ticket)
                 self._creates.brought_up(sandbox.id)
                 self._stand_in(sandbox, await self.keyed.agreed(sandbox, holder), secrets=secrets)
         finally:
             self._asking.pop(sandbox.id).set()
         if holder is None:
-            ticket.begin()
+            if ticket is not None:
+                ticket.begin()
             await self._bringup.run(sandbox, secrets=secrets, ticket=ticket)
 
     def _stand_in(self, sandbox: Sandbox, holder: KeyHolder, *, secrets: dict[str, str]) -> None:
@@ -209,3 +210,8 @@ class Following:
         """Wait up to `timeout` seconds, then cancel the rest; return their number."""
         await self._followers.close()
         return await self._tasks.close(timeout=timeout)
+
+
+def _give_back(ticket: Ticket | None) -> None:
+    if ticket is not None:
+        ticket.give_back()

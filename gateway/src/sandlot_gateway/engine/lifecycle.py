@@ -94,6 +94,7 @@ class Lifecycle:
             lost=lambda sandbox, secrets, loss, losses: self.following.lost(
                 sandbox, secrets=secrets, loss=loss, losses=losses
             ),
+            secrets=backend.secrets,
             restore=restore,
             clock=clock,
         )
@@ -134,7 +135,8 @@ class Lifecycle:
             id=new_sandbox_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now
         )
         asks_others = spec.key is not None and self.following.keyed.has_others
-        ticket = self.claimer.ticket(sandbox, at_once=not asks_others)
+        # A create that names secrets takes its place once they are read: a wrong name must hold no slot.
+        ticket = None if spec.secret_refs else self.claimer.ticket(sandbox, at_once=not asks_others)
         self.admission.begun(tenant)  # from here on it exists: a create that was refused counts for nothing
         self._directory.add(sandbox)
         self.ends.orphans.begun(sandbox)
@@ -142,7 +144,7 @@ class Lifecycle:
         return sandbox
 
     async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
-        """Wait up to `timeout` seconds for a PENDING sandbox to change. Raises BadRequestField, CannotStart.
+        """Wait up to `timeout` seconds for a PENDING sandbox to change. Raises BadRequestField, CannotStart, QueueFull.
 
         Return another gateway's sandbox if that one holds the same key; no caller has got this one's id then.
         """
@@ -172,7 +174,8 @@ class Lifecycle:
         return self.claimer.position(sandbox.id)
 
     def progress(self, sandbox: Sandbox) -> str | None:
-        return self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox)
+        unread = self.bringup.unread(sandbox.id)
+        return unread or self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox)
 
     def instance_of(self, sandbox: Sandbox) -> Instance | None:
         return None if sandbox.instance_id is None else self._backend.instance(sandbox.instance_id)

@@ -44,6 +44,7 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
         checkpoint: str | CheckpointInfo | None = None,
         env: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        secret_refs: Mapping[str, str] | None = None,
         timeout: float | None = 3600.0,
         idle_timeout: float | None = None,
         network: str = "full",
@@ -76,7 +77,8 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
         `set_network`. `run_image_command` starts the image's ENTRYPOINT and CMD in place of a `start_command`; at its
         end, that process gets `stop_signal` (default the image's, else SIGTERM) and `stop_grace` seconds. `run` names the
         training run that it is of (default SANDLOT_RUN, "" for none): creates that wait take turns between the runs of
-        an API key's tenant. Raises BadRequest, Busy, SandboxLost (the sandbox could not start) or WaitTimeout.
+        an API key's tenant. `secret_refs` are variables whose values the server reads from secrets that its operator keeps,
+        as `{"TOKEN": "SECRET/KEY"}`. Raises BadRequest, Busy, SandboxLost (the sandbox could not start) or WaitTimeout.
         """
         client = client or await default_client()
         body = calls.create_document(
@@ -85,6 +87,7 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
             name=name,
             env=env,
             secrets=secrets,
+            secret_refs=secret_refs,
             timeout=timeout,
             idle_timeout=idle_timeout,
             network=network,

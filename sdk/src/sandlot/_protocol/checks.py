@@ -57,6 +57,20 @@ def strings(value: object, *, name: str) -> dict[str, str]:
     return dict(cast(Mapping[str, str], value))
 
 
+def secret_refs(value: object) -> dict[str, dict[str, str]]:
+    """Validate references to secrets, and return them as on the wire."""
+    found: dict[str, dict[str, str]] = {}
+    for name, text in strings(value, name="secret_refs").items():
+        secret, slash, key = text.partition("/")
+        if not slash or not secret or not key or "/" in key:
+            # Not the text: a caller may have put the secret itself here.
+            raise ValueError(
+                f"secret_refs[{name!r}]: must be SECRET/KEY, the names of a secret and of its key"
+            )
+        found[name] = {"secret": secret, "key": key}
+    return found
+
+
 def targets(value: object, *, name: str) -> list[str] | None:
     """Validate the hosts, addresses and networks of an egress policy; None if there is no list."""
     if value is None:

@@ -41,6 +41,9 @@ def up(
         str | None, typer.Option(help="The API key; default: SANDLOT_API_KEY, else a new one.")
     ] = None,
     pool: Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Keep N sandboxes warm.")] = None,
+    secrets_dir: Annotated[
+        Path | None, typer.Option(help="Files TENANT/SECRET/KEY, for secrets that creates name.")
+    ] = None,
     state_dir: StateDir = None,
 ) -> None:
     """Run the local stack in the foreground until SIGTERM or Ctrl-C; prints one line with its URL when ready.
@@ -62,6 +65,8 @@ def up(
         os.environ["SANDLOT_API_KEY"] = key  # an argument would be shown to every user of the machine
     for item in pool or []:
         command += ["--pool", item]
+    if secrets_dir is not None:
+        command += ["--secrets-dir", str(secrets_dir.absolute())]
     sys.stdout.flush()
     os.execv(sys.executable, command)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandlot.cli import output
+from sandlot.cli.options import Command, Cwd, Env, Interactive, Secret, SecretRef, Shell, Timeout, User
 from sandlot.models import Exit, SandboxInfo, Stderr, Stdout
 from sandlot.units import show_gpus, show_size
 
@@ -17,24 +18,6 @@ if TYPE_CHECKING:
     from sandlot import Sandbox
 
 AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-
-Command = Annotated[
-    list[str],
-    typer.Argument(metavar="CMD", help="One word: a line for the shell; more: a program and its arguments."),
-]
-Env = Annotated[
-    list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="Environment variable.")
-]
-Timeout = Annotated[float | None, typer.Option(help="Seconds the command may run.")]
-Cwd = Annotated[str | None, typer.Option("--cwd", "-w", help="Working directory of the command.")]
-User = Annotated[str | None, typer.Option("--user", "-u", help="User name or id in the sandbox.")]
-Shell = Annotated[
-    str | None,
-    typer.Option(
-        help="For a command of one word: `sh`, `bash` or a path. Default: bash if the image has it, else sh."
-    ),
-]
-Interactive = Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,9 +32,8 @@ def run(
     image: Annotated[str, typer.Argument(help="`host`, an OCI archive or layout, or an image reference.")],
     command: Command,
     env: Env = None,
-    secret: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="Like --env, but never shown.")
-    ] = None,
+    secret: Secret = None,
+    secret_ref: SecretRef = None,
     timeout: Timeout = None,
     cwd: Cwd = None,
     user: User = None,
@@ -91,6 +73,7 @@ def run(
             image,
             env=output.pairs(env or [], option="--env"),
             secrets=output.pairs(secret or [], option="--secret"),
+            secret_refs=output.pairs(secret_ref or [], option="--secret-ref"),
             timeout=lifetime,
             cpu=cpu,
             memory=memory,

@@ -37,6 +37,7 @@ from .records import Records
 from .recycler import Recycler
 from .reporter import Reporter
 from .sandbox_changes import SandboxChanges
+from .secrets import secrets_of
 from .settings import KubernetesSettings
 from .states import SidecarStates
 from .usage import KubernetesUsage
@@ -113,6 +114,7 @@ class KubernetesBackend(ImageCalls):
             keeping_image=lambda pool: self._states.keeping_image(pool) if self._images is not None else 0,
             resetting=lambda pool: self._recycler.resetting(pool),
         )
+        self.secrets = secrets_of(self._client, settings)
         self.warmups: Warmups = KubernetesWarmups(self._client, namespace=namespace)
         self.usage = usage = KubernetesUsage(
             ConfigMapStore(self._client, namespace=namespace),

@@ -31,6 +31,8 @@ class KubernetesSettings:
         90.0  # that a create waits for a node agent that is away, if no other node serves it
     )
     launch_timeout: float = 5.0  # for creating a Sandbox, while a caller waits
+    secrets_namespace: str | None = None  # of the Secrets that creates may name; None: they may name none
+    secrets_timeout: float = 3.0  # for reading one, while a caller waits
     retry_after: float = 2.0  # Retry-After while the API server rejects writes
     sync_timeout: float = 10.0  # for the first lists; then the gateway starts without them
     settle_timeout: float = 5.0  # for the answers of existing sidecars at the start
@@ -66,5 +68,6 @@ def kubernetes_settings(settings: Settings) -> KubernetesSettings:
         cluster_domain=settings.cluster_domain,
         node_agent_token_file=settings.node_agent_token_file,
         registry_credentials=settings.registry_credentials,
+        secrets_namespace=settings.secrets_namespace,
         peers=peers,
     )

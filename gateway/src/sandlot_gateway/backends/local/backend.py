@@ -36,6 +36,7 @@ from .planner import Planner, PlanSettings
 from .preflight import check_namespaces
 from .remover import Remover
 from .resetter import Resetter
+from .secrets import secrets_in
 from .settings import LocalSettings
 from .starter import Starter
 from .stats import Stats
@@ -67,19 +68,18 @@ class LocalBackend:
         settings: LocalSettings | None = None,
     ) -> None:
         """`secret_paths`: files outside of the state directory that no sandbox of the host's root may read."""
-        settings = settings or LocalSettings()
-        self._settings = settings
+        self._settings = settings = settings or LocalSettings()
         self._layout = layout = Layout(state_dir.absolute(), cache_dir or default_cache_dir())
         self._lock = StateLock(layout.lock)
         self._images = ImageStore(layout.images)
         self._warmups = LocalWarmups(layout.warmups, prepare=self._warm)
         self.warmups: Warmups = self._warmups
+        self.secrets = secrets_in(settings.secrets_dir)
         self.usage = FilesOnly(state_dir.absolute() / "usage" / "days")
         self._cgroups: Cgroups = NoCgroups(["not started"])
         self._entries: dict[InstanceId, Entry] = {}
         self._background = Background()
-        max_starting = settings.max_starting or max(2, cores())
-        self._planner = Planner(PlanSettings(max_starting=max_starting))
+        self._planner = Planner(PlanSettings(max_starting=settings.max_starting or max(2, cores())))
         self._keeper = PoolKeeper(
             planner=self._planner, path=layout.pools, start=self._launch_for_pool, destroy=self.destroy
         )

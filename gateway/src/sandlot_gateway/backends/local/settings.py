@@ -12,6 +12,7 @@ class LocalSettings:
 
     max_instances: int = 1000
     gpu_root: Path = Path("/")  # below which GPUs and their driver are looked for
+    secrets_dir: Path | None = None  # of the secrets that creates may name; None: they may name none
     max_starting: int | None = None  # concurrent starts for pools; default: the number of cores, at least 2
     heartbeat: float = 30.0
     start_timeout: float = 60.0  # an instance that is not ready by then ends
