@@ -46,7 +46,14 @@ LEASE_RULES = [
         "resourceNames": ["sandlot-controller"],
         "verbs": ["get", "update"],
     },
+    {
+        "apiGroups": [""],
+        "resources": ["services"],
+        "resourceNames": ["sandlot-gateway-webhooks"],
+        "verbs": ["get"],
+    },
 ]
+PEERS_RULES = [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}]
 
 
 def test_the_roles_to_the_letter(resources: list[Resource]) -> None:
@@ -58,6 +65,7 @@ def test_the_roles_to_the_letter(resources: list[Resource]) -> None:
         (SANDBOXES, "sandlot-gateway"): GATEWAY_RULES,
         (SANDBOXES, "sandlot-controller"): CONTROLLER_RULES,
         (NAMESPACE, "sandlot-controller-lease"): LEASE_RULES,
+        (NAMESPACE, "sandlot-gateway-peers"): PEERS_RULES,
     }
 
 
@@ -73,7 +81,7 @@ def test_each_role_is_bound_to_the_account_of_its_name(resources: list[Resource]
         (subject,) = binding["subjects"]
         assert subject["kind"] == "ServiceAccount"
         assert subject["namespace"] == NAMESPACE
-        assert subject["name"] == binding["metadata"]["name"].removesuffix("-lease")
+        assert subject["name"] == binding["metadata"]["name"].removesuffix("-lease").removesuffix("-peers")
         assert one(resources, "ServiceAccount", subject["name"])
 
 

@@ -39,6 +39,11 @@ class Settings(BaseSettings):
     webhook_url: str = Field(
         ..., description="URL of the gateway's /internal/sidecar, for webhooks of sidecars."
     )
+    webhook_address: str | None = Field(
+        None,
+        description="IP address of that URL's host, so that sidecars need no DNS; unset: the controller reads it "
+        "from the Service that the host names.",
+    )
     sidecar_image: str = Field(..., description="Image of the sidecar.")
     sidecar_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
         "IfNotPresent", description="Pull policy of the sidecar's image."

@@ -111,6 +111,7 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
         "listen": f"0.0.0.0:{SIDECAR_PORT}",
         "state_dir": STATE_DIR,
         "webhook": settings.webhook_url,
+        "webhook_address": settings.webhook_address,
         "heartbeat": settings.heartbeat,
         "template": key(template),
         "hostname": "sandbox",
