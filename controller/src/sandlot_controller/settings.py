@@ -61,7 +61,9 @@ class Settings(BaseSettings):
     registries: list[str] = Field(
         [], description="Allowed registries, as the gateway's; empty: all public ones."
     )
-    subdomain: str = Field("sandboxes", description="Headless Service of the sandboxes.")
+    subdomain: str | None = Field(
+        None, description="Headless Service of the sandboxes; unset: their pods have no names in DNS."
+    )
     runtime_class: str | None = Field(
         None, description="RuntimeClass of gVisor, for templates that name none."
     )

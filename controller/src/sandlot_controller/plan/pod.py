@@ -147,13 +147,14 @@ def _pod(
         # For whoever deletes it; the controller itself waits for the sidecar first, and then leaves it a second.
         "terminationGracePeriodSeconds": STOP_SECONDS,
         "hostname": instance_id,
-        "subdomain": settings.subdomain,
         "containers": [
             containers.sandbox(template, instance_id=instance_id, settings=settings, own_kernel=own_kernel),
             containers.sidecar(config, settings=settings, own_kernel=own_kernel),
         ],
         "volumes": containers.volumes(template, settings=settings),
     }
+    if settings.subdomain:
+        spec["subdomain"] = settings.subdomain
     if settings.holder == "copy":
         spec["initContainers"] = [containers.holder_copy(spec["containers"][1], settings=settings)]
     if runtime_class:

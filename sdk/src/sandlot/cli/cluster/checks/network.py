@@ -64,7 +64,7 @@ def dns(world: World) -> Iterator[Finding]:
     else:
         yield problem(
             "DNS",
-            "no network policy lets sidecars ask DNS, so they do not find the gateway",
+            "no network policy lets sidecars ask DNS, so they do not find the gateway if its address changes",
             "helm upgrade with networkPolicy.dns.enabled",
         )
 
