@@ -89,7 +89,10 @@ async def until_running(client: KubeClient, namespace: str) -> None:
     """Wait until kwok has all pods running."""
     params = {"fieldSelector": "status.phase!=Running", "limit": "1"}
     async with asyncio.timeout(400):
-        while json.loads(await client.request("GET", paths.pods(namespace), params=params))["items"]:
+        while True:
+            found = json.loads(await client.request("GET", paths.pods(namespace), params=params))
+            if not found["items"]:
+                return
             await asyncio.sleep(0.5)
 
 

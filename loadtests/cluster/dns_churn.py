@@ -182,9 +182,7 @@ class Pods:
 
     async def delete(self, name: str) -> None:
         """Delete one at once, as its node does in the end."""
-        await self.client.request(
-            "DELETE", paths.pods(self.namespace, name), body={"gracePeriodSeconds": 0}
-        )
+        await self.client.request("DELETE", paths.pods(self.namespace, name), body={"gracePeriodSeconds": 0})
 
     async def replace_oldest(self) -> None:
         made, _ = await asyncio.gather(self.make(), self.delete(self.living.popleft()))

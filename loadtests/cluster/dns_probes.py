@@ -71,12 +71,12 @@ class Probes:
     async def _when(self, name: str, address: str, *, there: bool) -> float:
         """Ask until the name has the address, or no longer; return when that was."""
         until = time.time() + LONGEST
-        while (now := time.time()) < until:
+        while time.time() < until:
             found = await self.asker.ask(name)
             if found is not None and (address in found) is there:
-                return time.time()
+                break
             await asyncio.sleep(PAUSE)
-        return now
+        return time.time()
 
     def curves(self) -> dict[str, list[float]]:
         """Return the sorted seconds by what they are of."""

@@ -66,9 +66,7 @@ def _question(number: int, name: str, kind: int) -> bytes:
     labels = b"".join(bytes([len(part)]) + part for part in name.rstrip(".").encode().split(b"."))
     # An answer of up to 4,096 bytes (EDNS0), as resolvers ask for.
     extension = b"\0" + struct.pack("!HHIH", 41, 4096, 0, 0)
-    return (
-        _HEADER.pack(number, 0x0100, 1, 0, 0, 1) + labels + b"\0" + struct.pack("!HH", kind, 1) + extension
-    )
+    return _HEADER.pack(number, 0x0100, 1, 0, 0, 1) + labels + b"\0" + struct.pack("!HH", kind, 1) + extension
 
 
 def _addresses(data: bytes) -> list[str] | None:

@@ -189,7 +189,9 @@ class Settings(BaseSettings):
         None,
         description="Kubernetes: directory of `TENANT.json`, like Docker's config.json, for images laid by claims.",
     )
-    subdomain: str = Field("sandboxes", description="Kubernetes: the sandboxes' headless Service, if there is one.")
+    subdomain: str = Field(
+        "sandboxes", description="Kubernetes: the sandboxes' headless Service, if there is one."
+    )
     cluster_domain: str = Field("cluster.local", description="Kubernetes: the cluster's DNS domain.")
 
     @field_validator("peers")

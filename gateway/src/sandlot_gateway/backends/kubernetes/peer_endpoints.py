@@ -40,7 +40,9 @@ def endpoints_of(name: str, *, client: KubeClient) -> Callable[[], Awaitable[lis
         params = {"labelSelector": f"kubernetes.io/service-name={service_name}"}
         try:
             found = msgspec.json.decode(
-                await client.request("GET", paths.endpoint_slices(namespace), params=params, timeout=_TIMEOUT),
+                await client.request(
+                    "GET", paths.endpoint_slices(namespace), params=params, timeout=_TIMEOUT
+                ),
                 type=_Slices,
             )
         except (KubeError, msgspec.DecodeError) as error:
