@@ -24,6 +24,9 @@ SLOWEST = 30.0  # seconds of a call to the attacked sandbox or its neighbour, on
 LIMITS = {"memory": 512 << 20, "pids": 256, "disk": 64 << 20}
 # As the controller limits a pod with its own kernel: memoryHeadroom and sidecarMemoryLimit are above the claim's limit.
 MOST_OF_POD = LIMITS["memory"] + (512 << 20)
+# As many Pythons as there can be, of 3 MiB each, may fill a pod before the watch has its turn: the node ends it as `oom`
+# then (docs/adr/0020), and there is nobody left to ask. In this one there is always room for them.
+ROOM_FOR_ALL_PROCESSES = 1792 << 20
 
 
 class WiredPod(PodSidecar):
@@ -116,8 +119,10 @@ async def start_in_container(made: list[tuple[Sidecar, Callable[[], None]]], net
     return box
 
 
-async def start_in_gvisor(made: list[tuple[Sidecar, Callable[[], None]]], net: Cable) -> Sidecar:
-    pod = GvisorPod(network=net.path, memory=MOST_OF_POD)
+async def start_in_gvisor(
+    made: list[tuple[Sidecar, Callable[[], None]]], net: Cable, *, memory: int = MOST_OF_POD
+) -> Sidecar:
+    pod = GvisorPod(network=net.path, memory=memory)
     box = NetworkedGvisorSidecar(pod, net)
     made.append((box, pod.close))
     await asyncio.to_thread(pod.start)

@@ -16,7 +16,14 @@ import pytest_asyncio
 from tests.cable import cable
 from tests.executor.container import NEEDS_RUNC
 from tests.executor.gvisor import NEEDS_RUNSC
-from tests.sidecar.attacker import AttackerAndNeighbour, start_in_container, start_in_gvisor, start_local
+from tests.sidecar.attacker import (
+    MOST_OF_POD,
+    ROOM_FOR_ALL_PROCESSES,
+    AttackerAndNeighbour,
+    start_in_container,
+    start_in_gvisor,
+    start_local,
+)
 from tests.sidecar.gvisor_sidecar import PORT, NetworkedGvisorSidecar
 from tests.sidecar.support import Sidecar
 
@@ -30,8 +37,10 @@ everywhere = pytest.mark.parametrize("shape", ["local", RUNC, GVISOR])
 
 
 @pytest_asyncio.fixture
-async def both(shape: str) -> AsyncIterator[AttackerAndNeighbour]:
+async def both(shape: str, request: pytest.FixtureRequest) -> AsyncIterator[AttackerAndNeighbour]:
     """Two sandboxes of a shape, each with a network of its own where its sidecar listens on one."""
+    of_processes = "attack" in request.fixturenames and request.getfixturevalue("attack") == "processes"
+    memory = ROOM_FOR_ALL_PROCESSES if of_processes else MOST_OF_POD
     made: list[tuple[Sidecar, Callable[[], None]]] = []
     async with AsyncExitStack() as stack:
         boxes: list[Sidecar] = []
@@ -43,9 +52,10 @@ async def both(shape: str) -> AsyncIterator[AttackerAndNeighbour]:
                 else:
                     net = stack.enter_context(cable(kind, network=network))
                     url = url or f"http://{net.inside}:{PORT}"
-                    boxes.append(
-                        await (start_in_container if shape == "runc" else start_in_gvisor)(made, net)
-                    )
+                    if shape == "runc":
+                        boxes.append(await start_in_container(made, net))
+                    else:
+                        boxes.append(await start_in_gvisor(made, net, memory=memory))
             yield AttackerAndNeighbour(*boxes, url=url)
         finally:
             for box, close in made:
