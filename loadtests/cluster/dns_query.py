@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 A, AAAA = 1, 28
 _NAME_ERROR = 3
@@ -25,8 +26,7 @@ class Asker(asyncio.DatagramProtocol):
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:
         waiting = self._waiting.pop(int.from_bytes(data[:2]), None)
