@@ -46,10 +46,24 @@ def api_server(directory: Path) -> Iterator[ApiServer]:
 
 
 @contextmanager
-def kwok(directory: Path, server: ApiServer, *, stages: Path) -> Iterator[None]:
-    """Run kwok, which simulates all nodes and the pods bound to them by its stages."""
+def kwok(directory: Path, server: ApiServer, *, stages: Path, at_once: int = 4) -> Iterator[None]:
+    """Run kwok, which simulates all nodes and the pods bound to them by its stages, so many pods at a time."""
     kubeconfig = server.kubeconfig(directory / "kwok.kubeconfig")
     words = ["--kubeconfig", str(kubeconfig), "--manage-all-nodes", "--config", str(stages)]
+    config = directory / "kwok.yaml"
+    # A file of options has no defaults for the others.
+    options = {
+        "podPlayStageParallelism": at_once,
+        "nodePlayStageParallelism": 4,
+        "podsOnNodeSyncParallelism": 4,
+        "nodeLeaseParallelism": 4,
+        "manageAllNodes": True,
+        "cidr": "10.0.0.1/24",
+        "nodeIP": "10.0.0.1",
+    }
+    about = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration"}
+    config.write_text(json.dumps({**about, "options": options}))
+    words += ["--config", str(config)]
     with running("kwok", words, directory=directory):
         yield
 

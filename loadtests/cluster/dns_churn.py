@@ -89,7 +89,7 @@ async def _measured(size: Size) -> dict[str, Reading]:
         stack.push_async_callback(client.close)
         namespace = server.namespace("dns")
         await make_nodes(client, _NODES)
-        stack.enter_context(kwok(directory, server, stages=_STAGES))
+        stack.enter_context(kwok(directory, server, stages=_STAGES, at_once=AT_ONCE))
         pods = Pods(client, namespace)
         begun = time.monotonic()
         await pods.fill(size.pods)
