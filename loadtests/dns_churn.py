@@ -15,7 +15,7 @@ from loadtests.running import Group, main
 SPEC = Path(__file__).with_name("rangespec-dns-churn.yaml")
 
 
-def group(size: Size = Size()) -> Group:
+def group(size: Size) -> Group:
     """Return the rows of a run of this size."""
     return Group(tuple(f"{row}_{way}" for way in WAYS for row in ROWS), lambda: dns_churn(size))
 

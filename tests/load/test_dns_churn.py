@@ -21,7 +21,7 @@ pytestmark = [
 
 
 async def test_records_of_sandboxes_cost_writes_and_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = group().rows
+    rows = group(Size()).rows
     assert tuple(read_bounds(SPEC)) == rows
     with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
         monkeypatch.setattr(tempfile, "tempdir", home)
