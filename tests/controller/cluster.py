@@ -44,6 +44,7 @@ class Cluster(Watched):
         self.confirms = True  # they say that a pod has ended
         self.image_error: str | None = None  # what they say of every image
         self.pods_per_node = 110  # of nodes that are made from now on
+        self.cordoned: set[str] = set()
         self.taken: dict[str, int] = {}  # node -> pods of others, of which only the scheduler knows
         self._bound: dict[str, str] = {}  # pod -> node
         self._scheduled: set[str] = set()  # uids: a cold start's pod may be made again under its name
@@ -185,6 +186,14 @@ class Cluster(Watched):
         await self.node_says(name, ready)
         return name
 
+    async def cordon(self, name: str, *, off: bool = False) -> None:
+        (self.cordoned.discard if off else self.cordoned.add)(name)
+        body = {"spec": {"unschedulable": None if off else True}}
+        await self.client.request("PATCH", paths.nodes(name), body=body, content_type=MERGE_PATCH)
+        if off:
+            for pod in [pod for pod, one in self.pods.items() if one.spec.node_name is None]:
+                self.spawn(self.schedule(pod))
+
     async def node_says(self, name: str, ready: str) -> None:
         body = {
             "status": {
@@ -281,6 +290,8 @@ class Cluster(Watched):
                 await self.waits(name, "ErrImagePull", self.image_error)
 
     def _has_room(self, node: str) -> bool:
+        if node in self.cordoned:
+            return False
         here = sum(self._bound.get(pod) == node for pod in self.pods)
         return here + self.taken.get(node, 0) < self.pods_per_node
 

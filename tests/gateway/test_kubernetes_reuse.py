@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from sandlot_gateway import sandbox_waits
 from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH
 
 from tests.gateway.kubernetes_world import Running, World, pool_fields, world_of_two_users
 from tests.gateway.test_kubernetes_controller import Node, controller
@@ -104,6 +106,23 @@ async def test_twenty_sandboxes_in_two_pods_cost_no_pod_and_no_write(world: Worl
     written = Counter(world.server.writes("controller", namespace=world.namespace))
     del written["patch", "sandboxpools/status"]
     assert written == {("create", "pods"): SIZE}
+
+
+async def test_a_pod_of_a_cordoned_node_ends_with_its_owner(world: World) -> None:
+    async with world.gateway(backend={"young": 0.1}) as gateway, pool(world, gateway) as node:
+        made = await gateway.made()
+        pod = instance(gateway, made)
+        # Without a next node, replacements would come to this one, which plays the scheduler.
+        for path, spec in (
+            (paths.pools(world.namespace, "default"), {"size": 0}),
+            (paths.nodes(node.name), {"unschedulable": True}),
+        ):
+            await node.client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
+        record = Path(node.sidecars[pod].config["state_dir"], "claim.json")
+        await until(lambda: json.loads(record.read_text())["last"])
+        assert await gateway.run(made["id"], "echo on") == "on\n"
+        assert (await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        await until(lambda: pod not in node.sidecars)  # a surplus would stay for a minute
 
 
 async def test_one_that_lives_longer_has_a_record_and_its_pod_comes_back(world: World) -> None:

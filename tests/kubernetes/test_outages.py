@@ -186,6 +186,27 @@ def test_a_lost_node_ends_its_sandboxes_and_the_pool_fills_elsewhere(stack: Stac
     whole(stack, "controller")
 
 
+def test_a_cordoned_node_empties_and_its_sandbox_goes_on(stack: Stack, client: Client) -> None:
+    filled(stack, size=POOL)
+    box = warm(client)
+    with box:
+        pod = pod_of(stack, box)
+        name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+        with cordoned(stack, node):
+            until(lambda: sandboxes_on(stack, node) == {name}, seconds=SOON)
+            assert box.exec("echo on", timeout=60).stdout == "on\n"
+            # Others are warm on the other node, and what ends here is not used again.
+            with warm(client) as other:
+                assert pod_of(stack, other)["spec"]["nodeName"] != node
+            box.delete()
+            until(lambda: not sandboxes_on(stack, node), seconds=SOON)
+    filled(stack, size=POOL)
+
+
+def sandboxes_on(stack: Stack, node: str) -> set[str]:
+    return {name for name, pod in sandbox_pods(stack).items() if pod["spec"].get("nodeName") == node}
+
+
 def nodes_of_sandboxes(stack: Stack) -> set[str]:
     return {pod["spec"]["nodeName"] for pod in sandbox_pods(stack).values() if "nodeName" in pod["spec"]}
 

@@ -151,6 +151,23 @@ async def _left(box, grace: float):
     return await box.instance("POST", "/v1/orphan", json={"sandbox_id": "sb-one", "grace": grace})
 
 
+async def test_one_that_is_to_end_after_its_owner_is_reset_for_nobody_else(make) -> None:
+    box = await make(claim={})
+    both = await box.instance("POST", "/v1/end", json={"after_owner": True, "only_unclaimed": True})
+    assert (both.status_code, both.json()["field"]) == (400, "after_owner")
+    kept = await box.instance("POST", "/v1/end", json={"after_owner": True})
+    assert (kept.status_code, kept.json()["phase"]) == (200, "claimed")
+    assert (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).status_code == 200
+    await box.kill()
+    await box.start()
+    assert (await box.exec("echo lives"))["stdout"] == "lives\n"
+    refused = await box.instance("POST", "/v1/reset", json={"keep_claim": False})
+    assert (refused.status_code, refused.json()["error"]) == (409, "last_generation")
+    free = await make()
+    ended = await free.instance("POST", "/v1/end", json={"after_owner": True})
+    assert (ended.status_code, ended.json()["phase"]) == (200, "ended")
+
+
 @pytest.mark.parametrize("attempt", range(8))
 async def test_a_claim_and_such_an_end_at_once_have_one_winner(make, attempt: int) -> None:
     box = await make()

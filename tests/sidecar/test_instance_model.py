@@ -115,11 +115,13 @@ class InstanceModel(RuleBasedStateMachine):
     @rule(keep=st.booleans(), overlay=st.sampled_from([True, True, False]))
     def reset(self, keep: bool, overlay: bool) -> None:
         may = self.phase(Phase.WARM, *OWNED)
+        last = self.life.record.last
         try:
             kept = self.life.reset(keep_claim=keep, generation=None, overlay=overlay)
         except ApiError:
             return
         assert may
+        assert keep or not last, "it has ended with its owner"
         assert overlay
         assert kept is None or (keep and kept == self.life.record.claim)
 
@@ -178,6 +180,19 @@ class InstanceModel(RuleBasedStateMachine):
             assert not over
         else:
             assert over or not anothers
+
+    @precondition(lambda self: not self.phase(Phase.CLAIMING, Phase.RESETTING))
+    @rule(rarely=rarely)
+    def is_retired(self, rarely: bool) -> None:
+        if not rarely:
+            return
+        owned = self.phase(*OWNED)
+        if self.life.retire():
+            assert owned
+            self.store()
+        else:
+            assert not owned
+            self.end(ends.unwanted(None))
 
     @rule(rarely=rarely)
     def process_is_restarted(self, rarely: bool) -> None:

@@ -18,6 +18,7 @@ from .act.kept_slots import KeptSlots
 from .act.lost_nodes import LostNodes
 from .act.node_agents import NodeAgents
 from .act.node_choices import NodeChoices
+from .act.node_drains import NodeDrains
 from .act.pod_deletion import PodDeletion
 from .act.pod_replacement import PodReplacement
 from .act.pools import PoolLoop
@@ -209,12 +210,14 @@ class Controller:
         )
         lost = LostNodes(world, api, settings=settings)
         kept = KeptSlots(world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars)
+        drains = NodeDrains(world, deletion=deletion, tokens=tokens, sidecars=sidecars)
         warmups = WarmupLoop(api, agents=self._agents, settings=settings, now=world.clock)
         reflectors = world.reflectors(self._client, namespace=settings.namespace)
         kopf_watches = KopfWatches(settings.namespace)
         self._follow([*reflectors, kopf_watches])
         async with AsyncExitStack() as after, asyncio.TaskGroup() as group:
             after.push_async_callback(ended.close)
+            after.push_async_callback(drains.close)
             for reflector in reflectors:
                 group.create_task(reflector.run(), name=reflector.path)
             # A plan over half of the pods would create the other half again.

@@ -18,6 +18,7 @@ class ResetOutcome(Enum):
     PROVEN = auto()  # the next generation is warm
     UNEQUAL = auto()  # it differs from a fresh one: the sidecar ends itself
     STALE = auto()  # it is at another generation: someone else has reset it
+    LAST = auto()  # its node is being emptied: it ends with this owner
     UNANSWERED = auto()  # it may have been reset or not
 
 
@@ -47,6 +48,8 @@ async def reset_for_next_owner(pool: HttpPool, instance: Instance, *, generation
         return Reset(ResetOutcome.PROVEN, state)
     if answer.status == 409 and state.get("error") == "stale_generation":
         return Reset(ResetOutcome.STALE, {})
+    if answer.status == 409 and state.get("error") == "last_generation":
+        return Reset(ResetOutcome.LAST, {})
     why = state.get("proof") or state.get("message") or f"status {answer.status}"
     _log.warning("not equal to fresh after a reset: %s", why, extra={"instance": instance.id})
     return Reset(ResetOutcome.UNEQUAL, {})

@@ -13,6 +13,7 @@ from ..plan.pod import ANNOTATION_BUILD
 from ..plan.pod_life import diagnose
 from ..plan.pool_pods import PodView, PoolPods
 from ..settings import Settings
+from ..world.nodes import is_draining
 from ..world.starts import unschedulable
 from ..world.world import World
 from . import facts
@@ -124,9 +125,10 @@ class LivePods:
 
     def _view(self, pod: Pod) -> PodView:
         name = pod.metadata.name
+        drained = is_draining(self._world.nodes.get(pod.spec.node_name or ""))
         return PodView(
             name,
-            pod.metadata.annotations.get(ANNOTATION_BUILD, ""),
+            "" if drained else pod.metadata.annotations.get(ANNOTATION_BUILD, ""),
             since=self._world.pod_seen[name],
             node=pod.spec.node_name,
             ready_since=self._world.ready_since.get(name),

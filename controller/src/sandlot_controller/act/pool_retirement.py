@@ -1,4 +1,4 @@
-"""Retires pods that a pool has too many or that are outdated, only with their sidecar's agreement."""
+"""Retires pods that a pool has too many, or that are outdated or on a drained node, only with their sidecar's agreement."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sandlot_kube.objects import Pod
 
 from ..plan.pools import Planner
 from ..tokens import InstanceTokens
+from ..world.nodes import is_draining
 from ..world.world import World
 from .pod_deletion import PodDeletion
 from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
@@ -68,7 +69,9 @@ class PoolRetirement:
         """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
         assert pod.status.pod_ip is not None
         token = self._tokens.of(pod)
-        answer = await self._sidecars.end_if_unclaimed(pod.status.pod_ip, token=token)
+        drained = is_draining(self._world.nodes.get(pod.spec.node_name or ""))
+        end = self._sidecars.end_with_owner if drained else self._sidecars.end_if_unclaimed
+        answer = await end(pod.status.pod_ip, token=token)
         if answer is EndAnswer.OWNED:
             self._world.claimed_without_record(pod.metadata.name)
             return False

@@ -55,6 +55,12 @@ class Sidecars:
         }
         return await self._end(address, body, token=token)
 
+    async def end_with_owner(self, address: str, *, token: str) -> EndAnswer:
+        """End a sidecar, or have it end with its owner if it has one (OWNED). Raises SidecarUnreachable."""
+        message = "the controller retired this instance, whose node is being emptied"
+        body = {"verdict": SandboxVerdict.DELETED, "message": message, "after_owner": True}
+        return await self._end(address, body, token=token)
+
     async def end(
         self,
         address: str,
@@ -78,7 +84,7 @@ class Sidecars:
 
     async def _end(self, address: str, body: dict[str, Any], *, token: str) -> EndAnswer:
         status, state = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
-        if status != 200:
+        if status != 200 or state.get("phase") == Phase.CLAIMED:
             return EndAnswer.OWNED
         return EndAnswer.STOPPING if is_stopping(state) else EndAnswer.ENDED
 

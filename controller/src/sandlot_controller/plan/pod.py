@@ -21,6 +21,11 @@ from .containers import FILES_DIR, HOLDER_DIR, STATE_DIR
 
 # Seconds for the longest grace of a start command, and then for the sidecar to end the rest and to tell its gateway.
 STOP_SECONDS = math.ceil(MAX_STOP_GRACE) + 2
+# An autoscaler removes a node with these pods only once they are gone: its eviction would end their sandboxes.
+_KEPT_BY_AUTOSCALERS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
 _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of an unreachable node
 
 ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pool pods: the result of `build` when the pod was created
@@ -171,7 +176,11 @@ def _pod(
     if selector:
         spec["nodeSelector"] = selector
     spec["tolerations"] = _tolerations(settings)
-    annotations = {names.ANNOTATION_TEMPLATE: encode(template), **containers.hints(template)}
+    annotations = {
+        names.ANNOTATION_TEMPLATE: encode(template),
+        **containers.hints(template),
+        **_KEPT_BY_AUTOSCALERS,
+    }
     if settings.images_directory is not None:
         annotations[names.ANNOTATION_LAYS_IMAGES] = "true"
     return {

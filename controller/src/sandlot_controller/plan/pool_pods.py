@@ -12,7 +12,9 @@ class PodView:
     """A living pod of a pool, as the planner sees it."""
 
     name: str
-    build: str  # hash of what it was created from; an outdated pod is removed as soon as possible
+    # Hash of what it was created from, empty on a node that is being emptied: an outdated pod is removed as soon as
+    # possible.
+    build: str
     since: float = 0.0  # when it was first seen
     node: str | None = None
     ready_since: float | None = None  # None: starting

@@ -12,6 +12,7 @@ from typing import Annotated, cast
 import typer
 
 from sandlot.cli import (
+    backups,
     bench,
     copy,
     doctor,
@@ -57,7 +58,7 @@ def version(json: output.Json = False) -> None:
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """Build the application. Commands of other packages are added only when called, or for the help."""
-    for module in (local, sandboxes, shell, copy, pools, images, top, usage, bench, doctor, support):
+    for module in (local, sandboxes, shell, copy, pools, images, top, usage, bench, doctor, support, backups):
         module.register(app)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     # Listing installed packages takes milliseconds, which the SDK's own commands do not need to spend.

@@ -187,12 +187,11 @@ class InstanceState:
         self._check_generation(generation)
         if self.phase is not Phase.WARM and self.phase not in OWNED:
             raise starting("the sandbox is not ready yet: try again after Retry-After")
+        if self.record.last and not keep_claim:
+            raise ApiError(409, "last_generation", "this instance ends with its owner: end it instead")
         if not overlay:
-            raise ApiError(
-                409,
-                "no_overlay",
-                "the root is not an overlay, so this sandbox cannot be reset: create another",
-            )
+            text = "the root is not an overlay, so this sandbox cannot be reset: create another"
+            raise ApiError(409, "no_overlay", text)
         kept = self.record.claim if keep_claim else None
         if kept is not None and kept["restore"]:
             text = "a sandbox from a checkpoint cannot be reset, as its files are not kept: create another"
@@ -215,6 +214,11 @@ class InstanceState:
         return Outcome.NEWS
 
     # End.
+
+    def retire(self) -> bool:
+        """Have the instance end with its owner, so that no reset is for a next one; return False if it has none."""
+        self.record.last = not self.over and self.record.claim is not None
+        return self.record.last
 
     def end(self, end: End, **conditions: Unpack[Conditions]) -> Outcome:
         """End the instance; the first end wins. Raises 409 `claimed` where its owner keeps it.

@@ -17,6 +17,7 @@ class Record:
         "egress",
         "generation",
         "image",
+        "last",
         "message",
         "uses",
         "verdict",
@@ -30,6 +31,7 @@ class Record:
         self.bound_to: str | None = None  # the tenant of all of them
         self.egress: dict[str, Any] | None = None  # the owner's egress policy; None: never set
         self.image: dict[str, Any] | None = None  # the last one that a claim named; None: the config's root
+        self.last = False  # no generation follows this one
         self.verdict: str | None = None
         self.message: str | None = None
 

@@ -262,12 +262,27 @@ class Instance:
 
     # -- end -------------------------------------------------------------------------------------------------
 
-    async def end(self, end: End, *, patience: float = PATIENCE, **conditions: Unpack[Conditions]) -> None:
-        """End the sandbox, see `InstanceState.end`; the webhook is retried for `patience` seconds. Raises ApiError."""
+    async def end(
+        self,
+        end: End,
+        *,
+        patience: float = PATIENCE,
+        after_owner: bool = False,
+        **conditions: Unpack[Conditions],
+    ) -> None:
+        """End the sandbox, see `InstanceState.end`; the webhook is retried for `patience` seconds. Raises ApiError.
+
+        `after_owner`: an instance with an owner ends with it instead.
+        """
+        if after_owner:
+            conditions["only_unclaimed"] = True  # what a reset in progress looks at
         self._waiting_ends.add(conditions)
         try:
             async with self._lock:  # waits for a claim in progress, which then counts
-                await self._end(end, patience=patience, **conditions)
+                if after_owner and self.life.retire():
+                    self._store()
+                else:
+                    await self._end(end, patience=patience, **conditions)
         finally:
             self._waiting_ends.remove(conditions)
 

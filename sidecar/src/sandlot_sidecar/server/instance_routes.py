@@ -95,8 +95,16 @@ class InstanceRoutes:
         message = fields.text(body, "message", limit=4096)
         only_of = fields.text(body, "only_of", limit=256)
         only_unused = fields.flag(body, "only_unused", default=False)
-        end = End(verdict, message)
-        await self._instance.end(end, only_unclaimed=only_unclaimed, only_of=only_of, only_unused=only_unused)
+        after_owner = fields.flag(body, "after_owner", default=False)
+        if after_owner and (only_unclaimed or only_of or only_unused):
+            raise bad_input("after_owner goes with no other condition: leave them out", field="after_owner")
+        await self._instance.end(
+            End(verdict, message),
+            only_unclaimed=only_unclaimed,
+            only_of=only_of,
+            only_unused=only_unused,
+            after_owner=after_owner,
+        )
         request.respond_json(self._instance.state())
 
     async def reset(self, request: Request) -> None:

@@ -159,6 +159,10 @@ class Api:
         answer = self._tried("POST", path, body=body)
         return answer if isinstance(answer, Unread) else _object(answer)
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Doc | Unread:
+        answer = self._tried("PUT", path, body=body)
+        return answer if isinstance(answer, Unread) else _object(answer)
+
     def text(self, path: str) -> str | Unread:
         answer = self._tried("GET", path, accept="*/*")
         if isinstance(answer, Unread):

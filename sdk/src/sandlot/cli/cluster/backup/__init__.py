@@ -1,0 +1,1 @@
+"""Backup and restore of an installation on Kubernetes: what must last, in one file."""

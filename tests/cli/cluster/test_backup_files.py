@@ -1,0 +1,166 @@
+"""A backup's file: what is written reads back, and what is truncated, foreign or hostile is refused with a reason."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot.cli.cluster.backup.archive import Backup, read, write
+from sandlot.cli.cluster.backup.items import BadBackup, Item, Kept
+from sandlot.cli.cluster.doc import Doc
+from sandlot.cli.cluster.release import Release
+
+RELEASE = Release("sandlot", "sandlot", "sandlot-sandboxes")
+POOL = {
+    "apiVersion": "sandlot.dev/v1alpha1",
+    "kind": "SandboxPool",
+    "metadata": {"name": "numpy", "namespace": "sandlot-sandboxes"},
+    "spec": {"size": 2, "template": {"image": "numpy"}},
+}
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "keys", "namespace": "sandlot"},
+    "type": "Opaque",
+    "data": {"api-key": "a2V5"},
+}
+USAGE = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "sandlot-usage-1-records", "namespace": "sandlot-sandboxes"},
+}
+BACKUP = Backup(
+    RELEASE,
+    "2026-11-29T01:00:00Z",
+    "0.1.0",
+    "sandlot-0.1.0",
+    {"gateway": {"replicas": 3}},
+    (Item(Kept.SECRET, SECRET), Item(Kept.POOL, POOL)),
+    with_secrets=True,
+)
+
+
+def file_of(backup: Backup, directory: Path) -> Path:
+    path = directory / "backup"
+    with path.open("wb") as file:
+        write(file, backup)
+    return path
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        files = {member.name: tar.extractfile(member) for member in tar}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
+def repacked(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Change the documents, without their digests."""
+    documents = {name: json.loads(data) for name, data in members(path).items()}
+    change(documents)
+    with tarfile.open(path, "w:gz") as tar:
+        for name, document in documents.items():
+            data = f"{json.dumps(document, indent=1)}\n".encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def test_what_is_written_reads_back(tmp_path: Path) -> None:
+    assert read(file_of(BACKUP, tmp_path)) == BACKUP
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    path = file_of(BACKUP, tmp_path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 37):
+        path.write_bytes(whole[:length])
+        with pytest.raises(BadBackup, match="no whole backup"):
+            read(path)
+
+
+def test_a_changed_document_is_refused(tmp_path: Path) -> None:
+    def change(documents: dict[str, Any]) -> None:
+        documents["resources.json"][0]["spec"]["size"] = 3
+
+    with pytest.raises(BadBackup, match=r"is damaged, 'resources\.json'"):
+        read(repacked(file_of(BACKUP, tmp_path), change))
+
+
+def test_another_format_names_the_version_to_use(tmp_path: Path) -> None:
+    path = repacked(
+        file_of(BACKUP, tmp_path), lambda all: all["manifest.json"].update(version=2, sandlot="0.9.0")
+    )
+    with pytest.raises(BadBackup, match=r"format '2', and this command line reads 1: .* of '0\.9\.0'"):
+        read(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"mine", gzip.compress(b"mine"), gzip.compress(bytes(1 << 20))])
+def test_another_file_is_refused(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(data)
+    with pytest.raises(BadBackup):
+        read(path)
+
+
+def test_an_entry_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    header = tarfile.TarInfo("manifest.json")
+    header.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.map": "0,1", "GNU.sparse.size": str(1 << 40)}
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(header, io.BytesIO())
+    with pytest.raises(BadBackup, match="no backup has"):
+        read(path)
+
+
+HOSTILE: dict[str, tuple[Item, str]] = {
+    "another kind": (
+        Item(Kept.POOL, POOL | {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}),
+        "a kind that no backup has",
+    ),
+    "another namespace": (
+        Item(Kept.SECRET, SECRET | {"metadata": {"name": "keys", "namespace": "kube-system"}}),
+        "outside of its release",
+    ),
+    "a pool outside of the sandboxes": (
+        Item(Kept.POOL, POOL | {"metadata": {"name": "numpy", "namespace": "sandlot"}}),
+        "outside of its release",
+    ),
+    "a path for a name": (
+        Item(Kept.POOL, POOL | {"metadata": {"name": "../x", "namespace": "sandlot-sandboxes"}}),
+        "an invalid name",
+    ),
+    "a token of an account": (
+        Item(Kept.SECRET, SECRET | {"type": "kubernetes.io/service-account-token"}),
+        "of the type 'kubernetes.io/service-account-token'",
+    ),
+    "any ConfigMap": (Item(Kept.USAGE, USAGE), "which has no usage"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_no_backup_has_is_refused(what: str, tmp_path: Path) -> None:
+    """Its writer knows the digests, too."""
+    bad, said = HOSTILE[what]
+    with pytest.raises(BadBackup, match=said):
+        read(file_of(replace(BACKUP, items=(bad,)), tmp_path))
+
+
+def test_identity_owners_and_status_are_left_out(tmp_path: Path) -> None:
+    live = POOL["metadata"] | {
+        "uid": "u",
+        "resourceVersion": "1",
+        "ownerReferences": [{"uid": "gone"}],
+        "finalizers": ["x"],
+        "deletionTimestamp": "2026-11-29T01:00:00Z",
+    }
+    bad = Item(Kept.POOL, POOL | {"metadata": live, "status": {"ready": 2}})
+    (one,) = read(file_of(replace(BACKUP, items=(bad,)), tmp_path)).items
+    assert one.doc == Doc(POOL)
