@@ -14,6 +14,7 @@ failed=0
 if [ $# = 0 ]; then
     .venv/bin/python -m tests.cluster build
     .venv/bin/python -m tests.conformance
+    .venv/bin/python -m tests.chart
     SCOPE='clients or loads or programs' bash tools/test.sh || failed=$?
     bash tools/test_console.sh || failed=$?
 fi

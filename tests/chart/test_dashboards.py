@@ -25,7 +25,7 @@ FROM_OUTSIDE = {"namespace", "pod", "le"}
 # Of every target: whether Prometheus can read it.
 OF_PROMETHEUS = {"up"}
 WORDS = {"sum", "max", "by", "rate", "histogram_quantile", "and", "on"}
-WORDS |= {"absent", "changes", "increase", "avg_over_time"}
+WORDS |= {"absent", "changes", "increase", "avg_over_time", "or"}
 OF_TYPE = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 SUFFIXES = {"live": ("",), **{kind.title(): suffixes for kind, suffixes in OF_TYPE.items()}}
 

@@ -18,6 +18,7 @@ class FakeSidecars:
         self.generations: dict[str, int] = {}  # of those that are reused
         self.asked: list[str] = []  # instances whose sidecar was asked to end if nobody owns it
         self.told: dict[str, str] = {}  # those that were told to end → the verdict
+        self.know_last = True  # of `after_owner`, which those of earlier builds ignore
         self.last: set[str] = set()  # those that end with their owner
         self.looks = 0  # how often a sidecar was asked for its state
         self.stopping: set[str] = set()  # those whose start command has its stop grace
@@ -49,7 +50,7 @@ class FakeSidecars:
             return web.json_response({"error": "unauthorized"}, status=401)
         if (only_of := body.get("only_of")) is not None and self.owners.get(name, only_of) != only_of:
             return web.json_response({"error": "claimed"}, status=409)
-        if body.get("after_owner") is True and name in self.claimed:
+        if self.know_last and body.get("after_owner") is True and name in self.claimed:
             self.last.add(name)
             return web.json_response({"phase": "claimed"})
         if body.get("only_unclaimed") is not True:

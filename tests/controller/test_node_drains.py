@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sandlot_controller.world.nodes import Node, NodeSpec, Taint, is_draining
+from sandlot_controller.act.drains import is_drained
+from sandlot_controller.world.nodes import Node, NodeSpec, Taint
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH
-from sandlot_kube.objects import Metadata
+from sandlot_kube.objects import Metadata, Toleration
 
 from tests.controller.cluster import Cluster
 
@@ -25,7 +26,8 @@ TAINT = "ToBeDeletedByClusterAutoscaler"
     ],
 )
 def test_what_counts_as_drained(spec: NodeSpec, expected: bool) -> None:
-    assert is_draining(Node(Metadata(name="n"), spec)) is expected
+    assert is_drained(Node(Metadata(name="n"), spec)) is expected
+    assert not is_drained(Node(Metadata(name="n"), spec), [Toleration(operator="Exists")])
 
 
 def on(cluster: Cluster, node: str) -> set[str]:
@@ -67,9 +69,22 @@ async def test_an_autoscaler_s_taint_empties_a_node_whose_short_sandbox_has_no_r
         await cluster.client.request(
             "PATCH", paths.nodes(old), body={"spec": {"taints": [taint]}}, content_type=MERGE_PATCH
         )
-        await cluster.until(lambda: owned in cluster.sidecars.last, "it ends with its owner")
-        cluster.reset(owned)
+        await cluster.until(lambda: owned in cluster.sidecars.last, "it is to end with its owner")
         assert owned in cluster.pods
+
+
+@pytest.mark.programs
+async def test_a_sidecar_of_an_earlier_build_spares_its_owner(cluster: Cluster) -> None:
+    (node,) = cluster.nodes
+    cluster.sidecars.know_last = False
+    async with cluster.controlled():
+        await cluster.pool(size=1)
+        await cluster.until(lambda: len(cluster.warm()) == 1, "the pool is filled")
+        (owned,) = cluster.warm()
+        await cluster.claim(owned, generation=1)
+        await cluster.cordon(node)
+        await cluster.until(lambda: owned in cluster.sidecars.asked, "it is asked")
+        assert (cluster.sidecars.told, owned in cluster.pods) == ({}, True)
 
 
 @pytest.mark.programs

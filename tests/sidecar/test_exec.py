@@ -52,7 +52,7 @@ async def test_timeout_kills_every_descendant_and_returns_the_partial_output(box
     script = "setsid sleep 66 & (setsid sh -c 'sleep 66 & sleep 66' &) ; echo partial; sleep 66"
     response = await box.call("POST", "/v1/exec", json={"command": script, "timeout": 5})
     answer = response.json()
-    assert response.status_code == 408
+    assert (response.status_code, response.headers["X-Sandlot-Verdict"]) == (408, "timeout")
     assert answer["verdict"] == "timeout"
     assert answer["stdout"] == "partial\n"
     assert answer["exit_code"] == 137
@@ -109,6 +109,13 @@ async def test_stdin_of_exec(box: Sidecar) -> None:
     large = "x" * 3_000_000
     assert (await box.exec("wc -c", stdin=large))["stdout"].strip() == "3000000"
     assert (await box.exec("wc -c"))["stdout"].strip() == "0"
+
+
+@pytest.mark.parametrize("command", ["true", "head -c 3000000 /dev/zero"])
+async def test_the_verdict_is_a_header_too(box: Sidecar, command: str) -> None:
+    """The gateway, which reads no bodies, counts it."""
+    answer = await box.call("POST", "/v1/exec", json={"command": command})
+    assert answer.headers["X-Sandlot-Verdict"] == answer.json()["verdict"] == "exited"
 
 
 async def test_time_queued_in_the_gateway_is_in_the_record(box: Sidecar) -> None:

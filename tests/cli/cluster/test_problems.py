@@ -17,6 +17,7 @@ from tests.cli.cluster.breaks import (
     check_problem,
     event,
     field_removed,
+    gateway_metrics,
     image,
     limit,
     pool_says,
@@ -28,7 +29,7 @@ from tests.cli.cluster.breaks import (
     template_of,
     waiting,
 )
-from tests.cli.cluster.worlds import NEW, OLD, named
+from tests.cli.cluster.worlds import LEADS, METRICS, NEW, OLD, named
 
 LACKING = pool_says("Filling", since=NEW, ready=1)
 PULL = "Back-off pulling image"
@@ -143,6 +144,16 @@ PROBLEMS: dict[str, Problem] = {
     "secret without its key": (
         changed(Kind.SECRETS, OWN, "sandlot-api-key", metadata={"managedFields": [{"fieldsV1": {"f:data": {"f:key": {}}}}]}),
         "secret sandlot/sandlot-api-key", "lacks the key api-key", "docs/keys.md",
+    ),
+    "a certificate that cannot be used": (
+        gateway_metrics(f'{METRICS}sandlot_reload_failing{{file="certificate"}} 1.0\n'),
+        "changed files", "stay valid: gateway g-1: certificate", "correct the Secret",
+    ),
+    "a master key that cannot be used": (
+        lambda cluster: cluster.but(
+            controller_metrics={"c-1": f'{LEADS}sandlot_controller_reload_failing{{file="master_key"}} 1.0\n'}
+        ),
+        "changed files", "stay valid: controller c-1: master_key", "kubectl -n sandlot logs POD",
     ),
     "no pull secret": (
         template_of("gateway", imagePullSecrets=[{"name": "registry"}]),

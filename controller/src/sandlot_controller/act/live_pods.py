@@ -13,10 +13,10 @@ from ..plan.pod import ANNOTATION_BUILD
 from ..plan.pod_life import diagnose
 from ..plan.pool_pods import PodView, PoolPods
 from ..settings import Settings
-from ..world.nodes import is_draining
 from ..world.starts import unschedulable
 from ..world.world import World
 from . import facts
+from .drains import is_drained
 from .node_choices import is_rejected
 
 
@@ -125,7 +125,7 @@ class LivePods:
 
     def _view(self, pod: Pod) -> PodView:
         name = pod.metadata.name
-        drained = is_draining(self._world.nodes.get(pod.spec.node_name or ""))
+        drained = is_drained(self._world.nodes.get(pod.spec.node_name or ""), pod.spec.tolerations)
         return PodView(
             name,
             "" if drained else pod.metadata.annotations.get(ANNOTATION_BUILD, ""),

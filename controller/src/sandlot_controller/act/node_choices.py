@@ -18,6 +18,7 @@ from ..settings import Settings
 from ..world.nodes import Node
 from ..world.starts import unschedulable
 from ..world.world import World
+from .drains import is_drained
 
 _EXPECTED = 30.0  # seconds for a created pod to appear in the watch
 _SHAPES = 1000  # remembered
@@ -152,5 +153,5 @@ def _view(node: Node) -> NodeView:
         allocatable(node.status.allocatable),
         node.metadata.labels,
         tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
-        usable=node.ready() == "True" and not node.spec.unschedulable,
+        usable=node.ready() == "True" and not is_drained(node),
     )

@@ -9,10 +9,10 @@ from sandlot_kube import reuse
 from sandlot_kube.objects import Pod
 
 from ..tokens import InstanceTokens
-from ..world.nodes import is_draining
 from ..world.world import World
+from .drains import is_drained
 from .pod_deletion import PodDeletion
-from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
+from .sidecars import Sidecars, SidecarUnreachable
 from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -56,18 +56,18 @@ class NodeDrains:
         if pod is None or pod.metadata.deletion_timestamp is not None or self._deletion.is_asked(pod):
             return None
         node = self._world.nodes.get(pod.spec.node_name or "")
-        last = is_draining(node) and reuse.is_reused(pod) and self._world.claimed(name)
+        last = is_drained(node, pod.spec.tolerations) and reuse.is_reused(pod) and self._world.claimed(name)
         return pod if last and pod.status.pod_ip is not None else None
 
     async def _tell(self, name: str) -> None:
         while (pod := self._untold(name)) is not None and pod.status.pod_ip is not None:
             try:
-                answer = await self._sidecars.end_with_owner(pod.status.pod_ip, token=self._tokens.of(pod))
+                await self._sidecars.end_with_owner(pod.status.pod_ip, token=self._tokens.of(pod))
             except SidecarUnreachable as error:
                 _log.info("the node of %s is drained, but its sidecar does not answer: %s", name, error)
                 await asyncio.sleep(_RETRY)
                 continue
-            self._told.add(name)
-            if answer is not EndAnswer.OWNED:
-                self._deletion.delete_ended(pod, answer)
+            # One that has ended exits, and whoever waits for its verdict deletes the pod.
+            if name in self._world.pods:
+                self._told.add(name)
             return

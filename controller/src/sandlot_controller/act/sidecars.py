@@ -58,7 +58,12 @@ class Sidecars:
     async def end_with_owner(self, address: str, *, token: str) -> EndAnswer:
         """End a sidecar, or have it end with its owner if it has one (OWNED). Raises SidecarUnreachable."""
         message = "the controller retired this instance, whose node is being emptied"
-        body = {"verdict": SandboxVerdict.DELETED, "message": message, "after_owner": True}
+        body = {
+            "verdict": SandboxVerdict.DELETED,
+            "message": message,
+            "only_unclaimed": True,  # a sidecar of an earlier build, which knows no `after_owner`, spares its owner
+            "after_owner": True,
+        }
         return await self._end(address, body, token=token)
 
     async def end(
@@ -84,9 +89,10 @@ class Sidecars:
 
     async def _end(self, address: str, body: dict[str, Any], *, token: str) -> EndAnswer:
         status, state = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
-        if status != 200 or state.get("phase") == Phase.CLAIMED:
-            return EndAnswer.OWNED
-        return EndAnswer.STOPPING if is_stopping(state) else EndAnswer.ENDED
+        if is_stopping(state):
+            return EndAnswer.STOPPING
+        ended = status == 200 and state.get("phase") in (Phase.ENDED, Phase.FAILED)
+        return EndAnswer.ENDED if ended else EndAnswer.OWNED
 
     async def _ask(
         self,

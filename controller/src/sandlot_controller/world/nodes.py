@@ -1,12 +1,9 @@
-"""Node fields for placement, beyond those in `sandlot_kube`, and whether a node is silent or being emptied."""
+"""Node fields for placement, beyond those in `sandlot_kube`, and whether a node is silent."""
 
 from __future__ import annotations
 
 import msgspec
 from sandlot_kube.objects import Condition, Metadata
-
-# The taints of nodes that an autoscaler empties, by cluster-autoscaler's taints.go and Karpenter's taints.go.
-_EMPTYING = frozenset(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"))
 
 
 class Taint(msgspec.Struct, gc=False):
@@ -33,13 +30,6 @@ class Node(msgspec.Struct, gc=False):
     def ready(self) -> str | None:
         """Return the status of the condition Ready, or None before the first report."""
         return next((one.status for one in self.status.conditions if one.type == "Ready"), None)
-
-
-def is_draining(node: Node | None) -> bool:
-    """Return whether the node is cordoned, or an autoscaler empties it."""
-    if node is None:
-        return False
-    return node.spec.unschedulable or any(taint.key in _EMPTYING for taint in node.spec.taints)
 
 
 def is_silent(node: Node | None) -> bool:

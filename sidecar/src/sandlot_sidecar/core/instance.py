@@ -190,8 +190,8 @@ class InstanceState:
         if self.record.last and not keep_claim:
             raise ApiError(409, "last_generation", "this instance ends with its owner: end it instead")
         if not overlay:
-            text = "the root is not an overlay, so this sandbox cannot be reset: create another"
-            raise ApiError(409, "no_overlay", text)
+            why = "the root is not an overlay, so this sandbox cannot be reset: create another"
+            raise ApiError(409, "no_overlay", why)
         kept = self.record.claim if keep_claim else None
         if kept is not None and kept["restore"]:
             text = "a sandbox from a checkpoint cannot be reset, as its files are not kept: create another"

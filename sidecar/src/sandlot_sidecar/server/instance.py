@@ -272,10 +272,8 @@ class Instance:
     ) -> None:
         """End the sandbox, see `InstanceState.end`; the webhook is retried for `patience` seconds. Raises ApiError.
 
-        `after_owner`: an instance with an owner ends with it instead.
+        `after_owner`: an owner that keeps the instance is its last one.
         """
-        if after_owner:
-            conditions["only_unclaimed"] = True  # what a reset in progress looks at
         self._waiting_ends.add(conditions)
         try:
             async with self._lock:  # waits for a claim in progress, which then counts

@@ -96,8 +96,8 @@ class InstanceRoutes:
         only_of = fields.text(body, "only_of", limit=256)
         only_unused = fields.flag(body, "only_unused", default=False)
         after_owner = fields.flag(body, "after_owner", default=False)
-        if after_owner and (only_unclaimed or only_of or only_unused):
-            raise bad_input("after_owner goes with no other condition: leave them out", field="after_owner")
+        if after_owner and not only_unclaimed:
+            raise bad_input("after_owner is for only_unclaimed: set both", field="after_owner")
         await self._instance.end(
             End(verdict, message),
             only_unclaimed=only_unclaimed,

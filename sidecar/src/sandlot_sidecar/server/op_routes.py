@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandlot_contract.frames import STDERR, STDOUT
-from sandlot_contract.headers import ATTACHED, OP, OP_KEY, QUEUED_KEY
+from sandlot_contract.headers import ATTACHED, OP, OP_KEY, QUEUED_KEY, VERDICT
 from sandlot_contract.verdicts import LOST, CommandVerdict
 
 from ..core.errors import ApiError, bad_input
@@ -68,7 +68,8 @@ class OpRoutes:
     def _answer_exec(self, request: Request, op: Op, *, named: bool, traced: Trace | None) -> None:
         if request.gone:
             return
-        headers = ((OP, op.op_id),)
+        # The gateway counts by it, and reads no bodies.
+        headers = ((OP, op.op_id), (VERDICT, str(op.verdict)))
         if traced is not None:
             headers += traced.timing(op)
         if not named and op.verdict in LOST:

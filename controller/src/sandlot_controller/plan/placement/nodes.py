@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sandlot_kube.objects import Toleration
@@ -21,7 +21,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """`usable`: it is ready and not cordoned. `allocatable`: in the units of `Needs.requests`."""
+    """`usable`: it is ready and not drained. `allocatable`: in the units of `Needs.requests`."""
 
     name: str
     allocatable: Mapping[str, int] = field(default_factory=dict)
@@ -34,16 +34,18 @@ class NodeView:
         return (
             self.usable
             and all(self.labels.get(name) == value for name, value in needs.selector)
-            and all(taint.effect == _SOFT or _is_tolerated(taint, needs) for taint in self.taints)
+            and all(taint.effect == _SOFT or is_tolerated(taint, needs.tolerations) for taint in self.taints)
         )
 
     def is_discouraged(self, needs: Needs) -> bool:
         """Return whether other nodes are preferred; an autoscaler marks those so that it wants to empty."""
-        return any(taint.effect == _SOFT and not _is_tolerated(taint, needs) for taint in self.taints)
+        return any(
+            taint.effect == _SOFT and not is_tolerated(taint, needs.tolerations) for taint in self.taints
+        )
 
 
-def _is_tolerated(taint: Taint, needs: Needs) -> bool:
-    return any(_tolerates(one, taint) for one in needs.tolerations)
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_tolerates(one, taint) for one in tolerations)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
