@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,11 +46,25 @@ def api_server(directory: Path) -> Iterator[ApiServer]:
 
 
 @contextmanager
-def kwok(directory: Path, server: ApiServer, *, stages: Path) -> Iterator[None]:
-    """Run kwok, which simulates all nodes and the pods bound to them by its stages."""
+def kwok(directory: Path, server: ApiServer, *, stages: Path, at_once: int = 4) -> Iterator[None]:
+    """Run kwok, which simulates all nodes and the pods bound to them by its stages, so many pods at a time."""
     kubeconfig = server.kubeconfig(directory / "kwok.kubeconfig")
     words = ["--kubeconfig", str(kubeconfig), "--manage-all-nodes", "--config", str(stages)]
-    with _running("kwok", words, directory=directory):
+    config = directory / "kwok.yaml"
+    # A file of options has no defaults for the others.
+    options = {
+        "podPlayStageParallelism": at_once,
+        "nodePlayStageParallelism": 4,
+        "podsOnNodeSyncParallelism": 4,
+        "nodeLeaseParallelism": 4,
+        "manageAllNodes": True,
+        "cidr": "10.0.0.1/24",
+        "nodeIP": "10.0.0.1",
+    }
+    about = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration"}
+    config.write_text(json.dumps({**about, "options": options}))
+    words += ["--config", str(config)]
+    with running("kwok", words, directory=directory):
         yield
 
 
@@ -69,8 +83,31 @@ def scheduler(directory: Path, server: ApiServer) -> Iterator[None]:
     }
     path = directory / "scheduler.json"
     path.write_text(json.dumps(config))
-    with _running("kube-scheduler", ["--config", str(path), "--secure-port=0"], directory=directory):
+    with running("kube-scheduler", ["--config", str(path), "--secure-port=0"], directory=directory):
         yield
+
+
+@contextmanager
+def controller_manager(
+    directory: Path, server: ApiServer, *, controllers: Sequence[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run these controllers of kube-controller-manager with its default settings; audits name it `controller`."""
+    kubeconfig = server.kubeconfig(directory / "manager.kubeconfig", token=server.tokens["controller"])
+    words = [f"--kubeconfig={kubeconfig}", f"--controllers={','.join(controllers)}"]
+    words += ["--leader-elect=false", "--secure-port=0"]
+    with running("kube-controller-manager", words, directory=directory) as process:
+        yield process
+
+
+async def until_running(client: KubeClient, namespace: str) -> None:
+    """Wait until kwok has all pods running."""
+    params = {"fieldSelector": "status.phase!=Running", "limit": "1"}
+    async with asyncio.timeout(400):
+        while True:
+            found = json.loads(await client.request("GET", paths.pods(namespace), params=params))
+            if not found["items"]:
+                return
+            await asyncio.sleep(0.5)
 
 
 async def make_nodes(client: KubeClient, count: int, *, room: Mapping[str, str] = ROOM) -> None:
@@ -96,7 +133,8 @@ async def make_nodes(client: KubeClient, count: int, *, room: Mapping[str, str] 
 
 
 @contextmanager
-def _running(name: str, words: list[str], *, directory: Path) -> Iterator[None]:
+def running(name: str, words: list[str], *, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program of the test cluster, with its log in the directory."""
     program = binary(name)
     assert program is not None
     with (directory / f"{name}.log").open("wb") as log:
@@ -104,7 +142,7 @@ def _running(name: str, words: list[str], *, directory: Path) -> Iterator[None]:
             [str(program), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory
         )
     try:
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:

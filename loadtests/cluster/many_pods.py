@@ -27,7 +27,7 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import SandboxPool
 
 from loadtests.cluster import parts
-from loadtests.cluster.control_plane import AT_ONCE, api_server, kwok, make_nodes, missing
+from loadtests.cluster.control_plane import AT_ONCE, api_server, kwok, make_nodes, missing, until_running
 from loadtests.reading import Reading
 
 PODS = 5000
@@ -54,7 +54,7 @@ async def many_pods() -> dict[str, Reading]:
         await make_nodes(client, NODES)
         states = await _make_objects(client, namespace)
         stack.enter_context(kwok(directory, server, stages=_STAGES))
-        await _running(client, namespace)
+        await until_running(client, namespace)
         await stack.enter_async_context(_stub(states))
         async with parts.gateway(directory / "full", server, namespace, sandboxes=PODS) as gateway:
             full = _resident(gateway.process)
@@ -176,14 +176,3 @@ async def _stub(states: dict[str, bytes]) -> AsyncIterator[None]:
 
 def _address(number: int) -> str:
     return f"127.7.{number >> 8}.{number & 255}"
-
-
-async def _running(client: KubeClient, namespace: str) -> None:
-    """Wait until kwok has all pods running."""
-    params = {"fieldSelector": "status.phase!=Running", "limit": "1"}
-    async with asyncio.timeout(400):
-        while True:
-            found = json.loads(await client.request("GET", paths.pods(namespace), params=params))
-            if not found["items"]:
-                return
-            await asyncio.sleep(0.5)

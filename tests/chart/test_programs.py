@@ -102,13 +102,15 @@ def _pods(release: Release) -> list[dict[str, Any]]:
 def _as_the_chart_says(spec: dict[str, Any], release: Release) -> None:
     assert spec["runtimeClassName"] == "gvisor"
     assert spec["priorityClassName"] == f"{release.fullname}-sandbox"
-    assert spec["subdomain"] == "sandboxes"
     assert spec["automountServiceAccountToken"] is False
     (sidecar,) = [each for each in spec["containers"] if each["name"] == "sidecar"]
     assert sidecar["image"] == f"sandlot/sidecar:{VERSION}"
     (config,) = [each["value"] for each in sidecar["env"] if each["name"] == "SANDLOT_SIDECAR_CONFIG"]
     gateway = f"http://{release.fullname}-gateway-webhooks.{release.namespace}.svc.cluster.local.:8641"
     assert json.loads(config)["webhook"] == f"{gateway}/internal/sidecar"
+    service = f"/api/v1/namespaces/{release.namespace}/services/{release.fullname}-gateway-webhooks"
+    address = release.server.call("GET", service)["spec"]["clusterIP"]
+    assert json.loads(config)["webhook_address"] == address
 
 
 def _metric(url: str, name: str) -> float | None:

@@ -48,7 +48,14 @@ LEASE_RULES = [
         "resourceNames": ["sandlot-controller"],
         "verbs": ["get", "update"],
     },
+    {
+        "apiGroups": [""],
+        "resources": ["services"],
+        "resourceNames": ["sandlot-gateway-webhooks"],
+        "verbs": ["get"],
+    },
 ]
+PEERS_RULES = [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}]
 
 
 SECRET_RULES = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
@@ -56,6 +63,7 @@ ROLES = {
     (SANDBOXES, "sandlot-gateway"): GATEWAY_RULES,
     (SANDBOXES, "sandlot-controller"): CONTROLLER_RULES,
     (NAMESPACE, "sandlot-controller-lease"): LEASE_RULES,
+    (NAMESPACE, "sandlot-gateway-peers"): PEERS_RULES,
 }
 
 
@@ -92,7 +100,9 @@ def test_each_role_is_bound_to_the_account_of_its_name(resources: list[Resource]
         assert subject["kind"] == "ServiceAccount"
         assert subject["namespace"] == NAMESPACE
         name = binding["metadata"]["name"]
-        assert subject["name"] == name.removesuffix("-lease").removesuffix("-secrets")
+        for suffix in ("-lease", "-secrets", "-peers"):
+            name = name.removesuffix(suffix)
+        assert subject["name"] == name
         assert one(resources, "ServiceAccount", subject["name"])
 
 

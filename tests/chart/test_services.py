@@ -88,12 +88,23 @@ def test_each_door_has_a_port_of_its_own(values: dict[str, Any], said: str) -> N
     assert said in refusal({"gateway": values})
 
 
-def test_the_headless_service_names_pods_that_are_not_ready(defaults: list[Resource]) -> None:
-    service = one(defaults, "Service", "sandboxes")
+def test_the_headless_service_is_off_and_names_pods_that_are_not_ready(defaults: list[Resource]) -> None:
+    assert "sandboxes" not in {each["metadata"]["name"] for each in of_kind(defaults, "Service")}
+    assert "SANDLOT_SUBDOMAIN" not in environment(one(defaults, "Deployment", CONTROLLER))
+    named = render({"sandboxes": {"dnsNames": True}})
+    service = one(named, "Service", "sandboxes")
     assert service["metadata"]["namespace"] == SANDBOXES
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
-    assert environment(one(defaults, "Deployment", CONTROLLER))["SANDLOT_SUBDOMAIN"] == "sandboxes"
+    assert environment(one(named, "Deployment", CONTROLLER))["SANDLOT_SUBDOMAIN"] == "sandboxes"
+
+
+def test_the_corefile_is_of_the_cluster_s_domain(defaults: list[Resource]) -> None:
+    assert not [each for each in of_kind(defaults, "ConfigMap") if "Corefile" in each["data"]]
+    values = {"coreDNS": {"corefile": True}, "clusterDomain": "k.example"}
+    text = one(render(values), "ConfigMap", "sandlot-corefile")["data"]["Corefile"]
+    assert "kubernetes k.example in-addr.arpa ip6.arpa {\n       pods disabled\n" in text
+    assert "cluster.local" not in text
 
 
 def test_monitors_find_the_services_and_the_key(everything: list[Resource]) -> None:

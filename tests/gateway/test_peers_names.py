@@ -41,6 +41,21 @@ async def test_no_key_is_free_after_a_failed_look_up(pool: HttpPool) -> None:
     assert [(answer.holders, answer.all_heard) for answer in answers] == [((), False)] * 3
 
 
+async def test_where_the_name_fails_the_api_server_is_asked(pool: HttpPool) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+
+    async def endpoints() -> list[str]:
+        return [dead]
+
+    async def look() -> None:
+        """As after the death of a gateway: the one that was told refuses connections."""
+
+    settings = PeerSettings(UNKNOWN, own_port=1, timeout=20.0)
+    peers = Peers(settings, pool=pool, token=lambda: "spt_0", endpoints=endpoints)
+    assert await peers.whereabouts(SANDBOX) is Missing.DEAD
+    assert (await peers.holder_of_key(QUESTION, look=look)).all_heard
+
+
 async def test_a_look_up_outlives_the_question_that_began_it(pool: HttpPool) -> None:
     peers = Peers(
         PeerSettings(f"localhost:{free_port()}", own_port=1, timeout=20.0), pool=pool, token=lambda: "spt_0"

@@ -72,7 +72,7 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 def running_requests(stack: Stack, gateway: dict[str, Any]) -> float:
     """How many requests to sandboxes one gateway has in hand."""
-    return _gauge(stack, gateway, "sandlot_running")
+    return metric(stack, gateway, "sandlot_running")
 
 
 def warm_everywhere(stack: Stack, *, size: int) -> None:
@@ -81,7 +81,7 @@ def warm_everywhere(stack: Stack, *, size: int) -> None:
     def all_have() -> bool:
         try:
             return all(
-                _gauge(stack, one, "sandlot_ready_instances") >= size for one in pods(stack, "gateway")
+                metric(stack, one, "sandlot_ready_instances") >= size for one in pods(stack, "gateway")
             )
         except OSError:  # one that was started again does not listen yet
             return False
@@ -98,12 +98,13 @@ def pool_is_warm_everywhere(stack: Stack, name: str, *, size: int = 1) -> bool:
     return True
 
 
-def _gauge(stack: Stack, gateway: dict[str, Any], name: str) -> float:
+def metric(stack: Stack, gateway: dict[str, Any], name: str) -> float:
+    """One series of a gateway's, 0 while there is none of that name and labels."""
     url = f"http://{gateway['status']['podIP']}:8642/metrics"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {stack.api_key}"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         lines = answer.read().decode().splitlines()
-    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
 
 
 @dataclass(frozen=True)

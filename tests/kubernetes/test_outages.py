@@ -1,4 +1,4 @@
-"""What the cluster itself is made of dies: API server, etcd, a kubelet, a node; each as docs/failures.md promises."""
+"""What the cluster itself is made of dies: API server, etcd, DNS, a kubelet, a node; each as docs/failures.md promises."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.cluster import faults
 from tests.kubernetes.boxes import filled, pod_of, resource_of, until, warm
 from tests.kubernetes.killing import (
     SOON,
+    metric,
     own_cluster_only,
     pods,
     sandbox_pods,
@@ -79,6 +80,48 @@ def test_without_an_api_server_sandboxes_and_warm_claims_go_on(
             assert late.exec("echo cold", timeout=60).stdout == "cold\n"
         assert box.exec("echo kept", timeout=60).stdout == "kept\n"
     filled(stack, size=POOL)
+
+
+@contextmanager
+def without_dns(stack: Stack) -> Iterator[None]:
+    """No CoreDNS, until the end of the block."""
+    deployment = ("deployment/coredns", "-n", "kube-system")
+    replicas = stack.get(*deployment)["spec"]["replicas"]
+    try:
+        stack.kubectl("scale", *deployment, "--replicas=0")
+        until(lambda: not stack.get("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")["items"])
+        yield
+    finally:
+        stack.kubectl("scale", *deployment, f"--replicas={replicas}")
+        stack.kubectl("rollout", "status", *deployment, "--timeout=240s")
+
+
+def test_without_cluster_dns_creates_commands_and_deletes_go_on(stack: Stack, client: Client) -> None:
+    filled(stack, size=POOL)
+    warm_everywhere(stack, size=POOL)
+    with without_dns(stack):
+        ready = readies(stack)
+        with Sandbox.create(IMAGE, client=client, cpu=1, memory=256 << 20, disk=1 << 30, wait=240) as cold:
+            assert cold.info.pool_hit is False
+            # Its sidecar has never had a name server, and tells a gateway all the same.
+            until(lambda: readies(stack) > ready)
+            # Each client has connections of its own, so that some of these come to the other gateway.
+            for _ in range(4):
+                with Client(url=stack.url, api_key=stack.api_key) as another:
+                    found = Sandbox.connect(cold.id, client=another)
+                    assert found.exec("echo cold", timeout=60).stdout == "cold\n"
+            with warm(client) as box, Client(url=stack.url, api_key=stack.api_key) as another:
+                assert box.info.pool_hit is True
+                found = Sandbox.connect(box.id, client=another)
+                assert found.exec("echo warm", timeout=60).stdout == "warm\n"
+            assert verdict(box) == "deleted"
+        assert verdict(cold) == "deleted"
+    filled(stack, size=POOL)
+
+
+def readies(stack: Stack) -> float:
+    """How often sidecars have told a gateway that they are ready."""
+    return sum(metric(stack, one, 'sandlot_webhooks_total{event="ready"}') for one in pods(stack, "gateway"))
 
 
 def test_without_its_kubelet_a_node_s_sandboxes_go_on(stack: Stack, client: Client) -> None:

@@ -72,7 +72,7 @@ class Sources:
 @pytest.fixture(scope="module")
 def sources() -> Iterator[Sources]:
     with release_of_its_own("ready", runtime="runc") as stack:
-        stack.install(*SMALL)
+        stack.install(*SMALL, "--set", "sandboxes.dnsNames=true")
         yield Sources(stack)
 
 

@@ -16,7 +16,7 @@ from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver
 
 @asynccontextmanager
 async def telling(
-    *, host: str = "127.0.0.1", heartbeat: float = 0
+    *, host: str = "127.0.0.1", heartbeat: float = 0, address: str | None = None
 ) -> AsyncIterator[tuple[Receiver, webhooks.Webhooks]]:
     """A gateway that listens, and a sidecar's webhooks that go to it by this name."""
     gateway = Receiver("", host="127.0.0.1")
@@ -27,6 +27,7 @@ async def telling(
         token=INSTANCE_TOKEN,
         heartbeat=heartbeat,
         document=dict,
+        address=address,
     )
     try:
         yield gateway, told
@@ -56,6 +57,18 @@ async def test_where_a_lookup_is_in_vain_the_last_address_is_used() -> None:
     """As under a policy that holds the name server back."""
     async with telling(host="no-such-name.invalid") as (gateway, told):
         told._address = "127.0.0.1"
+        told.ready()
+        await gateway.wait("ready")
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("no-such-name.invalid", "127.0.0.1"), ("localhost", "127.255.255.254")],
+    ids=["without a name server", "as the Service had it before"],
+)
+async def test_a_given_address_is_tried_before_the_name(host: str, address: str) -> None:
+    async with telling(host=host, address=address) as (gateway, told):
+        assert told.prepare() is None
         told.ready()
         await gateway.wait("ready")
 

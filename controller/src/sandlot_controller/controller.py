@@ -26,6 +26,7 @@ from .act.sandboxes import SandboxLoop
 from .act.sidecars import Sidecars
 from .act.unrecorded_claims import UnrecordedClaims
 from .act.warmups import WarmupLoop
+from .act.webhook_address import with_webhook_address
 from .kopf_watches import KopfWatches
 from .leader import Leader
 from .metrics import Metrics
@@ -148,14 +149,16 @@ class Controller:
             self.metrics.show_watch(resource, failing=lambda one=one: one.failure is not None)
 
     async def _work(self) -> None:
+        # For each term: the Service may have been made anew since the last one.
+        settings = await with_webhook_address(self.settings, client=self._client)
         world = World(clock=self._clock)
         api = Api(self._client, namespace=self.settings.namespace, metrics=self.metrics, now=self._now)
         # First, so that all others see the nodes and pods as they are by then.
-        choices = NodeChoices(world, settings=self.settings, metrics=self.metrics)
+        choices = NodeChoices(world, settings=settings, metrics=self.metrics)
         deletion = PodDeletion(world, api)
         replacement = PodReplacement(world, choices=choices, deletion=deletion)
         try:
-            await self._run_loops(world, api, choices, deletion, replacement)
+            await self._run_loops(settings, world, api, choices, deletion, replacement)
         finally:
             await replacement.close()
             await deletion.close()
@@ -164,13 +167,14 @@ class Controller:
 
     async def _run_loops(
         self,
+        settings: Settings,
         world: World,
         api: Api,
         choices: NodeChoices,
         deletion: PodDeletion,
         replacement: PodReplacement,
     ) -> None:
-        settings, metrics, tokens, sidecars = self.settings, self.metrics, self._tokens, self._sidecars
+        metrics, tokens, sidecars = self.metrics, self._tokens, self._sidecars
         sandboxes = SandboxLoop(
             world,
             api,

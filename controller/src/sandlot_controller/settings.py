@@ -39,6 +39,11 @@ class Settings(BaseSettings):
     webhook_url: str = Field(
         ..., description="URL of the gateway's /internal/sidecar, for webhooks of sidecars."
     )
+    webhook_address: str | None = Field(
+        None,
+        description="IP address of that URL's host, so that sidecars need no DNS; unset: the controller reads it "
+        "from the Service that the host names.",
+    )
     sidecar_image: str = Field(..., description="Image of the sidecar.")
     sidecar_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
         "IfNotPresent", description="Pull policy of the sidecar's image."
@@ -56,7 +61,9 @@ class Settings(BaseSettings):
     registries: list[str] = Field(
         [], description="Allowed registries, as the gateway's; empty: all public ones."
     )
-    subdomain: str = Field("sandboxes", description="Headless Service of the sandboxes.")
+    subdomain: str | None = Field(
+        None, description="Headless Service of the sandboxes; unset: their pods have no names in DNS."
+    )
     runtime_class: str | None = Field(
         None, description="RuntimeClass of gVisor, for templates that name none."
     )

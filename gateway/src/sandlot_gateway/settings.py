@@ -196,7 +196,9 @@ class Settings(BaseSettings):
         None,
         description="Kubernetes: namespace of the Secrets that creates name in `secret_refs`; default they name none.",
     )
-    subdomain: str = Field("sandboxes", description="Kubernetes: the sandboxes' headless Service.")
+    subdomain: str = Field(
+        "sandboxes", description="Kubernetes: the sandboxes' headless Service, if there is one."
+    )
     cluster_domain: str = Field("cluster.local", description="Kubernetes: the cluster's DNS domain.")
 
     @field_validator("peers")

@@ -17,6 +17,14 @@ def secrets(namespace: str, name: str) -> str:
     return _path(f"/api/v1/namespaces/{namespace}/secrets", name)
 
 
+def services(namespace: str, name: str | None = None) -> str:
+    return _path(f"/api/v1/namespaces/{namespace}/services", name)
+
+
+def endpoint_slices(namespace: str) -> str:
+    return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+
+
 def nodes(name: str | None = None) -> str:
     return _path("/api/v1/nodes", name)
 
@@ -36,6 +44,12 @@ def warmups(namespace: str, name: str | None = None) -> str:
 def group() -> str:
     """Where the API server lists our resources that it has."""
     return f"/apis/{GROUP}/{VERSION}"
+
+
+def service_of(host: str) -> tuple[str, str] | None:
+    """Return namespace and name of the Service that a name in the cluster's DNS means, or None for another name."""
+    labels = host.split(".")
+    return (labels[1], labels[0]) if len(labels) > 2 and labels[2] == "svc" else None
 
 
 def _path(collection: str, name: str | None) -> str:

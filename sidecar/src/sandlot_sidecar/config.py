@@ -21,7 +21,7 @@ class Config:
 
     __slots__ = (
         "address", "cgroup_parent", "heartbeat", "hostname", "instance_id", "limits", "listen", "ops", "root",
-        "state_dir", "target", "target_pid", "template", "token", "webhook",
+        "state_dir", "target", "target_pid", "template", "token", "webhook", "webhook_address",
     )  # fmt: skip
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -30,6 +30,7 @@ class Config:
         self.listen = _text(document, "listen")
         self.state_dir = _text(document, "state_dir")
         self.webhook = _optional_text(document, "webhook")
+        self.webhook_address = _optional_text(document, "webhook_address")
         self.heartbeat = _number(document, "heartbeat", 30.0)
         self.template = _optional_text(document, "template") or ""
         self.hostname = _optional_text(document, "hostname") or "sandbox"

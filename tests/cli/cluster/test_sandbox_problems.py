@@ -49,10 +49,6 @@ PROBLEMS: dict[str, Problem] = {
         removed(Kind.POLICIES, OWN, "sandlot-gateway"),
         f"network policies of {OWN}", "none covers the gateways", "helm upgrade",
     ),
-    "policies without DNS": (
-        removed(Kind.POLICIES, INSIDE, "dns"),
-        "DNS", "do not find the gateway", "networkPolicy.dns.enabled",
-    ),
     "no service for webhooks": (
         removed(Kind.SERVICES, OWN, "sandlot-gateway-webhooks"),
         f"service {OWN}/sandlot-gateway-webhooks", "sidecars find no gateway", "helm upgrade",

@@ -116,6 +116,7 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
         "listen": f"0.0.0.0:{SIDECAR_PORT}",
         "state_dir": STATE_DIR,
         "webhook": settings.webhook_url,
+        "webhook_address": settings.webhook_address,
         "heartbeat": settings.heartbeat,
         "template": key(template),
         "hostname": "sandbox",
@@ -151,13 +152,14 @@ def _pod(
         # For whoever deletes it; the controller itself waits for the sidecar first, and then leaves it a second.
         "terminationGracePeriodSeconds": STOP_SECONDS,
         "hostname": instance_id,
-        "subdomain": settings.subdomain,
         "containers": [
             containers.sandbox(template, instance_id=instance_id, settings=settings, own_kernel=own_kernel),
             containers.sidecar(config, settings=settings, own_kernel=own_kernel),
         ],
         "volumes": containers.volumes(template, settings=settings),
     }
+    if settings.subdomain:
+        spec["subdomain"] = settings.subdomain
     if settings.holder == "copy":
         spec["initContainers"] = [containers.holder_copy(spec["containers"][1], settings=settings)]
     if runtime_class:

@@ -56,7 +56,7 @@ class Instance:
         self.journal = Journal(config.state_dir)
         self.webhooks = Webhooks(
             url=config.webhook, instance_id=config.instance_id, token=config.token, heartbeat=config.heartbeat,
-            document=self.state,
+            document=self.state, address=config.webhook_address,
         )  # fmt: skip
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # serializes claim, reset and end

@@ -123,7 +123,9 @@ class Webhooks:
         token: str,
         heartbeat: float,
         document: Callable[[], dict[str, Any]],
+        address: str | None = None,
     ) -> None:
+        """`address`: of the URL's host, as far as it is known; the name is looked up only if this fails."""
         self._target = Target(url) if url else None
         self._instance_id = instance_id
         self._token = token.encode()
@@ -132,8 +134,8 @@ class Webhooks:
         self._document = document
         self._tasks = Tasks()
         self._ready: asyncio.Task[bool] | None = None
-        self._address: str | None = None  # cached, since a lookup costs more than the webhook
-        self._moved = True  # look up again before the next attempt
+        self._address = address  # cached, since a lookup costs more than the webhook
+        self._moved = address is None  # look up again before the next attempt
         self._beats: asyncio.Task[None] | None = None
         self._claim: asyncio.TimerHandle | None = None
         self.on_unwanted: Callable[[dict[str, Any], str | None], None] = lambda document, verdict: None
@@ -145,7 +147,7 @@ class Webhooks:
 
     def prepare(self) -> asyncio.Task[None] | None:
         """Look up the gateway's address ahead of the first webhook; return None if there is nothing to look up."""
-        if self._target is None or self._target.socket is not None:
+        if self._target is None or self._target.socket is not None or not self._moved:
             return None
         return self._tasks.spawn(self._look_up_early(self._target.host))
 

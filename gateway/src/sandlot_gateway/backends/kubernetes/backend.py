@@ -29,6 +29,7 @@ from .image_calls import ImageCalls, images_of
 from .instances import Instances
 from .launcher import Launcher
 from .notes import KubernetesNotes
+from .peer_endpoints import endpoints_of
 from .peers import Peers
 from .pods import Pods
 from .pools import Pools
@@ -154,7 +155,11 @@ class KubernetesBackend(ImageCalls):
         )
         view = View(self._instances, self._records, self._states, self._watches, self._reporter)
         self._launcher = Launcher(self._client, view, namespace=namespace, settings=settings)
-        self._peers = peers = Peers(settings.peers, pool=pool, token=tokens.peer) if settings.peers else None
+        peers = None
+        if settings.peers:
+            endpoints = endpoints_of(settings.peers.name, client=self._client)
+            peers = Peers(settings.peers, pool=pool, token=tokens.peer, endpoints=endpoints)
+        self._peers = peers
         self._announcer = Announcer(peers=peers, max_body=settings.peers.max_body if settings.peers else 0)
         self._recorder = Recorder(
             view,

@@ -37,6 +37,7 @@ class PeerSettings:
     max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
     left_out: float = 2.0  # seconds without questions of keys after one that got no answer
+    resolve: float = 2.0  # seconds for DNS, if the API server can be asked instead
 
 
 class _Told(msgspec.Struct):
@@ -70,8 +71,19 @@ Whereabouts = InstanceId | RecordedEnd | Missing
 class Peers:
     """The other gateways' answers are hints where to look; only the sidecar decides who owns it."""
 
-    def __init__(self, settings: PeerSettings, *, pool: HttpPool, token: Callable[[], str]) -> None:
-        """`token` from `Tokens.peer`. Raises ValueError for an invalid name."""
+    def __init__(
+        self,
+        settings: PeerSettings,
+        *,
+        pool: HttpPool,
+        token: Callable[[], str],
+        endpoints: Callable[[], Awaitable[list[str]]] | None = None,
+    ) -> None:
+        """`token` from `Tokens.peer`; `endpoints`: reads all addresses where DNS fails, or raises OSError.
+
+        Raises ValueError for an invalid name.
+        """
+        self._endpoints = endpoints
         self._host, self._port = split_host_port(settings.name)
         self._settings = settings
         self._calls = PeerCalls(pool=pool, token=token, timeout=settings.timeout, left_out=settings.left_out)
@@ -196,7 +208,7 @@ class Peers:
     async def _look_up(self) -> None:
         self._all_known = False
         try:
-            found = await addresses_of(self._host, self._port)
+            found = await self._all()
             self._found([address for address in found if not self._is_own(address)])
         except OSError as error:
             _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
@@ -204,6 +216,16 @@ class Peers:
             self._looking = None
             pause = _KEPT if self._all_known else _RETRIED
             self._look_again_at = asyncio.get_running_loop().time() + pause
+
+    async def _all(self) -> list[str]:
+        if self._endpoints is None:
+            return await addresses_of(self._host, self._port)
+        try:
+            async with asyncio.timeout(self._settings.resolve):
+                return await addresses_of(self._host, self._port)
+        except OSError as error:  # a TimeoutError is one
+            _log.info("DNS does not tell the other gateways, asking the API server: %r", error)
+            return await self._endpoints()
 
     def _found(self, addresses: list[str]) -> None:
         self._one_left = self._one_left or not set(self._addresses) <= set(addresses)

@@ -43,7 +43,9 @@ def check(world: World) -> Iterator[Finding]:
 
 def _headless(world: World) -> Iterator[Finding]:
     namespace = world.release.sandboxes
-    name = world.settings("controller").get("SANDLOT_SUBDOMAIN", "sandboxes")
+    name = world.settings("controller").get("SANDLOT_SUBDOMAIN")
+    if name is None:
+        return
     label = f"service {namespace}/{name}"
     service = next((one for one in world.list(Kind.SERVICES, namespace) if one.name == name), None)
     if service is None:
