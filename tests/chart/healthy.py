@@ -83,6 +83,7 @@ def _gateways() -> Series:
         | gateways("sandlot_reload_failing", _always(0), file="api_keys")
         | gateways("sandlot_reload_failing", _always(0), file="master_key")
         | gateways("sandlot_reload_failing", _always(0), file="certificate")
+        | gateways("sandlot_reload_failing", _always(0), file="quotas")
         | gateways("sandlot_creates_total", _each_minute(60), source="warm", outcome="running")
         | gateways("sandlot_creates_total", _each_minute(3), source="cold", outcome="failed")
         | gateways("sandlot_creates_total", _each_minute(10), source="none", outcome="quota")
