@@ -60,7 +60,9 @@ ALL: dict[str, Any] = {
         "nodeSelector": {"pool": "system"},
         "tolerations": TOLERATIONS,
     },
+    "coreDNS": {"corefile": True},
     "sandboxes": {
+        "dnsNames": True,
         "pods": {
             "imagePullPolicy": "Always",
             "imagePullSecrets": ["images"],

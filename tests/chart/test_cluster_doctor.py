@@ -115,7 +115,7 @@ BROKEN: list[tuple[Callable[[Release], object], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("release", [POOL], ids=["pool"], indirect=True)
+@pytest.mark.parametrize("release", [POOL | {"sandboxes": {"dnsNames": True}}], ids=["names"], indirect=True)
 def test_each_broken_thing_is_told_beside_those_before(played: Played) -> None:
     """One installation, in which more and more is broken: all that is told is what was broken, and how."""
     release = played.release
@@ -203,6 +203,7 @@ def test_it_asks_for_the_rights_that_the_chart_gives(component: str) -> None:
     names = [
         ("Role", f"sandlot-{component}"),
         ("Role", f"sandlot-{component}-lease"),
+        ("Role", f"sandlot-{component}-peers"),
         ("ClusterRole", f"sandlot-{component}"),
     ]
     places = {SANDBOXES: "sandboxes", NAMESPACE: "release", None: "cluster"}
@@ -217,9 +218,8 @@ def test_it_asks_for_the_rights_that_the_chart_gives(component: str) -> None:
                 for resource in rule["resources"]:
                     for named in rule.get("resourceNames", [""]):
                         given |= {(group, resource, verb, place, named) for verb in rule["verbs"]}
-    needs = (
-        rights.GATEWAY if component == "gateway" else (*rights.CONTROLLER, rights.lease("sandlot-controller"))
-    )
+    named = (rights.lease("sandlot-controller"), rights.webhooks("sandlot-gateway-webhooks"))
+    needs = rights.GATEWAY if component == "gateway" else (*rights.CONTROLLER, *named)
     assert {
         (each.group, each.resource, verb, each.place, each.name) for each in needs for verb in each.verbs
     } == given

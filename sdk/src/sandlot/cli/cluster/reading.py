@@ -143,8 +143,12 @@ def _questions(world: World) -> list[_Question]:
             (component, user, right, verb, where[right.place]) for right in needs for verb in right.verbs
         ]
         if lease := environment(workload).get("SANDLOT_LEASE_NAME"):
-            right = rights.lease(lease)
-            asked += [(component, user, right, verb, release.namespace) for verb in right.verbs]
+            named = [rights.lease(lease)]
+            if (gateway := _workload(world, "gateway")) is not None:
+                named.append(rights.webhooks(f"{gateway.name}-webhooks"))
+            asked += [
+                (component, user, right, verb, release.namespace) for right in named for verb in right.verbs
+            ]
     return asked
 
 

@@ -26,6 +26,7 @@ GATEWAY = (
     Right(_OURS, "sandboxpools", (*_READ, "create", "patch", "delete"), "sandboxes"),
     Right(_OURS, "imagewarmups", ("get", "list", "create", "delete"), "sandboxes"),
     Right(_OURS, "sandboxes/status", ("patch",), "sandboxes"),
+    Right("discovery.k8s.io", "endpointslices", ("list",), "release"),
 )
 CONTROLLER = (
     Right("", "pods", (*_READ, "create", "delete", "deletecollection"), "sandboxes"),
@@ -47,3 +48,8 @@ CALLER = (
 def lease(name: str) -> Right:
     """Return the controller's right to the Lease of this name."""
     return Right("coordination.k8s.io", "leases", ("get", "update"), "release", name)
+
+
+def webhooks(name: str) -> Right:
+    """Return the controller's right to the Service of this name, whose address it gives to sidecars."""
+    return Right("", "services", ("get",), "release", name)
