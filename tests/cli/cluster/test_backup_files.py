@@ -102,7 +102,11 @@ def test_another_format_names_the_version_to_use(tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("data", [b"", b"mine", gzip.compress(b"mine"), gzip.compress(bytes(1 << 20))])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"mine", gzip.compress(b"mine"), gzip.compress(bytes(1 << 20))],
+    ids=["empty", "text", "no archive", "zeros"],
+)
 def test_another_file_is_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "other"
     path.write_bytes(data)
