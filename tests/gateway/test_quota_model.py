@@ -79,7 +79,7 @@ class Sandboxes(RuleBasedStateMachine):
         except QuotaReached as error:
             assert not fits(now, LIMITS[tenant], spec), error
             alone = not fits(Amounts(), LIMITS[tenant], spec)
-            assert (error.field is not None, error.retry_after > 0) == (alone, not alone)
+            assert (error.field is not None, error.retry_after is not None) == (alone, not alone)
         else:
             assert fits(now, LIMITS[tenant], spec)
             self.add(spec, tenant)

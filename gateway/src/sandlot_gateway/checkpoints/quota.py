@@ -59,9 +59,12 @@ class Quota:
         return self._measure().total
 
     def used_by(self, tenant: str) -> int:
-        """Measure and return the bytes of the tenant's archives, including those being written."""
+        """Return the bytes of the tenant's archives, including those being written, as of the last measurement.
+
+        Any tenant may ask at any rate, and a measurement reads the whole directory while nobody may write.
+        """
         with self._writing:
-            return self._measure().of_tenant[tenant]
+            return self._recent().of_tenant[tenant]
 
     def check(self, tenant: str, *, hint: str) -> None:
         """Check that at least one byte may be written. Raises StoreFull."""
@@ -71,8 +74,7 @@ class Quota:
     def admit(self, tenant: str, size: int) -> None:
         """Count `size` bytes that are about to be written. Raises StoreFull."""
         with self._writing:
-            stale = time.monotonic() - self._measured_at > _MEASURE_EVERY
-            usage = self._measure() if stale else self._usage
+            usage = self._recent()
             try:
                 self._refuse_full(tenant, usage, size=size)
             except StoreFull:
@@ -94,6 +96,10 @@ class Quota:
                 f"all tenants' checkpoints have reached the limit of {limits.total_bytes} bytes (checkpoint_total):"
                 f" delete some, or ask the operator for more{hint}"
             )
+
+    def _recent(self) -> _Usage:
+        stale = time.monotonic() - self._measured_at > _MEASURE_EVERY
+        return self._measure() if stale else self._usage
 
     def _measure(self) -> _Usage:
         usage, tenants = _Usage(), dict[str, str]()

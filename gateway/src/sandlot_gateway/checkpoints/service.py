@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE = 4  # transfers; each uses the full speed of a disk
 _SWEEP_EVERY = 3600.0  # seconds
+_MEASURING = 1.0  # seconds, of an answer that has other contents
 
 
 class Busy(Exception):
@@ -91,9 +92,14 @@ class Checkpoints:
         found = await asyncio.to_thread(self._store.get, checkpoint_id)
         return found if found is not None and found.tenant == tenant else None
 
-    async def used_by(self, tenant: str) -> int:
-        """Return the bytes of the tenant's archives."""
-        return await asyncio.to_thread(self._store.used_by, tenant)
+    async def used_by(self, tenant: str) -> int | None:
+        """Return the bytes of the tenant's archives, or None if they cannot be measured now."""
+        try:
+            async with asyncio.timeout(_MEASURING):  # a stalled volume
+                return await asyncio.to_thread(self._store.used_by, tenant)
+        except (OSError, TimeoutError) as error:
+            _log.warning("the checkpoints of %s cannot be measured: %s", tenant, error)
+            return None
 
     async def restorable(self, tenant: str, checkpoint_id: str) -> Checkpoint:
         """Return a checkpoint that can be restored. Raises NotRestorable."""

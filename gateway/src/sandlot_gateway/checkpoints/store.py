@@ -138,7 +138,7 @@ class Store:
         return self._quota.used()
 
     def used_by(self, tenant: str) -> int:
-        """Measure and return the bytes of the tenant's archives, including those being written."""
+        """Return the bytes of the tenant's archives, including those being written, as measured lately."""
         return self._quota.used_by(tenant)
 
     def sweep(self) -> None:

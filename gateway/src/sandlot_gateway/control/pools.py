@@ -144,6 +144,7 @@ def _find(have: Services, name: str) -> dict[str, Any]:
 def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Services, who: Tenant) -> PoolSpec:
     """Return the pool that the body describes. Raises ApiError."""
     owner = _owner(name, body, old=old, who=who)
+    previous = old
     if old is None:
         if body.size is None:
             raise ApiError(
@@ -165,7 +166,8 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
     if body.size is not None:
         spec = replace(spec, size=body.size, bounds=None)
     if body.size is not None or changes.keys() & {"cpu", "memory", "gpu_count"}:
-        _check_size(spec, have=have, who=who)
+        before = None if previous is None or previous.owner != owner else previous
+        _check_size(spec, before=before, have=have, who=who)
     return spec
 
 
@@ -214,9 +216,16 @@ def _shared(name: str) -> ApiError:
     )
 
 
-def _check_size(spec: PoolSpec, *, have: Services, who: Tenant) -> None:
-    """Check that a tenant keeps no more warm than it may run. Raises ApiError 422."""
+def _check_size(spec: PoolSpec, *, before: PoolSpec | None, have: Services, who: Tenant) -> None:
+    """Check that a tenant keeps no more warm than it may run. Raises ApiError 422.
+
+    `before`: a pool that becomes no larger is allowed, also where a quota was lowered below what is there.
+    """
     if who.operates:
+        return
+    if before is not None and all(
+        new <= old for new, old in zip(_amounts(spec), _amounts(before), strict=True)
+    ):
         return
     others = Amounts()
     for status in have.backend.pools():

@@ -155,6 +155,8 @@ def _over_quota(error: QuotaReached, *, have: Services) -> ApiError:
     if error.field is not None:
         # Not a 429, which clients repeat for minutes.
         return ApiError(422, f"{error.field}: {error}", field=error.field)
+    if error.retry_after is None:
+        return ApiError(403, str(error))
     return ApiError(429, str(error), headers={"retry-after": str(max(1, math.ceil(error.retry_after)))})
 
 

@@ -83,7 +83,11 @@ class Admission:
 def _reached(over: Excess, *, tenant: str) -> QuotaReached:
     quota, name = over.quota, over.quota.name
     limit, used, asked = quota.text(over.limit), quota.text(over.used), quota.text(over.asked)
-    if over.asked > over.limit and quota.field is not None:
+    if over.asked > over.limit and quota.field is None:
+        return QuotaReached(
+            f"the quota {name} of tenant {tenant!r} is {limit}; ask the operator for more", quota=name
+        )
+    if over.asked > over.limit:
         return QuotaReached(
             f"this create asks for {asked} {quota.noun}, and the quota {name} of tenant {tenant!r} is {limit} for all of"
             " its sandboxes; ask for less, or ask the operator for more",

@@ -8,13 +8,13 @@ from sandlot_gateway.quotas import QuotaName
 
 
 class QuotaReached(Exception):
-    """A quota of the tenant has no room for this create, for `retry_after` seconds at least.
+    """A quota of the tenant has no room for this create, for `retry_after` seconds at least; None: no wait helps.
 
-    `field`: of the request, which alone asks for more than the quota; no wait helps then.
+    `field`: of the request, which alone asks for more than the quota.
     """
 
     def __init__(
-        self, message: str, *, quota: QuotaName, retry_after: float = 0.0, field: str | None = None
+        self, message: str, *, quota: QuotaName, retry_after: float | None = None, field: str | None = None
     ) -> None:
         super().__init__(message)
         self.quota = quota
