@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot.cli.cluster.backup import archive
+from sandlot.cli.cluster.backup.items import Item, Kept
+from sandlot.cli.cluster.release import Release as Named
 from sandlot_contract.names import APP, LABEL_COMPONENT, LABEL_NAME, LABEL_USAGE_DAY, USAGE_COMPONENT
 from sandlot_gateway.backends.kubernetes.usage_store import pack
 from sandlot_gateway.core.usage import Amounts, Document, Key, Totals, day_of
@@ -22,7 +25,14 @@ from tests.chart.test_cluster_doctor import sandlot
 
 OURS = "/apis/sandlot.dev/v1alpha1"
 NUMPY = {"template": {"image": "numpy:1"}, "size": 1, "owner": "training", "reuse": {"policy": "never"}}
-VALUES = {"pools": {"default": {"size": 2, "template": {"image": "python:3.12"}}}, "gateway": {"replicas": 1}}
+VALUES: dict[str, Any] = {
+    "pools": {"default": {"size": 2, "template": {"image": "python:3.12"}}},
+    "gateway": {"replicas": 1},
+    "sandboxes": {"pods": {"imagePullSecrets": ["pull"]}},
+}
+TRACED = VALUES | {
+    "gateway": {"tracing": {"endpoint": "http://collector:4318", "headersSecret": "collector"}}
+}
 
 
 def inside(release: Release, plural: str, base: str = OURS) -> str:
@@ -46,10 +56,16 @@ def fill(release: Release) -> None:
         "binaryData": {"sums": sums},
     }
     call("POST", inside(release, "configmaps", "/api/v1"), body)
+    call("POST", inside(release, "secrets", "/api/v1"), _opaque("pull"))
 
 
 def _ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "sandlot.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _opaque(name: str, value: str = "old") -> dict[str, Any]:
+    data = {"headers": base64.b64encode(value.encode()).decode()}
+    return {"metadata": {"name": name}, "type": "Opaque", "data": data}
 
 
 def run(release: Release, *words: str, code: int = 0) -> str:
@@ -74,6 +90,14 @@ def document(path: Path, name: str) -> Any:
         return json.load(member)
 
 
+def hostile(path: Path, **changed: Any) -> Path:
+    """The backup with other content, and digests that fit."""
+    made = path.with_name("hostile")
+    with made.open("wb") as file:
+        archive.write(file, replace(archive.read(path), **changed))
+    return made
+
+
 def forget(release: Release) -> None:
     """Delete what the namespace controller would, which does not run here."""
     for path in (
@@ -81,6 +105,7 @@ def forget(release: Release) -> None:
         inside(release, "imagewarmups"),
         inside(release, "sandboxes"),
         inside(release, "configmaps", "/api/v1"),
+        inside(release, "secrets", "/api/v1"),
     ):
         release.server.call("DELETE", path)
 
@@ -94,15 +119,23 @@ def filled(release: Release) -> Iterator[Release]:
         forget(release)
 
 
-@pytest.mark.parametrize("release", [VALUES], ids=["pool"], indirect=True)
+@pytest.mark.parametrize("release", [TRACED], ids=["pool"], indirect=True)
 def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
     filled: Release, tmp_path: Path
 ) -> None:
     path, plain = tmp_path / "backup.tar.gz", tmp_path / "plain.tar.gz"
+    secrets = f"/api/v1/namespaces/{filled.namespace}/secrets"
+    filled.server.call("POST", secrets, _opaque("collector"))
+    record = f"{secrets}/sh.helm.release.v1.{filled.name}.v1"
+    timed_out = {"metadata": {"labels": {"status": "failed"}}}
+    filled.server.call("PATCH", record, timed_out, content_type="application/merge-patch+json")
     run(filled, "backup", str(path), "--with-secrets")
     assert path.stat().st_mode & 0o777 == 0o600
     said = run(filled, "backup", str(plain))
-    assert f"not included: Secrets {filled.namespace}/{filled.fullname}-api-key" in said
+    assert "newest revision, which is failed" in said
+    (lacking,) = [line for line in said.splitlines() if line.startswith("not included: Secrets ")]
+    for name in ("collector", f"{filled.fullname}-api-key"):
+        assert f"{filled.namespace}/{name}" in lacking
     with tarfile.open(plain) as tar:
         texts = [file.read().decode() for one in tar if (file := tar.extractfile(one)) is not None]
     values = [value for data in filled.secrets().values() for value in data.values()]
@@ -112,6 +145,8 @@ def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
     day = day_of(time.time())
     everything = {
         f"secret {filled.fullname}-master",
+        "secret collector",
+        "secret pull",
         f"secret {filled.fullname}-api-key",
         f"usage sandlot-usage-{day}-records",
         "pool default",
@@ -140,6 +175,24 @@ def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
     assert did(filled, str(path), "--overwrite")["pool numpy"] == "replaced"
     assert filled.server.call("GET", pool)["spec"]["size"] == 1
 
+    # A key that was removed since the backup comes back only on demand.
+    new = _opaque("collector", "new")
+    filled.server.call("PUT", f"{secrets}/collector", new)
+    assert did(filled, str(path), "--overwrite", code=1)["secret collector"] == "kept"
+    assert filled.server.call("GET", f"{secrets}/collector")["data"] == new["data"]
+    assert did(filled, str(path), "--overwrite", "--only-secrets")["secret collector"] == "replaced"
+
+    foreign = filled.server.call("GET", usage)
+    del foreign["metadata"]["labels"], foreign["binaryData"]
+    filled.server.call("PUT", usage, foreign)
+    refused = did(filled, str(path), "--overwrite", code=1)
+    assert refused[f"usage sandlot-usage-{day}-records"] == "failed"
+
+    bad = _ours("SandboxPool", "bad", NUMPY | {"\x1b[2J": 1})
+    bad["metadata"]["namespace"] = filled.sandboxes
+    said = run(filled, "restore", str(hostile(path, items=(Item(Kept.POOL, bad),))), "--dry-run", code=1)
+    assert "stored without spec.?[2J" in said
+
     assert "--release is other" in run(filled, "restore", str(path), "--release", "other", code=2)
 
 
@@ -157,16 +210,26 @@ def test_an_installation_made_anew_has_its_keys_pools_and_usage(
         filled.server.call("DELETE", f"/api/v1/namespaces/{filled.namespace}/secrets/{name}")
 
     assert "which is not installed here" in run(filled, "restore", str(path), code=2)
-    assert set(did(filled, str(path), "--only-secrets").values()) == {"created"}
+    unnamed = sandlot("restore", str(path), "--only-secrets", "--kubeconfig", str(filled.kubeconfig))
+    assert (unnamed.returncode, "name it with --namespace" in unnamed.stderr) == (2, True)
+    alien = _opaque("alien") | {"apiVersion": "v1", "kind": "Secret"}
+    alien["metadata"]["namespace"] = "default"
+    named = Named(filled.name, filled.namespace, "default")
+    aimed = hostile(path, release=named, items=(Item(Kept.SECRET, alien),))
+    assert did(filled, str(aimed), "--only-secrets") == {"secret alien": "later"}
+    assert filled.get("/api/v1/namespaces/default/secrets/alien") is None
+    before = did(filled, str(path), "--only-secrets")
+    assert before == {f"secret {name}": "created" for name in keys} | {"secret pull": "later"}
     assert filled.secrets() == keys
     values = tmp_path / "values.json"
     values.write_text(json.dumps(document(path, "values.json")))
     replace(filled, values={}).run("install", "--values", str(values))
     assert filled.secrets() == keys
     states = did(filled, str(path))
-    assert {name: states[name] for name in ("pool default", "pool numpy")} == {
+    assert {name: states[name] for name in ("pool default", "pool numpy", "secret pull")} == {
         "pool default": "unchanged",
         "pool numpy": "created",
+        "secret pull": "created",
     }
     assert "failed" not in states.values()
     assert items_of(filled, "sandboxes") == []

@@ -6,14 +6,18 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot.cli.backups import told
 from sandlot.cli.cluster.backup.archive import Backup, read, write
 from sandlot.cli.cluster.backup.items import BadBackup, Item, Kept
+from sandlot.cli.cluster.backup.restoring import Did, Outcome
 from sandlot.cli.cluster.doc import Doc
 from sandlot.cli.cluster.release import Release
 
@@ -31,10 +35,19 @@ SECRET = {
     "type": "Opaque",
     "data": {"api-key": "a2V5"},
 }
-USAGE = {
+USAGE: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"name": "sandlot-usage-1-records", "namespace": "sandlot-sandboxes"},
+    "metadata": {
+        "name": "sandlot-usage-1-records",
+        "namespace": "sandlot-sandboxes",
+        "labels": {
+            "app.kubernetes.io/name": "sandlot",
+            "app.kubernetes.io/component": "usage",
+            "sandlot.dev/usage-day": "1",
+        },
+    },
+    "binaryData": {"sums": b64encode(zlib.compress(b"{}")).decode()},
 }
 BACKUP = Backup(
     RELEASE,
@@ -42,7 +55,7 @@ BACKUP = Backup(
     "0.1.0",
     "sandlot-0.1.0",
     {"gateway": {"replicas": 3}},
-    (Item(Kept.SECRET, SECRET), Item(Kept.POOL, POOL)),
+    (Item(Kept.SECRET, SECRET), Item(Kept.USAGE, USAGE), Item(Kept.POOL, POOL)),
     with_secrets=True,
 )
 
@@ -88,7 +101,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_changed_document_is_refused(tmp_path: Path) -> None:
     def change(documents: dict[str, Any]) -> None:
-        documents["resources.json"][0]["spec"]["size"] = 3
+        documents["resources.json"][-1]["spec"]["size"] = 3
 
     with pytest.raises(BadBackup, match=r"is damaged, 'resources\.json'"):
         read(repacked(file_of(BACKUP, tmp_path), change))
@@ -114,14 +127,29 @@ def test_another_file_is_refused(data: bytes, tmp_path: Path) -> None:
         read(path)
 
 
-def test_an_entry_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1000, 1 << 40])
+@pytest.mark.parametrize("field", ["GNU.sparse.size", "size", "comment"])
+def test_an_entry_that_claims_another_size_is_refused(field: str, size: int, tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     header = tarfile.TarInfo("manifest.json")
-    header.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.map": "0,1", "GNU.sparse.size": str(1 << 40)}
+    header.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.map": "0,1", field: str(size)}
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(header, io.BytesIO())
     with pytest.raises(BadBackup, match="no backup has"):
         read(path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "more.json"])
+def test_an_entry_that_no_backup_has_is_refused(name: str, tmp_path: Path) -> None:
+    path = file_of(BACKUP, tmp_path)
+    data = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(tarfile.TarInfo(name).tobuf() + data))
+    with pytest.raises(BadBackup, match="no backup has"):
+        read(path)
+
+
+def _usage(**changed: Any) -> Item:
+    return Item(Kept.USAGE, USAGE | changed)
 
 
 HOSTILE: dict[str, tuple[Item, str]] = {
@@ -145,7 +173,19 @@ HOSTILE: dict[str, tuple[Item, str]] = {
         Item(Kept.SECRET, SECRET | {"type": "kubernetes.io/service-account-token"}),
         "of the type 'kubernetes.io/service-account-token'",
     ),
-    "any ConfigMap": (Item(Kept.USAGE, USAGE), "which has no usage"),
+    "a ConfigMap of another name": (_usage(metadata=USAGE["metadata"] | {"name": "other"}), "has no usage"),
+    "usage of another day": (
+        _usage(metadata=USAGE["metadata"] | {"name": "sandlot-usage-2-x"}),
+        "has no usage",
+    ),
+    "usage without its labels": (_usage(metadata=USAGE["metadata"] | {"labels": {}}), "has no usage"),
+    "usage with text": (_usage(data={"x": "y"}), "has no usage"),
+    "usage with another key": (_usage(binaryData=USAGE["binaryData"] | {"x": "eQ=="}), "has no usage"),
+    "usage that is not packed": (_usage(binaryData={"sums": "eQ=="}), "has no usage"),
+    "usage that unpacks to too much": (
+        _usage(binaryData={"sums": b64encode(zlib.compress(bytes(65 << 20))).decode()}),
+        "has no usage",
+    ),
 }
 
 
@@ -168,3 +208,16 @@ def test_identity_owners_and_status_are_left_out(tmp_path: Path) -> None:
     bad = Item(Kept.POOL, POOL | {"metadata": live, "status": {"ready": 2}})
     (one,) = read(file_of(replace(BACKUP, items=(bad,)), tmp_path)).items
     assert one.doc == Doc(POOL)
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_an_interrupted_restore_says_what_it_did(json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    def outcomes() -> Iterator[Outcome]:
+        yield Outcome(Item(Kept.POOL, POOL), Did.CREATED)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        told(outcomes(), dry_run=False, json=json)
+    said = capsys.readouterr().out
+    assert "created" in said
+    assert "pool sandlot-sandboxes/numpy" in said

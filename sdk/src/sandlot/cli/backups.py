@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,12 +58,18 @@ def backup(
         return command.CANNOT_RUN
     if made.values is None:
         print("Helm has no record of the release: keep its values yourself", file=sys.stderr)
+    elif made.status != "deployed":
+        print(
+            f"values are of Helm's newest revision, which is {made.status}: check values.json",
+            file=sys.stderr,
+        )
     if made.lacking:
         print(f"not included: Secrets {', '.join(made.lacking)}", file=sys.stderr)
     document = {
         "file": str(file),
         "release": made.release.name,
         "chart": made.chart,
+        "helm_status": made.status,
         "values": made.values is not None,
         "counts": made.counts,
         "secrets_not_included": list(made.lacking),
@@ -78,10 +84,18 @@ def restore(
         bool, typer.Option("--dry-run", help="Show what would be created and changed; store nothing.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what exists with other content, which may be newer.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace what exists with other content, which may be newer; Secrets only with --only-secrets.",
+        ),
     ] = False,
     only_secrets: Annotated[
-        bool, typer.Option("--only-secrets", help="Only the Secrets, before the chart is installed.")
+        bool,
+        typer.Option(
+            "--only-secrets",
+            help="Only the Secrets. Before the chart is installed it needs --namespace, and fills that one.",
+        ),
     ] = False,
     namespace: Namespace = None,
     release: ReleaseName = None,
@@ -101,31 +115,36 @@ def restore(
     options = Options(namespace, release, context, kubeconfig)
     try:
         with command.connected(options, NEVER) as (tool, api):
-            restoring.check_target(api, read.release, options, only_secrets=only_secrets)
+            installed = restoring.has_release(api, read.release, options, only_secrets=only_secrets)
             output.note(f"backup of {read.created}, into the context {tool.context}")
-            done = list(
-                restoring.restore(
-                    api,
-                    read.items,
-                    release=read.release,
-                    overwrite=overwrite,
-                    dry_run=dry_run,
-                    only_secrets=only_secrets,
-                )
+            outcomes = restoring.restore(
+                api,
+                read.items,
+                release=read.release,
+                installed=installed,
+                overwrite=overwrite,
+                dry_run=dry_run,
+                only_secrets=only_secrets,
             )
+            done = told(outcomes, dry_run=dry_run, json=json)
     except CannotRun as error:
         print(f"sandlot: {output.one_line(error)}", file=sys.stderr)
         return command.CANNOT_RUN
-    _show(done, dry_run=dry_run, json=json)
     incomplete = (restoring.Did.KEPT, restoring.Did.FAILED)
     return output.FAILED if any(one.did in incomplete for one in done) else 0
 
 
-def _show(done: Sequence[Outcome], *, dry_run: bool, json: bool) -> None:
-    if json:
-        rows = [{"resource": one.item.label, "did": one.did, "detail": one.detail} for one in done]
-        output.show({"dry_run": dry_run, "resources": rows}, json=True, text="")
-        return
-    for one in done:
-        said = f"{one.did}{' (dry run)' * dry_run}  {one.item.label}"
-        print(f"{said}: {one.detail}" if one.detail else said)
+def told(outcomes: Iterable[Outcome], *, dry_run: bool, json: bool) -> list[Outcome]:
+    """Print each outcome when it is there, or all as JSON; an interrupted restore says what it did, too."""
+    done: list[Outcome] = []
+    try:
+        for one in outcomes:
+            done.append(one)
+            if not json:
+                said = f"{one.did}{' (dry run)' * dry_run}  {one.item.label}"
+                print(f"{said}: {one.detail}" if one.detail else said, flush=True)
+    finally:
+        if json:
+            rows = [{"resource": one.item.label, "did": one.did, "detail": one.detail} for one in done]
+            output.show({"dry_run": dry_run, "resources": rows}, json=True, text="")
+    return done

@@ -10,7 +10,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -24,11 +24,15 @@ VERSION = 1
 MOST_BYTES = 512 << 20  # unpacked; a damaged or hostile file must not take all memory
 _TIME = re.compile(r"[-0-9]{10}T[:0-9]{8}Z")
 _MANIFEST, _VALUES, _RESOURCES, _SECRETS = "manifest.json", "values.json", "resources.json", "secrets.json"
+_NAMES = frozenset({_MANIFEST, _VALUES, _RESOURCES, _SECRETS})
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """`values`: those given to Helm; None: Helm has no record of the release. `lacking`: Secrets that are not in it."""
+    """`values`: those given to Helm; None: Helm has no record of the release. `lacking`: Secrets that are not in it.
+
+    `status`: Helm's for the revision that has these values, such as `deployed`.
+    """
 
     release: Release
     created: str  # by the API server's clock
@@ -38,6 +42,7 @@ class Backup:
     items: tuple[Item, ...]
     with_secrets: bool
     lacking: tuple[str, ...] = ()
+    status: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -65,6 +70,7 @@ def write(file: BinaryIO, backup: Backup) -> None:
         "created": backup.created,
         "release": {"name": release.name, "namespace": release.namespace, "sandboxes": release.sandboxes},
         "chart": backup.chart,
+        "helm_status": backup.status,
         "with_secrets": backup.with_secrets,
         "secrets_not_included": list(backup.lacking),
         "counts": backup.counts,
@@ -120,6 +126,7 @@ def _backup(manifest: Doc, members: Mapping[str, bytes]) -> Backup:
         tuple(sorted(items, key=order)),
         manifest.value("with_secrets") is True,
         tuple(manifest.texts("secrets_not_included")),
+        manifest.text("helm_status"),
     )
 
 
@@ -130,24 +137,32 @@ def order(item: Item) -> int:
 
 def _members(path: Path) -> dict[str, bytes]:
     """Return the documents by name. Nothing is unpacked to the disk."""
-    found: dict[str, bytes] = {}
     try:
         with gzip.open(path) as file:
             unpacked = file.read(MOST_BYTES + 1)
         if len(unpacked) > MOST_BYTES:
             raise BadBackup(f"{path} has more than {MOST_BYTES} bytes unpacked: use another backup")
-        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as tar:
-            for member in tar:
-                # A sparse file claims any size.
-                stream = tar.extractfile(member) if member.isreg() and member.size < len(unpacked) else None
-                if stream is None or member.name in found:
-                    raise BadBackup(f"{path} has an entry that no backup has: do not restore this file")
-                found[member.name] = stream.read()
+        if not unpacked.strip(b"\0"):
+            raise EOFError("it is empty")
+        return dict(_entries(path, unpacked))
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise BadBackup(
             f"{path} is no whole backup of Sandlot ({error}): use another one, or copy it again"
         ) from error
-    return found
+
+
+def _entries(path: Path, unpacked: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield plain files only. `tarfile.open` would obey extended headers: sparse files, other sizes, other names."""
+    start, seen = 0, set[str]()
+    while (header := unpacked[start : start + tarfile.BLOCKSIZE]).strip(b"\0"):
+        entry = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
+        start += tarfile.BLOCKSIZE
+        known = entry.name in _NAMES - seen and entry.type == tarfile.REGTYPE
+        if not known or not 0 <= entry.size <= len(unpacked) - start:
+            raise BadBackup(f"{path} has an entry that no backup has: do not restore this file")
+        seen.add(entry.name)
+        yield entry.name, unpacked[start : start + entry.size]
+        start += -(-entry.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
 
 def _mapping(members: Mapping[str, bytes], name: str) -> dict[str, Any]:

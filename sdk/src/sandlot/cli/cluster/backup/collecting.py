@@ -9,7 +9,7 @@ import json
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sandlot._version import __version__
 
@@ -25,6 +25,20 @@ from .items import SECRET_TYPES, USAGE_LABELS, Item, Kept, item
 _HELM = "helm.sh/release.v1"
 # Of the chart's own Secrets, the one that nothing outside of the cluster knows: each installation makes another.
 _MADE_ANEW = "node-agent"
+_REFERENCES = (
+    "secretKeyRef",
+    "secretRef",
+    "secret",
+)  # of a variable, of all variables, of a projected volume
+_ENDED = "uninstalled"
+
+
+class _Helm(NamedTuple):
+    """What Helm recorded: `values` that it was given (None: no record), version of the chart, state of the revision."""
+
+    values: Mapping[str, Any] | None
+    chart: str
+    status: str
 
 
 def collect(api: Api, *, namespace: str | None, name: str | None, with_secrets: bool) -> Backup:
@@ -33,7 +47,7 @@ def collect(api: Api, *, namespace: str | None, name: str | None, with_secrets: 
     deployments = _listed(api, Kind.DEPLOYMENTS, namespace, selector=releases.SELECTOR)
     release = releases.find(deployments, namespace=namespace, name=name)
     workloads = _workloads(api, release)
-    values, chart = _helm(api, release)
+    helm = _helm(api, release)
     usage = ",".join(f"{label}={value}" for label, value in USAGE_LABELS.items())
     items = [
         *_items(api, Kept.USAGE, release.sandboxes, selector=usage),
@@ -48,7 +62,17 @@ def collect(api: Api, *, namespace: str | None, name: str | None, with_secrets: 
         have = {f"{one.doc.namespace}/{one.doc.name}" for one in found}
         lacking = [one for one in lacking if one not in have]
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(date or time.time()))
-    return Backup(release, created, __version__, chart, values, tuple(items), with_secrets, tuple(lacking))
+    return Backup(
+        release,
+        created,
+        __version__,
+        helm.chart,
+        helm.values,
+        tuple(items),
+        with_secrets,
+        tuple(lacking),
+        helm.status,
+    )
 
 
 def _items(api: Api, kind: Kept, namespace: str, *, selector: str = "") -> Iterator[Item]:
@@ -86,11 +110,10 @@ def _secrets(release: Release, workloads: Sequence[Doc]) -> list[tuple[str, str]
     wanted: set[tuple[str, str]] = set()
     for workload in workloads:
         for part in walk(dict(workload.raw)):
-            names = [
-                part.get("secretName"),
-                *(one.text("name") for one in Doc(part).docs("imagePullSecrets")),
-            ]
-            wanted |= {(workload.namespace, one) for one in names if isinstance(one, str) and one}
+            here = Doc(part)
+            names = [here.text("secretName"), *(here.text(field, "name") for field in _REFERENCES)]
+            names += [one.text("name") for one in here.docs("imagePullSecrets")]
+            wanted |= {(workload.namespace, one) for one in names if one}
         if workload.component == "controller":
             pulled = json_of(environment(workload).get("SANDLOT_IMAGE_PULL_SECRETS", "[]"), [])
             wanted |= {(release.sandboxes, str(one)) for one in pulled}
@@ -109,18 +132,22 @@ def _secret(api: Api, namespace: str, name: str) -> Item | None:
     return item(Kept.SECRET, found)
 
 
-def _helm(api: Api, release: Release) -> tuple[Mapping[str, Any] | None, str]:
-    """Return the values that were given to Helm, None if it has no record, and the chart's version."""
+def _helm(api: Api, release: Release) -> _Helm:
+    """Return the newest revision, whether it went well or not: its values are the last that Helm applied.
+
+    One that is pending counts only if no other exists: it may apply nothing.
+    """
     records = _listed(
         api,
         Kind.SECRETS,
         release.namespace,
-        selector=f"owner=helm,name={release.name},status=deployed",
+        selector=f"owner=helm,name={release.name},status!={_ENDED}",
         fields=f"type={_HELM}",
     )
     if not records:
-        return None, ""
-    newest = max(records, key=lambda one: int(one.labels.get("version", "0")))
+        return _Helm(None, "", "")
+    newest = max(records, key=_age)
+    status = newest.labels.get("status", "")
     try:
         packed = base64.b64decode(base64.b64decode(newest.text("data", "release")))
         record = Doc(cast(dict[str, Any], json.loads(gzip.decompress(packed))))
@@ -129,7 +156,12 @@ def _helm(api: Api, release: Release) -> tuple[Mapping[str, Any] | None, str]:
             f"Helm's record {newest.name} cannot be read ({type(error).__name__}): compare `helm get values`"
         ) from error
     chart = f"{record.text('chart', 'metadata', 'name')}-{record.text('chart', 'metadata', 'version')}"
-    return record.doc("config").raw, chart
+    return _Helm(record.doc("config").raw, chart, status)
+
+
+def _age(record: Doc) -> tuple[bool, int]:
+    labels = record.labels
+    return not labels.get("status", "").startswith("pending-"), int(labels.get("version", "0"))
 
 
 def _unread(what: str, namespace: str | None, found: Unread) -> CannotRun:

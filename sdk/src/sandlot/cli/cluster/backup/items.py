@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -29,7 +31,7 @@ class Kept(Enum):
     """A kind in the order of a restore: the word for it, its version, plural, and the fields with its content."""
 
     SECRET = ("secret", "v1", "Secret", "secrets", ("type", "data"))
-    USAGE = ("usage", "v1", "ConfigMap", "configmaps", ("data", "binaryData"))
+    USAGE = ("usage", "v1", "ConfigMap", "configmaps", ("binaryData",))
     POOL = ("pool", _OURS, "SandboxPool", "sandboxpools", ("spec",))
     WARMUP = ("warm-up", _OURS, "ImageWarmup", "imagewarmups", ("spec",))
 
@@ -52,6 +54,9 @@ class Kept(Enum):
 
 
 USAGE_LABELS = {"app.kubernetes.io/name": "sandlot", "app.kubernetes.io/component": "usage"}
+_USAGE_NAME = re.compile(r"sandlot-usage-([0-9]{1,9})-.+")
+_USAGE_DAY = "sandlot.dev/usage-day"
+_USAGE_BYTES = 64 << 20  # unpacked; gateways unpack it, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +125,33 @@ def parsed(raw: Mapping[str, Any], release: Release) -> Item:
         raise BadBackup(f"the backup has {label}, outside of its release: do not restore this file")
     if kind is Kept.SECRET and doc.text("type") not in SECRET_TYPES:
         raise BadBackup(f"the backup has {label} of the type {doc.text('type')!r}: do not restore this file")
-    if kind is Kept.USAGE and not USAGE_LABELS.items() <= doc.labels.items():
+    if kind is Kept.USAGE and not (is_usage(doc) and _has_sums(doc)):
         raise BadBackup(f"the backup has {label}, which has no usage: do not restore this file")
     return item(kind, doc)
+
+
+def is_usage(doc: Doc) -> bool:
+    """Return whether a ConfigMap is one of those that gateways make for usage."""
+    named = _USAGE_NAME.fullmatch(doc.name)
+    wanted = USAGE_LABELS | {_USAGE_DAY: named[1] if named else ""}
+    return named is not None and wanted.items() <= doc.labels.items()
+
+
+def _has_sums(doc: Doc) -> bool:
+    """Return whether it has sums and nothing else, and a gateway can unpack them."""
+    if doc.raw.get("data") or set(doc.doc("binaryData").raw) != {"sums"}:
+        return False
+    unpacking = zlib.decompressobj()
+    try:
+        unpacking.decompress(base64.b64decode(doc.text("binaryData", "sums"), validate=True), _USAGE_BYTES)
+    except (ValueError, zlib.error):
+        return False
+    return unpacking.eof
+
+
+def printable(text: str) -> str:
+    """Return it without what a terminal would obey; a file or an API server may have chosen it."""
+    return "".join(one if one.isprintable() else "?" for one in text)
 
 
 def _namespaces(kind: Kept, release: Release) -> tuple[str, ...]:

@@ -14,14 +14,14 @@ from ..kubectl import CannotRun
 from ..options import Options
 from ..release import Release
 from ..world import Kind
-from .items import Item, Kept, content
+from .items import Item, Kept, content, is_usage, printable
 
 
 class Did(StrEnum):
     CREATED = "created"
     REPLACED = "replaced"
     UNCHANGED = "unchanged"
-    LATER = "later"  # its namespace is the chart's, which is not installed yet
+    LATER = "later"  # its namespace is that of the sandboxes, and the chart is not installed yet
     KEPT = "kept"
     FAILED = "failed"
 
@@ -30,11 +30,11 @@ class Did(StrEnum):
 class Outcome:
     item: Item
     did: Did
-    detail: str = ""
+    detail: str = ""  # printable
 
 
-def check_target(api: Api, release: Release, options: Options, *, only_secrets: bool) -> None:
-    """Check that this cluster has the release, or may get it. Raises CannotRun."""
+def has_release(api: Api, release: Release, options: Options, *, only_secrets: bool) -> bool:
+    """Return whether this cluster has the release; without it, it may get Secrets. Raises CannotRun."""
     named = f"the backup is of the release {release.name} in namespace {release.namespace}"
     for given, own, option in (
         (options.namespace, release.namespace, "--namespace"),
@@ -54,52 +54,64 @@ def check_target(api: Api, release: Release, options: Options, *, only_secrets: 
                 f"{named}, whose sandboxes were in {release.sandboxes}, and are in {there.sandboxes} here: "
                 "install the chart with the backup's values.json"
             )
-    elif found.items:
+        return True
+    if found.items:
         names = sorted({one.labels.get("app.kubernetes.io/instance", "") for one in found.items})
         raise CannotRun(
             f"{named}, where {', '.join(names)} is installed: choose the cluster with --context, "
             "or install the release under its own name"
         )
-    elif not only_secrets:
+    if not only_secrets:
         raise CannotRun(
             f"{named}, which is not installed here: restore the Secrets with --only-secrets, "
             "install the chart with the backup's values.json, then restore the rest"
         )
+    if options.namespace is None:
+        raise CannotRun(
+            f"{named}, which is not installed here: if the Secrets shall go there, name it with --namespace"
+        )
+    return False
 
 
 def restore(
-    api: Api, items: tuple[Item, ...], *, release: Release, overwrite: bool, dry_run: bool, only_secrets: bool
+    api: Api,
+    items: tuple[Item, ...],
+    *,
+    release: Release,
+    installed: bool,
+    overwrite: bool,
+    dry_run: bool,
+    only_secrets: bool,
 ) -> Iterator[Outcome]:
     """Restore one after the other. `dry_run`: the API server checks all of it, and stores nothing."""
     query = "?dryRun=All" if dry_run else ""
-    spaces: dict[str, bool] = {}
     for item in items:
         if only_secrets and item.kind is not Kept.SECRET:
             continue
-        namespace = item.doc.namespace
-        if only_secrets and namespace == release.sandboxes:
-            if namespace not in spaces:
-                spaces[namespace] = isinstance(api.get(f"{Kind.NAMESPACES.base}/namespaces/{namespace}"), Doc)
-            if not spaces[namespace]:
-                yield Outcome(
-                    item, Did.LATER, f"namespace {namespace} comes with the chart: restore again then"
-                )
-                continue
-        yield _one(api, item, overwrite=overwrite, query=query)
+        if not installed and item.doc.namespace == release.sandboxes:
+            # Only the file names this namespace: Secrets must not get into one of something else.
+            yield Outcome(item, Did.LATER, "restore again when the chart is installed")
+            continue
+        # A Secret that is replaced brings keys back that were removed because they leaked.
+        replaces = overwrite and (only_secrets or item.kind is not Kept.SECRET)
+        yield _one(api, item, overwrite=replaces, query=query)
 
 
 def _one(api: Api, item: Item, *, overwrite: bool, query: str) -> Outcome:
     there = api.get(item.path)
     if isinstance(there, Unread):
         if not there.missing:
-            return Outcome(item, Did.FAILED, f"cannot be read: {there.reason}")
+            return _failed(item, f"cannot be read: {there.reason}")
         return _stored(item, Did.CREATED, api.post(item.collection + query, item.body))
     if there.text("metadata", "deletionTimestamp"):
-        return Outcome(item, Did.FAILED, "is being deleted: restore again once it is gone")
+        return _failed(item, "is being deleted: restore again once it is gone")
+    if item.kind is Kept.USAGE and not is_usage(there):
+        return _failed(item, "exists without the labels of usage: delete it, or give it another name")
     if content(item.kind, there) == item.content:
         return Outcome(item, Did.UNCHANGED)
     if not overwrite:
-        return Outcome(item, Did.KEPT, "exists with other content: --overwrite replaces it")
+        option = "--only-secrets --overwrite" if item.kind is Kept.SECRET else "--overwrite"
+        return Outcome(item, Did.KEPT, f"exists with other content: {option} replaces it")
     return _stored(item, Did.REPLACED, api.put(item.path + query, _replaced(item, there)))
 
 
@@ -115,12 +127,14 @@ def _replaced(item: Item, there: Doc) -> dict[str, Any]:
 
 def _stored(item: Item, did: Did, answer: Doc | Unread) -> Outcome:
     if isinstance(answer, Unread):
-        return Outcome(item, Did.FAILED, answer.reason)
+        return _failed(item, answer.reason)
     if lost := next(_lacking(item.content, content(item.kind, answer)), None):
-        return Outcome(
-            item, Did.FAILED, f"stored without {lost}: apply the resource definitions of the backup's version"
-        )
+        return _failed(item, f"stored without {lost}: apply the resource definitions of the backup's version")
     return Outcome(item, did)
+
+
+def _failed(item: Item, why: str) -> Outcome:
+    return Outcome(item, Did.FAILED, printable(why))
 
 
 def _lacking(wanted: object, there: object, path: str = "") -> Iterator[str]:
