@@ -214,8 +214,8 @@ class _Run:
                     cpu = (parts.cpu(coredns) - used) / took
                     managed = (parts.cpu(self.manager) - managed) / took
                     memory = coredns.memory_info().rss
-                    writes = self._writes() - before
                     await probing
+                    writes = self._writes() - before
         changes += probes.changes
         lag = probes.appeared if records else probes.appeared_beside
         told = {"changes/s": f"{changes / took:.1f}", "for": f"{took:.0f} s"}

@@ -253,3 +253,12 @@ def test_a_cold_start_s_pod_belongs_to_its_resource() -> None:
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == ("Sandbox", ID, "u-1", True)
     assert pod["metadata"]["labels"]["sandlot.dev/for"] == ID
     assert "sandlot.dev/pool" not in pod["metadata"]["labels"]
+
+
+def test_the_gateway_s_address_replaces_no_pod() -> None:
+    """A term whose leader cannot read it would replace them all, and the next one again."""
+    one = template.Template(image="python:3.12")
+    known, unknown = settings(webhook_address="203.0.113.9"), settings()
+    assert pods.build(one, settings=known, policy=PoolReuse()) == pods.build(
+        one, settings=unknown, policy=PoolReuse()
+    )

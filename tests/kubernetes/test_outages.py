@@ -86,13 +86,12 @@ def test_without_an_api_server_sandboxes_and_warm_claims_go_on(
 def without_dns(stack: Stack) -> Iterator[None]:
     """No CoreDNS, until the end of the block."""
     deployment = ("deployment/coredns", "-n", "kube-system")
-    replicas = stack.get(*deployment)["spec"]["replicas"]
     try:
         stack.kubectl("scale", *deployment, "--replicas=0")
         until(lambda: not stack.get("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")["items"])
         yield
     finally:
-        stack.kubectl("scale", *deployment, f"--replicas={replicas}")
+        stack.kubectl("scale", *deployment, "--replicas=2")  # as kubeadm has it
         stack.kubectl("rollout", "status", *deployment, "--timeout=240s")
 
 

@@ -15,7 +15,7 @@ from loadtests.processes import with_mark
 pytestmark = [
     pytest.mark.programs,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(480),
     pytest.mark.skipif(bool(why_not()), reason=str(why_not())),
 ]
 

@@ -61,6 +61,17 @@ async def test_where_a_lookup_is_in_vain_the_last_address_is_used() -> None:
         await gateway.wait("ready")
 
 
+async def test_an_address_that_serves_again_needs_no_more_lookups() -> None:
+    """Where a policy drops them, each would take seconds."""
+    async with telling(host="no-such-name.invalid", address="127.0.0.1") as (gateway, told):
+        told._moved = True  # as after one refused connection
+        told.ready()
+        await gateway.wait("ready")
+        told.claimed()
+        await gateway.wait("claimed")
+        assert not told._moved
+
+
 @pytest.mark.parametrize(
     ("host", "address"),
     [("no-such-name.invalid", "127.0.0.1"), ("localhost", "127.255.255.254")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from urllib.parse import urlsplit
 
@@ -11,9 +12,11 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 
 from ..settings import Settings
+from .retry import until_done
 
 _log = logging.getLogger(__name__)
 _HEADLESS = ("", "None")
+_PATIENCE = 10.0  # seconds for an API server that is busy at a change of leaders
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -35,8 +38,10 @@ async def with_webhook_address(settings: Settings, *, client: KubeClient) -> Set
     if service is None:
         return settings
     try:
-        found = msgspec.json.decode(await client.request("GET", paths.services(*service)), type=_Service)
-    except (KubeError, msgspec.DecodeError) as error:
+        async with asyncio.timeout(_PATIENCE):
+            body = await until_done(lambda: client.request("GET", paths.services(*service)))
+        found = msgspec.json.decode(body, type=_Service)
+    except (KubeError, TimeoutError, msgspec.DecodeError) as error:
         _log.warning(
             "cannot read the Service %s/%s, so sidecars need DNS to find the gateway: %s", *service, error
         )

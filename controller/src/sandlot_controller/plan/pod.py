@@ -77,7 +77,12 @@ def sandbox_pod(
 
 
 def build(template: Template, *, settings: Settings, policy: PoolReuse, key_id: str | None = None) -> str:
-    """Return a hash that changes when the template, sidecar, a setting, policy or master key would change the pod."""
+    """Return a hash that changes when the template, sidecar, a setting, policy or master key would change the pod.
+
+    Not the gateway's address: sidecars find another one by its name, and a term that could not read it would replace
+    every pod.
+    """
+    settings = settings.model_copy(update={"webhook_address": None})
     pod = _pod(template, instance_id="", token="", settings=settings, key_id=key_id)
     pod["metadata"]["annotations"] |= reuse.marks(policy)
     return hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]

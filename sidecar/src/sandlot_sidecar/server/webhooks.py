@@ -263,8 +263,12 @@ class Webhooks:
         try:
             if target.socket is None and self._moved:
                 await self._look_up(target.host)
-            return await post(target, body, headers, address=self._address)
+            status, verdict = await post(target, body, headers, address=self._address)
         except WebhookError as error:
             self._moved = True  # the gateway may have moved
             log.event("webhook_failed", webhook=event, error=str(error))
             return 0, None
+        # Somebody else may have the address of a Service that is gone. One that is right needs no lookup, which takes
+        # seconds where a policy drops it.
+        self._moved = not (200 <= status < 300 or status in (410, 503))
+        return status, verdict

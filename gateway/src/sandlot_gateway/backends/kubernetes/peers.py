@@ -37,7 +37,8 @@ class PeerSettings:
     max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
     left_out: float = 2.0  # seconds without questions of keys after one that got no answer
-    resolve: float = 2.0  # seconds for DNS, if the API server can be asked instead
+    # Seconds for DNS, if the API server can be asked instead: both within a question's time.
+    resolve: float = 0.5
 
 
 class _Told(msgspec.Struct):
