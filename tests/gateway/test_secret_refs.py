@@ -237,16 +237,40 @@ async def test_a_pending_create_keeps_the_names_and_reads_the_values_again(
 async def test_one_that_is_deleted_while_it_waits_for_secrets_stays_deleted(
     state_dir: Path, machine: Machine, kept: Kept
 ) -> None:
+    machine.hold_ready = asyncio.Event()
+    async with running(state_dir, machine, spare_seconds=0.0) as box:
+        made = await box.create(wait_seconds=0.05, secret_refs=REFS)
+    for sidecar in list(machine.sidecars.values()):
+        await sidecar.close()
+    machine.sidecars.clear()
+    machine.instances.clear()
+    machine.hold_ready = None
     kept.root.rename(kept.root.with_name("away"))
     async with running(state_dir, machine) as box:
-        body = {"docker_image": "host", "secret_refs": REFS, "wait_seconds": 0}
-        answer = await box.client.post(f"{API}/sandbox", json=body)
-        assert answer.json()["status"] == "PENDING", answer.text
-        path = f"{API}/sandbox/{answer.json()['id']}"
+        await until(lambda: box.gateway.lifecycle.bringup.unread(made["id"]))
+        path = f"{API}/sandbox/{made['id']}"
         assert (await box.client.delete(path)).status_code == 200
-        await until(lambda: not box.gateway.lifecycle.creates.brings_up(answer.json()["id"]))
+        await until(lambda: not box.gateway.lifecycle.creates.brings_up(made["id"]))
         assert (await box.client.get(path)).json()["verdict"] == "deleted"
         assert machine.claimed() == []
+
+
+async def test_one_that_will_not_wait_is_refused_as_any_other(
+    state_dir: Path, machine: Machine, kept: Kept
+) -> None:
+    """It has no place in the queue while its secrets are read: without one it must not be PENDING."""
+    machine.hold_ready = asyncio.Event()
+    body = {"docker_image": "host", "secret_refs": REFS, "wait_seconds": 0}
+    async with running(state_dir, machine, max_waiting=1, max_starts=1) as box:
+        waiting = asyncio.create_task(box.create())
+        await until(lambda: box.gateway.supply.waiting == 1)
+        full = await box.client.post(f"{API}/sandbox", json=body)
+        assert (full.status_code, full.headers["x-sandlot-queue-position"]) == (503, "2"), full.text
+        machine.hold_ready.set()
+        await waiting
+        kept.root.rename(kept.root.with_name("away"))
+        unread = await box.client.post(f"{API}/sandbox", json=body)
+        assert (unread.status_code, "cannot be read" in unread.text) == (503, True), unread.text
 
 
 async def test_a_keyed_retry_gets_the_same_sandbox(state_dir: Path, machine: Machine, kept: Kept) -> None:

@@ -86,6 +86,9 @@ class BringUp:
         self._unread: dict[
             SandboxId, str
         ] = {}  # create that waits for its secrets -> why they cannot be read
+        self._reading: dict[
+            SandboxId, asyncio.Event
+        ] = {}  # creates whose secrets are read before they get a place
         self._tasks = Tasks()
 
     def unread(self, sandbox_id: SandboxId) -> str | None:
@@ -96,11 +99,25 @@ class BringUp:
         """Return why its create was refused within the last 30 s, or None."""
         return self._refusals.get(sandbox_id)
 
+    async def placed(self, sandbox_id: SandboxId) -> None:
+        """Wait until the create has a place in the queue, or was refused one."""
+        if (reading := self._reading.get(sandbox_id)) is not None:
+            await reading.wait()
+
     def begin(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int = 0
+        self,
+        sandbox: Sandbox,
+        *,
+        secrets: dict[str, str],
+        ticket: Ticket | None,
+        losses: int = 0,
+        patient: bool = False,
     ) -> None:
+        """`patient`: its caller has the id already, so it waits where others are refused."""
         self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
-        self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses))
+        if ticket is None:
+            self._reading[sandbox.id] = asyncio.Event()
+        self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=patient))
 
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str], losses: int = 0) -> None:
         """Take over a bring-up of another or an earlier gateway, patiently: its caller has the id already.
@@ -110,15 +127,21 @@ class BringUp:
         # The instance of an earlier claim, whose end is not the sandbox's.
         sandbox.instance_id = None
         ticket = None if sandbox.spec.secret_refs else self._patient_ticket(sandbox)
-        self.begin(sandbox, secrets=secrets, ticket=ticket, losses=losses)
+        self.begin(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=True)
 
     async def run(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int = 0
+        self,
+        sandbox: Sandbox,
+        *,
+        secrets: dict[str, str],
+        ticket: Ticket | None,
+        losses: int = 0,
+        patient: bool = False,
     ) -> None:
         """Bring it up; it counts as brought up already. `ticket`: None if its secrets have to be read first."""
         began = time.monotonic()
         try:
-            claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
+            claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket, patient=patient)
             if sandbox.spec.checkpoint is not None and sandbox.live:
                 await self._restore_into(sandbox, claimed.instance)
         except Abandoned:
@@ -154,6 +177,7 @@ class BringUp:
             self._has_instance(sandbox, claimed)
         finally:
             self._unread.pop(sandbox.id, None)
+            self._has_place(sandbox.id)
             self._creates.brought_up(sandbox.id)
             if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
@@ -171,7 +195,13 @@ class BringUp:
         self._ends.orphans.runs(sandbox)
         self._ran(sandbox)
 
-    async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> Claimed:
+    def _has_place(self, sandbox_id: SandboxId) -> None:
+        if (reading := self._reading.pop(sandbox_id, None)) is not None:
+            reading.set()
+
+    async def _claim(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, patient: bool
+    ) -> Claimed:
         """Claim an instance. After its caller was answered PENDING, the create waits instead of failing."""
         values = secrets
         while True:
@@ -181,15 +211,19 @@ class BringUp:
                     self._unread.pop(sandbox.id, None)
                     if not sandbox.live:
                         raise Abandoned(sandbox.id)
-                    ticket = self._claimer.ticket(sandbox, patient=sandbox.id in self._pending)
+                    ticket = self._claimer.ticket(sandbox, patient=patient or sandbox.id in self._pending)
+                    self._has_place(sandbox.id)
                 return await self._claimer.claim(sandbox, secrets=values, ticket=ticket)
             except SecretsUnreadable as error:
-                if sandbox.id not in self._pending:
+                if not patient and sandbox.id not in self._pending:
                     raise
                 self._unread[sandbox.id] = str(error)
-                await asyncio.sleep(error.retry_after)
+                self._has_place(sandbox.id)  # it waits, whatever the queue is like
+                await self._directory.changed(sandbox.id, timeout=error.retry_after)
+                if not sandbox.live:
+                    raise Abandoned(sandbox.id) from error
             except CannotStart:
-                if sandbox.id not in self._pending:
+                if not patient and sandbox.id not in self._pending:
                     raise
                 ticket = self._patient_ticket(sandbox)
 

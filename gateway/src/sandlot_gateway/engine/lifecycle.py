@@ -149,6 +149,7 @@ class Lifecycle:
         Return another gateway's sandbox if that one holds the same key; no caller has got this one's id then.
         """
         sandbox = await self.following.decided(sandbox)
+        await self.bringup.placed(sandbox.id)  # before it may wait however full the queue is
         await self._directory.changed(sandbox.id, timeout=timeout)
         refusal = self.bringup.refusal(sandbox.id)
         if refusal is not None:

@@ -6,6 +6,7 @@ another gateway has the names only.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from sandlot_gateway.tracing.trace import stage
 from .errors import BadRequestField
 
 FIELD = "secret_refs"
+_READING = 5.0  # seconds for all secrets of a create, whose caller waits for them
 
 
 class SecretsUnreadable(CannotStart):
@@ -59,7 +61,15 @@ async def _read(
     for ref in refs.values():
         keys[ref.secret].add(ref.key)
     try:
-        return {secret: await source.read(secret, wanted, tenant=tenant) for secret, wanted in keys.items()}
+        async with asyncio.timeout(_READING):
+            return {
+                secret: await source.read(secret, wanted, tenant=tenant) for secret, wanted in keys.items()
+            }
+    except TimeoutError as error:
+        text = (
+            f"the secrets of this create could not be read within {_READING:g} s: try again after Retry-After"
+        )
+        raise SecretsUnreadable(text, retry_after=1.0) from error
     except Unavailable as error:
         raise SecretsUnreadable(str(error), retry_after=error.retry_after) from error
 
