@@ -141,14 +141,14 @@ def note(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def pairs(values: Sequence[str], *, option: str) -> dict[str, str]:
-    """Parse `NAME=VALUE` options to a dictionary; `NAME` alone takes the value from this environment."""
+def pairs(values: Sequence[str], *, option: str, from_environment: bool = True) -> dict[str, str]:
+    """Parse `NAME=VALUE` options to a dictionary; `NAME` alone takes the value `from_environment`, if that may be."""
     import os
 
     found: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
-        if not name:
+        if not name or not (equals or from_environment):
             raise ValueError(f"{option}: must be NAME=VALUE, not {value!r}")
         if not equals:
             if name not in os.environ:

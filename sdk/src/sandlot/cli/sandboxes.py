@@ -73,7 +73,7 @@ def run(
             image,
             env=output.pairs(env or [], option="--env"),
             secrets=output.pairs(secret or [], option="--secret"),
-            secret_refs=output.pairs(secret_ref or [], option="--secret-ref"),
+            secret_refs=output.pairs(secret_ref or [], option="--secret-ref", from_environment=False),
             timeout=lifetime,
             cpu=cpu,
             memory=memory,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import stat
@@ -44,7 +45,8 @@ class DirectorySecrets:
         for key in keys:
             # A tenant may be named `..`; names of secrets and keys are checked by the request's model.
             inside = own.parent == root and own.name not in (".", "..")
-            content = _content(own / secret / key, below=own.resolve()) if inside else None
+            # Of a tenant's directory that is a link, the target would not be hidden from sandboxes.
+            content = _content(own / secret / key, below=own) if inside else None
             if content is not None:
                 found[key] = content
             else:
@@ -68,6 +70,10 @@ def _content(path: Path, *, below: Path) -> bytes | None:
         file = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # links in a circle, a socket
+            return None
+        raise
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         return None
