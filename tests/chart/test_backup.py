@@ -212,7 +212,7 @@ def test_an_installation_made_anew_has_its_keys_pools_and_usage(
     assert "which is not installed here" in run(filled, "restore", str(path), code=2)
     unnamed = sandlot("restore", str(path), "--only-secrets", "--kubeconfig", str(filled.kubeconfig))
     assert (unnamed.returncode, "name it with --namespace" in unnamed.stderr) == (2, True)
-    alien = _opaque("alien") | {"apiVersion": "v1", "kind": "Secret"}
+    alien: dict[str, Any] = _opaque("alien") | {"apiVersion": "v1", "kind": "Secret"}
     alien["metadata"]["namespace"] = "default"
     named = Named(filled.name, filled.namespace, "default")
     aimed = hostile(path, release=named, items=(Item(Kept.SECRET, alien),))
