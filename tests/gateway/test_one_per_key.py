@@ -96,6 +96,15 @@ async def test_a_refusal_is_told_to_both_and_leaves_nothing(world: World) -> Non
         assert [answer["errorType"] for answer in told] == ["IMAGE_PULL_FAILED", "IMAGE_PULL_FAILED"]
 
 
+async def test_one_whose_secrets_are_not_its_tenant_s_is_refused_at_once(world: World) -> None:
+    """With a key, too, it has no place in the queue while its secrets are read."""
+    namespace = await asyncio.to_thread(world.server.namespace, "secrets")
+    async with two_peers(world, secrets_namespace=namespace) as (one, _):
+        refs = {"TOKEN": {"secret": "no-such", "key": "token"}}
+        answer = await one.create(idempotency_key="k", wait_seconds=0, secret_refs=refs)
+        assert answer.status_code == 422, answer.text
+
+
 @pytest.mark.parametrize("off", [-7200.0, 7200.0])
 async def test_a_gateway_whose_clock_is_wrong_makes_what_another_takes(world: World, off: float) -> None:
     kubelet = world.kubelet

@@ -139,6 +139,8 @@ class BringUp:
         patient: bool = False,
     ) -> None:
         """Bring it up; it counts as brought up already. `ticket`: None if its secrets have to be read first."""
+        if ticket is None:  # a keyed create comes here without `begin`
+            self._reading.setdefault(sandbox.id, asyncio.Event())
         began = time.monotonic()
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket, patient=patient)
