@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandlot_kube.objects import Toleration
+from sandlot_kube.objects import Pod, Toleration
 
 from ..plan.placement.nodes import Taint, is_tolerated
 from ..world.nodes import Node
+from ..world.world import World
 
 _CORDONED = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
 # By cluster-autoscaler's taints.go and Karpenter's taints.go, new and old.
@@ -26,3 +27,8 @@ def is_drained(node: Node | None, tolerations: Sequence[Toleration] = ()) -> boo
     if node.spec.unschedulable:
         taints.append(_CORDONED)
     return not all(is_tolerated(taint, tolerations) for taint in taints)
+
+
+def is_drained_of(pod: Pod, world: World) -> bool:
+    """Return whether the pod's node is drained of it."""
+    return is_drained(world.nodes.get(pod.spec.node_name or ""), pod.spec.tolerations)

@@ -16,7 +16,7 @@ from ..settings import Settings
 from ..world.starts import unschedulable
 from ..world.world import World
 from . import facts
-from .drains import is_drained
+from .drains import is_drained_of
 from .node_choices import is_rejected
 
 
@@ -125,7 +125,7 @@ class LivePods:
 
     def _view(self, pod: Pod) -> PodView:
         name = pod.metadata.name
-        drained = is_drained(self._world.nodes.get(pod.spec.node_name or ""), pod.spec.tolerations)
+        drained = is_drained_of(pod, self._world)
         return PodView(
             name,
             "" if drained else pod.metadata.annotations.get(ANNOTATION_BUILD, ""),

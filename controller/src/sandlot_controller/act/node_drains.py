@@ -10,7 +10,7 @@ from sandlot_kube.objects import Pod
 
 from ..tokens import InstanceTokens
 from ..world.world import World
-from .drains import is_drained
+from .drains import is_drained_of
 from .pod_deletion import PodDeletion
 from .sidecars import Sidecars, SidecarUnreachable
 from .tasks import Tasks
@@ -55,8 +55,7 @@ class NodeDrains:
         pod = self._world.pods.get(name)
         if pod is None or pod.metadata.deletion_timestamp is not None or self._deletion.is_asked(pod):
             return None
-        node = self._world.nodes.get(pod.spec.node_name or "")
-        last = is_drained(node, pod.spec.tolerations) and reuse.is_reused(pod) and self._world.claimed(name)
+        last = is_drained_of(pod, self._world) and reuse.is_reused(pod) and self._world.claimed(name)
         return pod if last and pod.status.pod_ip is not None else None
 
     async def _tell(self, name: str) -> None:

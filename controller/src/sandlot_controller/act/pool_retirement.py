@@ -11,7 +11,7 @@ from sandlot_kube.objects import Pod
 from ..plan.pools import Planner
 from ..tokens import InstanceTokens
 from ..world.world import World
-from .drains import is_drained
+from .drains import is_drained_of
 from .pod_deletion import PodDeletion
 from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
 from .tasks import Tasks
@@ -69,7 +69,7 @@ class PoolRetirement:
         """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
         assert pod.status.pod_ip is not None
         token = self._tokens.of(pod)
-        drained = is_drained(self._world.nodes.get(pod.spec.node_name or ""), pod.spec.tolerations)
+        drained = is_drained_of(pod, self._world)
         end = self._sidecars.end_with_owner if drained else self._sidecars.end_if_unclaimed
         answer = await end(pod.status.pod_ip, token=token)
         if answer is EndAnswer.OWNED:
