@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 _log = logging.getLogger(__name__)
@@ -12,6 +13,14 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PAUSE = 1.0  # seconds between two reads
+
+
+def content_of(path: Path) -> bytes | str:
+    """Return the file's content, or as text the reason why there is none."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        return f"cannot read it: {error.strerror}"
 
 
 async def follow(

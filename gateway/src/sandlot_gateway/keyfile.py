@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from sandlot_contract.followed import follow
+from sandlot_contract.followed import content_of, follow
 
 from sandlot_gateway.keys import BadKeys, Keys
 
@@ -48,10 +48,7 @@ class KeyFile:
         await follow(self._read, use, used=self._used, failing=failing)
 
     def _read(self) -> bytes | str:
-        try:
-            return self._path.read_bytes()
-        except OSError as error:
-            return f"cannot read it: {error.strerror}"
+        return content_of(self._path)
 
     def _use(
         self, content: bytes | str, *, keys: Keys, fixed: list[str], changed: Callable[[list[str]], None]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from sandlot_contract.followed import follow
+from sandlot_contract.followed import content_of, follow
 
 from sandlot_gateway.quotas import BadQuotas, Quotas
 
@@ -49,8 +49,4 @@ class QuotaFile:
         self._quotas.replace(content)
 
     def _read(self) -> bytes | str:
-        """Return the content, or the reason why there is none."""
-        try:
-            return self._path.read_bytes()
-        except OSError as error:
-            return f"cannot read it: {error.strerror}"
+        return content_of(self._path)
