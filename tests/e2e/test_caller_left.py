@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 
 from sandlot import Client, Sandbox
 
 from tests.e2e import processes
 from tests.stack import Stack, private_stack
+from tests.stopped import resume, stop
 from tests.waiting import wait_until
 
 
@@ -62,7 +61,7 @@ def left(stack: Stack, client: Client, known: set[int]) -> str:
                 head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             )
             [pid] = wait_until(lambda: set(processes.sidecars(stack)) - known)
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
             [made] = [one for one in Sandbox.list(client=client) if one.name == key]
         known.add(pid)
         try:
@@ -72,4 +71,4 @@ def left(stack: Stack, client: Client, known: set[int]) -> str:
                 )  # the gateway has seen the end of the connection when it answers this
                 return made.id
         finally:
-            os.kill(pid, signal.SIGCONT)
+            resume(pid)

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sandlot_kube.template import Template, key
 
 from tests import plain_http
 from tests.ports import address
+from tests.stopped import stopped
 
 _numbers = itertools.count(1)
 
@@ -110,9 +112,10 @@ class Sidecar:
         """Whether its process is there."""
         return self._process is not None and self._process.returncode is None
 
-    def signal(self, number: int) -> None:
+    def stopped(self) -> AbstractContextManager[None]:
+        """For the block it runs no instruction."""
         assert self._process is not None
-        self._process.send_signal(number)
+        return stopped(self._process.pid)
 
     async def wait(self) -> int:
         """Its exit code."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests import plain_http
 from tests.e2e.processes import sidecars
 from tests.leaks import no_leaks
 from tests.stack import Stack
+from tests.stopped import stopped
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
 
@@ -73,18 +73,8 @@ async def run(box: AsyncSandbox, command: str) -> str:
 
 @contextmanager
 def stopped_sidecars(stack: Stack) -> Iterator[None]:
-    stopped = sidecars(stack)
-
-    def tell(number: signal.Signals) -> None:
-        for pid in stopped:
-            with suppress(ProcessLookupError):  # one of an earlier sandbox may end meanwhile
-                os.kill(pid, number)
-
-    tell(signal.SIGSTOP)
-    try:
+    with stopped(*sidecars(stack)):
         yield
-    finally:
-        tell(signal.SIGCONT)
 
 
 async def test_files_deletions_modes_and_links_come_back(client: AsyncClient) -> None:

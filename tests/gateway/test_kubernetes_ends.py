@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from typing import Any
 
@@ -103,8 +102,7 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
         sidecar = kubelet.sidecars[pod]
         made = await one.made()
         # Before the other gateway can ask it whose it is now.
-        sidecar.signal(signal.SIGSTOP)
-        try:
+        with sidecar.stopped():
             await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
             answer = await other.client.post(
                 other.webhook, **sidecar.word("ended", phase="ended", verdict="deadline")
@@ -112,8 +110,6 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
             assert answer.status_code == 200, answer.text
             await until(lambda: other.gateway.backend.instance(pod) is None)
             await other.gateway.backend._records.flush(timeout=60)
-        finally:
-            sidecar.signal(signal.SIGCONT)
         assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
         assert await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict) == "deleted"
         assert (await other.is_ended_somehow(made["id"]))["verdict"] == "deleted"
@@ -130,14 +126,11 @@ async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given
         slots, instance = gateway.gateway.supply.slots, backend.instance(pod)
         assert slots.discard(pod)
         slots.gone(pod)
-        sidecar.signal(signal.SIGSTOP)
-        try:
+        with sidecar.stopped():
             giving_up = asyncio.create_task(backend.destroy(pod))
             await loop_turns()
             assert slots.report_owned(instance, 1, made["id"]) is ReportOutcome.NEWS
             await asyncio.wait_for(giving_up, 60)
-        finally:
-            sidecar.signal(signal.SIGCONT)
         await backend._records.flush(timeout=60)
         told = (await gateway.client.get(f"/api/v1/sandbox/{made['id']}")).json()
         assert (told["status"], told.get("verdict")) == ("RUNNING", None), told

@@ -27,6 +27,7 @@ from sandlot_kube.access import Access
 
 from tests.leaks import session_servers
 from tests.ports import free_ports
+from tests.stopped import stopped
 from tests.waiting import wait_until
 
 _START_SECONDS = 90.0
@@ -213,11 +214,8 @@ class ApiServer:
     def frozen(self) -> Iterator[None]:
         """For the block it keeps its connections and says nothing more."""
         assert self._server is not None
-        self._server.send_signal(signal.SIGSTOP)
-        try:
+        with stopped(self._server.pid):
             yield
-        finally:
-            self._server.send_signal(signal.SIGCONT)
 
     @property
     def running(self) -> bool:

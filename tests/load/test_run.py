@@ -18,6 +18,7 @@ from loadtests.run import app
 from tests import plain_http
 from tests.load.command import ROOT, command, run
 from tests.stack import Stack, private_stack
+from tests.stopped import stopped
 from tests.waiting import SECONDS, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -70,9 +71,8 @@ def test_a_generator_that_was_held_up_is_told(tmp_path: Path, stack: Stack) -> N
     (generator,) = [pid for pid in children(process.pid) if b"loadtests.load.worker" in cmdline(pid)]
     before = executed(stack)
     wait_until(lambda: executed(stack) > before, pause=0.1)  # it works on the phase
-    os.kill(generator, signal.SIGSTOP)
-    time.sleep(1.0)  # so long it is held up
-    os.kill(generator, signal.SIGCONT)
+    with stopped(generator):
+        time.sleep(1.0)  # so long it is held up
     said += process.communicate(timeout=SECONDS)[0]
     assert "the load generator lagged, its times are too long: steady: " in said
     summary = json.loads((tmp_path / "steady" / "summary.json").read_text())

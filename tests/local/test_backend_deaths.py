@@ -7,6 +7,7 @@ import signal
 
 from tests.local.conftest import NEEDS_ROOT, SMALL, Machine, pid_of
 from tests.local.killed import kill_a_gateway
+from tests.stopped import stop
 
 pytestmark = NEEDS_ROOT
 
@@ -86,7 +87,7 @@ async def test_a_hanging_sidecar_is_killed(machine: Machine) -> None:
     async with machine.gateway(end_grace=0.2) as gateway:
         instance = await gateway.backend.launch(SMALL)
         await gateway.until_ready(instance)
-        os.kill(pid_of(machine, instance.id), signal.SIGSTOP)
+        stop(pid_of(machine, instance.id))
         await gateway.backend.destroy(instance.id)
         assert machine.left() == []
 
@@ -95,6 +96,6 @@ async def test_a_hanging_sidecar_found_at_start_is_cleared_away(machine: Machine
     async with machine.gateway() as first:
         instance = await first.backend.launch(SMALL)
         await first.until_ready(instance)
-        os.kill(pid_of(machine, instance.id), signal.SIGSTOP)
+        stop(pid_of(machine, instance.id))
     async with machine.gateway(patience=0.3) as second:
         assert "does not answer" in second.lost[instance.id][1]

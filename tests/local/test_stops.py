@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +18,7 @@ from sandlot_gateway.tokens import Tokens
 from tests.gateway.sidecars import StubSidecar
 from tests.local.conftest import NEEDS_ROOT, SMALL, Machine, pid_of
 from tests.local.gateway import KEY
+from tests.stopped import stop
 from tests.waiting import loop_turns, until
 
 pytestmark = NEEDS_ROOT
@@ -107,7 +107,7 @@ async def test_a_private_stack_whose_start_is_given_up_leaves_no_sandbox(machine
     async with machine.gateway() as gateway:
         instance = await gateway.backend.launch(SMALL)
         await gateway.until_ready(instance)
-    os.kill(pid_of(machine, instance.id), signal.SIGSTOP)  # so that the next start waits for its answer
+    stop(pid_of(machine, instance.id))  # so that the next start waits for its answer
     following = machine.gateway()
     following.backend.acquire()
     start = asyncio.create_task(following.backend.start(following))

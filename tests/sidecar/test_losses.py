@@ -13,6 +13,7 @@ import pytest
 from tests.sidecar.calls import has_running
 from tests.sidecar.processes import command_line, descendants, gone, name_of
 from tests.sidecar.support import Sidecar, parse_frames
+from tests.stopped import stopped
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
@@ -35,15 +36,12 @@ async def test_the_last_words_of_a_lost_command_are_kept(box: Sidecar) -> None:
     await until(lambda: wrote(box, 100_000))
     (speaker,) = [pid for pid in descendants(box.pid) if b"/words.py" in command_line(pid)]
     (init,) = inits(box)
-    os.kill(box.pid, signal.SIGSTOP)
-    try:
+    with stopped(box.pid):
         os.kill(speaker, signal.SIGUSR1)
         await until(lambda: written(speaker, 1_000_000))
         os.kill(init, signal.SIGKILL)
         await gone({speaker})
         await until(lambda: replaced(box, init))
-    finally:
-        os.kill(box.pid, signal.SIGCONT)
     ended = await box.ended("speaks")
     assert (ended["verdict"], ended["stdout_bytes"]) == ("sandbox_broken", 1_000_000)
 

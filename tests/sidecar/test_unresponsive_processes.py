@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 import pytest
 
 from tests.sidecar.calls import usable
 from tests.sidecar.support import Sidecar
+from tests.stopped import stopped
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
@@ -55,15 +54,12 @@ async def test_a_runner_that_code_keeps_busy_holds_nobody(box: Sidecar) -> None:
 
 
 async def test_an_executor_that_is_busy_holds_nobody(box: Sidecar) -> None:
-    os.kill(box.executor_pid(), signal.SIGSTOP)
-    try:
+    with stopped(box.executor_pid()):
         path = "/" + "x" * 4000
         asked = [asyncio.create_task(box.call("GET", f"/v1/files/stat?path={path}")) for _ in range(90)]
         await asyncio.wait(asked, timeout=1)
         async with asyncio.timeout(20):
             assert (await box.instance("GET", "/v1/state")).status_code == 200
-    finally:
-        os.kill(box.executor_pid(), signal.SIGCONT)
     assert {answer.status_code for answer in await asyncio.gather(*asked)} == {
         400
     }  # a name is 255 bytes at most
