@@ -113,11 +113,14 @@ class BringUp:
         losses: int = 0,
         patient: bool = False,
     ) -> None:
-        """`patient`: its caller has the id already, so it waits where others are refused."""
+        """Bring it up in the background. `ticket`: None if its secrets have to be read first.
+
+        `patient`: its caller has the id already, so it waits where others are refused.
+        """
         self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         if ticket is None:
             self._reading[sandbox.id] = asyncio.Event()
-        self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=patient))
+        self._tasks.spawn(self._run(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=patient))
 
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str], losses: int = 0) -> None:
         """Take over a bring-up of another or an earlier gateway, patiently: its caller has the id already.
@@ -129,18 +132,9 @@ class BringUp:
         ticket = None if sandbox.spec.secret_refs else self._patient_ticket(sandbox)
         self.begin(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=True)
 
-    async def run(
-        self,
-        sandbox: Sandbox,
-        *,
-        secrets: dict[str, str],
-        ticket: Ticket | None,
-        losses: int = 0,
-        patient: bool = False,
+    async def _run(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int, patient: bool
     ) -> None:
-        """Bring it up; it counts as brought up already. `ticket`: None if its secrets have to be read first."""
-        if ticket is None:  # a keyed create comes here without `begin`
-            self._reading.setdefault(sandbox.id, asyncio.Event())
         began = time.monotonic()
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket, patient=patient)

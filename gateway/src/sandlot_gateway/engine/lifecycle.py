@@ -217,10 +217,13 @@ class Lifecycle:
         """Wait up to `timeout` seconds for cleanups, then cancel what is left; return how many that were."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
-        parts = (self.following, self.adoption, self.bringup)
         # Half of the time at most: a create that is cancelled may leave an instance to end.
-        cut = await asyncio.gather(*(part.close(timeout=timeout / 2) for part in parts))
-        return sum(cut) + await self.ends.close(timeout=max(until - loop.time(), 0.0))
+        half = until - timeout / 2
+        # First, since it begins bring-ups.
+        cut = await self.following.close(timeout=timeout / 2)
+        left = max(half - loop.time(), 0.0)
+        cut += sum(await asyncio.gather(self.adoption.close(timeout=left), self.bringup.close(timeout=left)))
+        return cut + await self.ends.close(timeout=max(until - loop.time(), 0.0))
 
 
 def _differences(told: dict[str, Any]) -> str:
