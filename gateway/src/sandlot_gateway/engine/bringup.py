@@ -48,6 +48,7 @@ Refusal = BadRequestField | CannotStart | QueueFull
 class BringUp:
     """Runs each bring-up in the background, independent of the create request. Calls `ran` for each one that succeeds.
 
+    Calls `refused` for each new create that is refused while its caller waits for the answer: it was no sandbox.
     `lost` is asked about each create whose claim was lost before its answer, with its secrets and the number of such
     losses; it returns whether it takes the create over.
     `secrets`: None where creates cannot name secrets by reference.
@@ -65,6 +66,7 @@ class BringUp:
         ends: Ends,
         observer: Observer,
         ran: Callable[[Sandbox], None],
+        refused: Callable[[Sandbox], None],
         lost: Callable[[Sandbox, dict[str, str], Loss, int], bool],
         secrets: SecretSource | None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
@@ -78,6 +80,7 @@ class BringUp:
         self._ends = ends
         self._observer = observer
         self._ran = ran
+        self._refused = refused
         self._lost = lost
         self._values = SecretValues(secrets)
         self._restore = restore
@@ -136,6 +139,7 @@ class BringUp:
         self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int, patient: bool
     ) -> None:
         began = time.monotonic()
+        is_sandbox = True
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket, patient=patient)
             if sandbox.spec.checkpoint is not None and sandbox.live:
@@ -144,16 +148,16 @@ class BringUp:
             return
         except (BadRequestField, CannotStart, QueueFull) as error:
             if sandbox.live:  # else it was deleted, and has a record
-                self._refuse(sandbox, error)
+                is_sandbox = self._refuse(sandbox, error, patient=patient)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
             if field == "egress" and sandbox.spec.egress is not None:
                 field = f"network_{sandbox.spec.egress.field}"
-            self._refuse(sandbox, BadRequestField(str(error), field=field))
+            is_sandbox = self._refuse(sandbox, BadRequestField(str(error), field=field), patient=patient)
         except StartFailed as error:
             if error.field is not None:
                 field = _BACKEND_FIELDS.get(error.field, error.field)
-                self._refuse(sandbox, BadRequestField(str(error), field=field))
+                is_sandbox = self._refuse(sandbox, BadRequestField(str(error), field=field), patient=patient)
             else:
                 self._ends.record(sandbox, verdict=error.verdict, message=str(error))
         except (NoSidecar, RestoreFailed) as error:
@@ -177,6 +181,7 @@ class BringUp:
             self._creates.brought_up(sandbox.id)
             if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
+            if sandbox.status is not Status.PENDING and is_sandbox:  # else each request is counted as refused
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
 
     def _has_instance(self, sandbox: Sandbox, claimed: Claimed) -> None:
@@ -237,7 +242,8 @@ class BringUp:
             self._ends.discard(instance, owner=sandbox.id)
             raise
 
-    def _refuse(self, sandbox: Sandbox, refusal: Refusal) -> None:
+    def _refuse(self, sandbox: Sandbox, refusal: Refusal, *, patient: bool) -> bool:
+        """Refuse a create; return whether a sandbox remains."""
         # A caller that holds the create open gets a 422 or 503, and no sandbox remains. One that was answered PENDING has
         # the id: its sandbox must exist, and its end says the same.
         loop = asyncio.get_running_loop()
@@ -247,11 +253,14 @@ class BringUp:
         if sandbox.id in self._pending:
             self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message=text)
             self._directory.release_key(sandbox)
-        else:
-            self._directory.drop(sandbox)
-            self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
-            sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
-            self._ends.orphans.ended(sandbox.id)
+            return True
+        self._directory.drop(sandbox)
+        self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
+        sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
+        self._ends.orphans.ended(sandbox.id)
+        if not patient:  # else it is no new one, or another gateway's
+            self._refused(sandbox)
+        return False
 
     async def close(self, *, timeout: float) -> int:
         """Wait up to `timeout` seconds, then cancel the rest; return their number."""

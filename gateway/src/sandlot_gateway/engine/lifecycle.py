@@ -91,6 +91,7 @@ class Lifecycle:
             ends=self.ends,
             observer=observer,
             ran=ran,
+            refused=lambda sandbox: self.admission.refused(sandbox.tenant),
             lost=lambda sandbox, secrets, loss, losses: self.following.lost(
                 sandbox, secrets=secrets, loss=loss, losses=losses
             ),
@@ -137,7 +138,7 @@ class Lifecycle:
         asks_others = spec.key is not None and self.following.keyed.has_others
         # A create that names secrets takes its place once they are read: a wrong name must hold no slot.
         ticket = None if spec.secret_refs else self.claimer.ticket(sandbox, at_once=not asks_others)
-        self.admission.begun(tenant)  # from here on it exists: a create that was refused counts for nothing
+        self.admission.begun(tenant)  # from here on it exists
         self._directory.add(sandbox)
         self.ends.orphans.begun(sandbox)
         (self.following if asks_others else self.bringup).begin(sandbox, secrets=secrets, ticket=ticket)
