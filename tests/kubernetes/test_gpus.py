@@ -1,29 +1,41 @@
-"""GPUs that a kubelet gives out: from a pool's template and a create to a device that the sandbox can open."""
+"""GPUs that a kubelet assigns: from chart, pools, SDK and command line to devices that a sandbox's commands can open."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from sandlot import Accounting, Client, Pools, Sandbox, SandlotError
+from sandlot import Accounting, BadRequest, Client, Pools, Sandbox
 
-from tests.kubernetes.boxes import pod_of
-from tests.kubernetes.fake_gpus import DEVICES, MODEL, RESOURCE, fake_gpus_on
+from tests.cli.conftest import command_line
+from tests.kubernetes.boxes import pod_of, until
+from tests.kubernetes.fake_gpus import DEVICES, MODEL, fake_gpus_on
 from tests.kubernetes.killing import own_cluster_only
 from tests.kubernetes.lazy_nodes import worker
-from tests.kubernetes.releases import SMALL, release_of_its_own
+from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE, Stack
 
-QUOTAS = {"*": {"gpus": len(DEVICES) + 1}}
-GPU = {"cpu": 0.2, "memory": 128 << 20, "disk": 128 << 20}
+SIZE = {"cpu": 0.2, "memory": 128 << 20, "disk": 128 << 20}
+OPEN = 'cd /dev; for each in nvidia*; do exec 3<>"$each" && echo "$each"; done'
+SMI = "/usr/local/nvidia/bin/nvidia-smi"
+QUOTA = len(DEVICES) + 1
 
 
 @pytest.fixture(scope="module")
 def release() -> Iterator[Stack]:
+    """With a pool under gVisor, which has one GPU, of the node's four."""
     own_cluster_only()
+    template = {"image": IMAGE, **SIZE, "gpuCount": 1, "gpuType": MODEL, "runtimeClass": "gvisor"}
+    values = {
+        "pools": {"gvisor": {"size": 1, "template": template}},
+        "gateway.replicas": 1,
+        "gateway.quotas": {"*": {"gpus": QUOTA}},
+        "controller.replicas": 1,
+    }
     with release_of_its_own("gpus", runtime="runc") as stack, fake_gpus_on(stack, worker()):
-        stack.install(*SMALL, "--set-json", f"gateway.quotas={json.dumps(QUOTAS)}")
+        stack.install("--set-json", ",".join(f"{name}={json.dumps(value)}" for name, value in values.items()))
         yield stack
 
 
@@ -33,42 +45,71 @@ def caller(release: Stack) -> Iterator[Client]:
         yield made
 
 
-def test_explore(release: Stack, caller: Client) -> None:
-    import time; release.kubectl("version")
+def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
+    release: Stack, caller: Client
+) -> None:
     pools = Pools(client=caller)
-    t = time.time()
-    pools.set("gpus", size=1, image=IMAGE, gpu_count=1, gpu_type=MODEL, **GPU)
+    pools.set("gpus", size=1, image=IMAGE, gpu_count=1, gpu_type=MODEL, **SIZE)
     pools.wait_warm("gpus", timeout=180)
-    print("warm", time.time() - t)
-    box = Sandbox.create(IMAGE, client=caller, gpu_count=1, gpu_type=MODEL, **GPU, run="gpu-run", wait=120)
-    print(box.info)
-    for command in ("ls -la /dev", "env", "nvidia-smi; /usr/local/nvidia/bin/nvidia-smi", "cat /proc/self/cgroup", "cat /proc/self/mountinfo",
-        "for each in /dev/nvidia*; do exec 3<>$each && echo opened $each; done", "mknod /tmp/x c 10 229; mknod /tmp/y c 10 237; mknod /tmp/z c 10 200; cat /tmp/x /tmp/y /tmp/z"):
-        out = box.exec(command, timeout=60)
-        print("$", command, out.exit_code if hasattr(out, "exit_code") else "", out.stdout, out.stderr)
-    pod = pod_of(release, box)
-    print(json.dumps(pod["spec"]["containers"][0]["resources"]), pod["spec"].get("nodeSelector"))
-    try:
-        bad = Sandbox.create(IMAGE, client=caller, gpu_count=1, gpu_type="NVIDIA H100 80GB", **GPU, wait=0)
-        time.sleep(5)
-        print("bad", bad.refresh(), caller.call("GET", f"/sandbox/{bad.id}", safe=True))
-        bad.delete()
-    except Exception as error:
-        print("bad error", repr(error))
-    try:
-        three = Sandbox.create(IMAGE, client=caller, gpu_count=2, **GPU, wait=120)
-        print(three.exec("ls /dev; env | grep NV").stdout)
-        t = time.time()
-        fifth = Sandbox.create(IMAGE, client=caller, gpu_count=1, **GPU, wait=0)
-        for _ in range(6):
-            time.sleep(3)
-            print(time.time() - t, caller.call("GET", f"/sandbox/{fifth.id}", safe=True))
-        print(release.kubectl("get", "pods,sandboxes,sandboxpools", "-n", release.sandboxes, "-o", "wide"))
-        print(release.kubectl("get", "events", "-n", release.sandboxes))
-        try:
-            Sandbox.create(IMAGE, client=caller, gpu_count=1, **GPU, wait=0)
-        except SandlotError as error:
-            print("quota", repr(error))
-        print(Accounting(client=caller).usage(group_by=["run"]))
-    finally:
-        print(release.report()[-6000:])
+    pools.wait_warm("gvisor", timeout=180)
+    with Sandbox.create(pool="gvisor", client=caller) as box:
+        device = box.exec("ls /dev | grep nvidia", timeout=60).stdout
+        assert device.strip() in DEVICES
+        assert box.exec(SMI, timeout=60).stdout == f"smi: {device}"
+    with Sandbox.create(IMAGE, client=caller, gpu_count=1, gpu_type=MODEL, **SIZE) as box:
+        assert box.info.pool_hit
+        pod = pod_of(release, box)
+        assert pod["spec"]["nodeName"] == worker()
+        device = box.exec(OPEN, timeout=60).stdout
+        assert device.strip() in DEVICES
+        assert box.exec(SMI, timeout=60).stdout == f"smi: {device}"
+        holds = f"sleep 1000 3<>/dev/{device.strip()} >/dev/null 2>&1 & touch /dev/shm/left; echo $!"
+        process = box.exec(holds, timeout=60).stdout.strip()
+        assert box.exec(f"readlink /proc/{process}/fd/3", timeout=60).stdout == f"/dev/{device}"
+        box.reset()
+        left = box.exec("ls /dev/shm; cat /proc/[0-9]*/comm | grep sleep; exit 0", timeout=60)
+        assert left.stdout == ""
+        assert box.exec(OPEN, timeout=60).stdout == device
+    pools.wait_warm("gpus", timeout=180)
+    with Sandbox.create(IMAGE, client=caller, gpu_count=1, **SIZE) as box:
+        assert pod_of(release, box)["metadata"]["uid"] != pod["metadata"]["uid"]
+
+
+def test_a_create_waits_while_no_gpu_is_free(release: Stack, caller: Client, tmp_path: Path) -> None:
+    for name in ("gpus", "gvisor"):
+        Pools(client=caller).delete(name)
+    everything = {"gpu_count": len(DEVICES), "gpu_type": MODEL, **SIZE}
+    with pytest.raises(BadRequest) as refused:
+        Sandbox.create(IMAGE, client=caller, **{**everything, "gpu_count": QUOTA + 1})
+    assert refused.value.field == "gpu_count"
+    run = command_line(release.url, release.api_key, tmp_path)
+    arguments = (
+        "--gpu-count",
+        "4",
+        "--gpu-type",
+        MODEL,
+        "--cpu",
+        "0.2",
+        "--memory",
+        "128MiB",
+        "--disk",
+        "128MiB",
+    )
+    done = run("run", *arguments, "--run", "told", IMAGE, "--", SMI)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.removeprefix("smi: ").strip().split(",")) == DEVICES.keys()
+    (row,) = (one for one in Accounting(client=caller).usage(group_by=["run"]).rows if one.run == "told")
+    assert row.gpu_seconds == pytest.approx(len(DEVICES) * row.sandbox_seconds, abs=0.01)
+    assert row.gpu_seconds
+    with (
+        Sandbox.create(IMAGE, client=caller, **everything, wait=180) as all_of_them,
+        Sandbox.create(IMAGE, client=caller, gpu_count=1, **SIZE, wait=0) as fifth,
+    ):
+
+        def waits_for() -> str:
+            return caller.call("GET", f"/sandbox/{fifth.id}", safe=True)["pendingMessage"] or ""
+
+        until(lambda: "Insufficient nvidia.com/gpu" in waits_for())
+        all_of_them.delete()
+        until(lambda: fifth.refresh().status == "RUNNING")
+        assert len(fifth.exec(OPEN, timeout=60).stdout.split()) == 1
