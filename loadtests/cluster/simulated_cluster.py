@@ -17,6 +17,7 @@ from sandlot_kube.client import KubeClient
 from loadtests import own_network
 from loadtests.cluster import control_plane, parts
 from loadtests.cluster.control_plane import ROOM, api_server, missing
+from loadtests.cluster.pod_exits import pod_exits
 from loadtests.cluster.pod_watch import PodWatch
 from loadtests.cluster.sidecar_process import Sidecars, sidecars
 from loadtests.cluster.stub_pods import StubPods
@@ -98,8 +99,9 @@ class SimulatedCluster:
         return psutil.Process(self.stack.enter_context(manager).pid)
 
     async def start_stubs(self) -> PodWatch:
-        """Serve the sidecars of all pods, in this process."""
-        stub = StubPods(master=parts.MASTER)
+        """Serve the sidecars of all pods, in this process. A pod is over when its sidecar has ended."""
+        exits = await self.stack.enter_async_context(pod_exits(self.client, self.namespace))
+        stub = StubPods(master=parts.MASTER, exited=exits)
         await self.stack.enter_async_context(stub.listening())
         return await self.stack.enter_async_context(PodWatch(stub).following(self.client, self.namespace))
 
@@ -114,9 +116,12 @@ class SimulatedCluster:
             parts.gateway(home, self.server, self.namespace, agents=agents)
         )
 
-    async def start_controller(self, *, retention: float, slots: bool = False) -> parts.Part:
+    async def start_controller(
+        self, *, retention: float, slots: bool = False, settings: Mapping[str, str] | None = None
+    ) -> parts.Part:
         """Run the controller, see `parts.controller`."""
         home = self.directory / "controller"
-        return await self.stack.enter_async_context(
-            parts.controller(home, self.server, self.namespace, retention=retention, slots=slots)
+        running = parts.controller(
+            home, self.server, self.namespace, retention=retention, slots=slots, settings=settings
         )
+        return await self.stack.enter_async_context(running)
