@@ -96,6 +96,15 @@ class _Moment:
     warm: int
 
 
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Seconds after a wave until no node was idle, the nodes that were left at its end, and the fewest that would do."""
+
+    took: float
+    left: int
+    fewest: int
+
+
 @dataclass
 class _Run:
     size: Size
@@ -105,7 +114,7 @@ class _Run:
     callers: Callers
     moments: list[_Moment] = field(default_factory=list[_Moment])
     up_waits: list[float] = field(default_factory=list[float])
-    freed: list[float] = field(default_factory=list[float])
+    freed: list[Freed] = field(default_factory=list["Freed"])
     begun: float = field(default_factory=time.monotonic)
 
     async def rows(self) -> dict[str, Reading]:
@@ -153,7 +162,7 @@ class _Run:
                 body = {"spec": {"size": wanted}}
                 await self.cluster.client.request("PATCH", where, body=body, content_type=MERGE_PATCH)
                 set_to = wanted
-            nodes = self.autoscaler.counts[-1].nodes if self.autoscaler.counts else 0
+            nodes = len(self.autoscaler.nodes())
             self.moments.append(_Moment(self._now(), nodes, owned, len(self.watch.nodes) - owned))
             await asyncio.sleep(1.0)
 
@@ -179,23 +188,29 @@ class _Run:
         return len(self.watch.stub.owned()) >= 0.9 * sandboxes
 
     async def _down(self, wave: Wave) -> None:
+        """Note how long it takes until no node is idle; what is still used is left to the next wave."""
         await self.callers.want(wave.sandboxes)
         begun = time.monotonic()
-        warm = max(_LEAST_WARM, math.ceil(wave.sandboxes / _CLAIMED_PER_WARM))
-        enough = math.ceil((wave.sandboxes + warm) / self.size.per_node)
+        most = wave.sandboxes + max(_LEAST_WARM, math.ceil(wave.sandboxes / _CLAIMED_PER_WARM))
 
-        async def few() -> bool:
+        async def freed() -> bool:
             self.callers.check()
-            return self.autoscaler.counts[-1].nodes <= enough
+            used = set(self.watch.nodes.values())
+            # Beyond the size there may be the replacement of a pod that goes.
+            return len(self.watch.nodes) <= most + 1 and self.autoscaler.nodes() <= used
 
         try:
             async with asyncio.timeout(wave.seconds):
-                await parts.until(few, pause=0.2)
+                await parts.until(freed, pause=0.2)
         except TimeoutError:
-            self.freed.append(math.inf)
-        else:
-            self.freed.append(time.monotonic() - begun)
-            await asyncio.sleep(max(0.0, wave.seconds - self.freed[-1]))
+            self.freed.append(Freed(math.inf, len(self.autoscaler.nodes()), self._fewest(most)))
+            return
+        took = time.monotonic() - begun
+        await asyncio.sleep(max(0.0, wave.seconds - took))
+        self.freed.append(Freed(took, len(self.autoscaler.nodes()), self._fewest(most)))
+
+    def _fewest(self, sandboxes: int) -> int:
+        return math.ceil(sandboxes / self.size.per_node)
 
     async def _drain(self) -> float:
         """Cordon the node with the most sandboxes in use; return the seconds until it has no sandbox's pod."""
@@ -241,11 +256,16 @@ class _Run:
                     "p50": f"{percentile(waits, 0.5):.2f} s",
                     "p99": f"{percentile(waits, 0.99):.1f} s",
                     "a node comes after": f"{self.size.delay:g} s",
+                    "starts of a node at once": str(self.watch.most_starting),
                 },
                 curves={"create": waits},
             ),
             "freed": Reading(
-                value=max(self.freed), parts={"each": ", ".join(f"{one:.0f} s" for one in self.freed)}
+                value=max(one.took for one in self.freed),
+                parts={
+                    f"wave {number}": f"{one.took:.0f} s, {one.left} nodes left of which {one.fewest} would do"
+                    for number, one in enumerate(self.freed, 1)
+                },
             ),
             "drained": Reading(
                 value=drained,

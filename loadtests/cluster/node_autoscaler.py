@@ -35,14 +35,6 @@ class Rules:
     patience: float = 60.0  # for a tainted node to empty of what may not be evicted
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How many nodes there were at this moment of the monotonic clock."""
-
-    at: float
-    nodes: int
-
-
 @dataclass
 class NodeAutoscaler:
     client: KubeClient
@@ -51,7 +43,7 @@ class NodeAutoscaler:
     removed: int = 0
     given_back: int = 0  # tainted nodes that did not empty in time
     evicted: list[str] = field(default_factory=list[str])  # pods
-    counts: list[Count] = field(default_factory=list[Count])
+    seen: SeenCluster = field(default_factory=lambda: SeenCluster({}, []))
     _coming: int = 0
     _unneeded: dict[str, float] = field(default_factory=dict[str, float])  # node -> since when
     _tasks: set[asyncio.Task[None]] = field(default_factory=set["asyncio.Task[None]"])
@@ -68,11 +60,14 @@ class NodeAutoscaler:
                 for task in tuple(self._tasks):
                     task.cancel()
 
-    async def add(self, count: int = 1) -> None:
-        """Create nodes at once."""
-        for _ in range(count):
-            self.added += 1
-            await make_node(self.client, f"auto-{self.added}", room=self.rules.room)
+    def nodes(self) -> set[str]:
+        """Return the nodes of the last scan."""
+        return set(self.seen.nodes)
+
+    async def add(self) -> None:
+        """Create a node at once."""
+        self.added += 1
+        await make_node(self.client, f"auto-{self.added}", room=self.rules.room)
 
     async def cordon(self, node: str) -> None:
         """Cordon a node as `kubectl cordon` does."""
@@ -86,8 +81,7 @@ class NodeAutoscaler:
 
     async def _scan(self, group: asyncio.TaskGroup) -> None:
         while True:
-            seen = await look(self.client)
-            self.counts.append(Count(time.monotonic(), len(seen.nodes)))
+            self.seen = seen = await look(self.client)
             for _ in range(self._wanted(seen)):
                 self._coming += 1
                 self._begin(group, self._arrive())

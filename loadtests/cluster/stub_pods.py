@@ -52,7 +52,8 @@ class StubPods:
 
     def forget(self, name: InstanceId) -> None:
         """Answer nothing for a pod that is gone."""
-        if (state := self._states.pop(self._tokens.instance(name), None)) is not None:
+        state = self._states.pop(self._tokens.instance(name), None)
+        if state is not None and "sandbox_id" in state:
             self._owned.pop(self._sandbox_token(state), None)
 
     def owned(self) -> list[str]:
