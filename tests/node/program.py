@@ -23,7 +23,8 @@ SLOW = "slow.example"  # the open registry behind a relay
 class Program:
     """`python -m sandlot_node` on a containerd, with its directories in `directory`."""
 
-    def __init__(self, directory: Path, daemon: Containerd) -> None:
+    def __init__(self, directory: Path, daemon: Containerd, **settings: str) -> None:
+        """`settings`: by the names of their variables."""
         self.images = directory / "images"
         self.images.mkdir()
         self.port = free_port()
@@ -40,6 +41,7 @@ class Program:
             "SANDLOT_MIN_FREE": "0",
             "SANDLOT_HOST": "127.0.0.1",
             "SANDLOT_PORT": str(self.port),
+            **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
 
