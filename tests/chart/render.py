@@ -90,7 +90,7 @@ ALL: dict[str, Any] = {
             {"name": "hub", "host": "docker.io", "url": "https://registry-1.docker.io", "credentialsSecret": "hub"},
             {"name": "corp", "host": "registry.corp:5000", "url": "http://registry.corp:5000"},
         ],
-        "volume": {"persistent": True, "storageClass": "fast", "size": "200Gi"},
+        "size": "200Gi",
         "nodeCIDRs": ["10.89.0.0/24"],
         "podAnnotations": {"example.com/a": "b"},
         "nodeSelector": {"pool": "system"},

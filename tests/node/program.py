@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -62,7 +63,7 @@ class Program:
         except httpx.TransportError:
             return False
 
-    def call(self, method: str, path: str, *, body: dict[str, str] | None = None) -> httpx.Response:
+    def call(self, method: str, path: str, *, body: dict[str, Any] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         return plain_http.request(method, f"{self.url}{path}", headers=headers, timeout=60, json=body)
 

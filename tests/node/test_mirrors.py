@@ -87,7 +87,7 @@ async def test_the_cache_comes_first_and_the_registry_second(certs: Path, cache:
             "server": UPSTREAM,
             "host": {
                 f"http://{socket.gethostbyname('localhost')}:{cache.port}": {
-                    "capabilities": ["pull", "resolve"],
+                    "capabilities": ["pull"],
                     "dial_timeout": "2s",
                 }
             },

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,18 +24,22 @@ HOST = "slow.example"
 SIZE = 1 << 20
 
 
+# Of the private registry, and of one whose layers are kept for a moment.
+PRIVATE_HOST, BRIEF_HOST = "private.example", "brief.example"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Two nodes, a cache, and a registry whose bytes are counted."""
+    """Two nodes, caches by host, and a registry whose bytes are counted: that of HOST."""
 
     registry: Registries
     upstream: Relay
-    cache: RegistryCache
+    caches: dict[str, RegistryCache]
     nodes: list[MirroredNode]
 
     def push(self, name: str) -> str:
-        self.registry.push(name, TestImage(layers=[Layer(files={"data": os.urandom(SIZE)})]))
-        return f"{HOST}/{name}:1"
+        """Push an image; return its digest."""
+        return self.registry.push(name, TestImage(layers=[Layer(files={"data": os.urandom(SIZE)})]))
 
     def prepare(self, node: int, image: str) -> int:
         """Prepare it on a node; return how many bytes the registry sent for it."""
@@ -44,83 +49,90 @@ class Site:
         assert (Path(answer.json()["rootfs"]) / "data").stat().st_size == SIZE
         return self.upstream.sent - before
 
-
-@contextmanager
-def site(directory: Path, registry: Registries) -> Iterator[Site]:
-    with (
-        relay(f"127.0.0.1:{registry.port}", rate=8 << 20) as (upstream, address),
-        cached(directory / "cache", host=HOST, upstream=f"http://{address}") as cache,
-        nodes(directory, cache) as found,
-    ):
-        yield Site(registry, upstream, cache, found)
+    def file(self, node: int) -> Path:
+        return self.nodes[node].certs / HOST / "hosts.toml"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, registry: Registries) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("s"), registry) as found:
-        yield found
+def site(tmp_path_factory: pytest.TempPathFactory, registry: Registries) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("s")
+    with relay(f"127.0.0.1:{registry.port}", rate=8 << 20) as (upstream, address), ExitStack() as exits:
+        caches = {
+            host: exits.enter_context(
+                cached(directory / host, host=host, upstream=f"http://{where}", ttl=ttl)
+            )
+            for host, where, ttl in (
+                (HOST, address, "168h"),
+                (PRIVATE_HOST, f"127.0.0.1:{registry.private_port}", "168h"),
+                (BRIEF_HOST, f"127.0.0.1:{registry.port}", "3s"),
+            )
+        }
+        found = exits.enter_context(nodes(directory, *caches.values()))
+        yield Site(registry, upstream, caches, found)
 
 
-def test_the_second_node_gets_no_layer_from_the_registry(shared: Site) -> None:
-    image = shared.push("shared")
-    assert shared.prepare(0, image) > SIZE
-    assert len(shared.cache.blobs()) == 3, "the layer, the configuration and the manifest"
-    assert shared.prepare(1, image) < 4096, "no more than which manifest the tag means"
+def test_the_second_node_gets_no_layer_from_the_registry(site: Site) -> None:
+    site.push("shared")
+    assert site.prepare(0, f"{HOST}/shared:1") > SIZE
+    assert len(site.caches[HOST].blobs()) == 3, "the layer, the configuration and the manifest"
+    assert site.prepare(1, f"{HOST}/shared:1") < 2048, "no more than which manifest the tag means"
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_dead_cache_holds_up_no_pull(shared: Site, node: int) -> None:
+def test_a_dead_cache_holds_up_no_pull(site: Site, node: int) -> None:
     """Also not while its file is there: the agent has not looked yet."""
-    image = shared.push(f"dead-{node}")
-    shared.cache.kill()
+    site.push(f"dead-{node}")
+    site.caches[HOST].kill()
     try:
-        assert (shared.nodes[node].certs / HOST / "hosts.toml").exists()
-        assert shared.prepare(node, image) > SIZE
-        missing = shared.nodes[node].agent.prepare(f"{HOST}/missing:1")
+        assert site.file(node).exists()
+        assert site.prepare(node, f"{HOST}/dead-{node}:1") > SIZE
+        missing = site.nodes[node].agent.prepare(f"{HOST}/missing:1")
         assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     finally:
-        shared.cache.start()
+        site.caches[HOST].start()
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_an_image_that_is_not_there_is_told_as_such(shared: Site, node: int) -> None:
-    answer = shared.nodes[node].agent.prepare(f"{HOST}/missing:1")
+def test_an_image_that_is_not_there_is_told_as_such(site: Site, node: int) -> None:
+    answer = site.nodes[node].agent.prepare(f"{HOST}/missing:1")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_a_private_image_comes_from_the_registry_itself(tmp_path: Path, registry: Registries) -> None:
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_private_image_comes_from_the_registry_itself(site: Site, node: int) -> None:
     """The cache has no credentials, gets none of a tenant, and keeps nothing of its image."""
-    registry.push("private-image", TestImage(layers=[Layer(files={"name": b"private"})]))
-    host, upstream = "private.example", f"http://127.0.0.1:{registry.private_port}"
-    body = {"image": f"{host}/private-image:1", "tenant": "research"}
-    with cached(tmp_path / "cache", host=host, upstream=upstream) as cache, nodes(tmp_path, cache) as found:
-        for node in found:
-            call = lambda more, agent=node.agent: agent.call("POST", "/v1/images?wait=30", body=body | more)  # noqa: E731
-            refused = call({})
-            assert (refused.status_code, refused.json()["code"]) == (403, "unauthorized")
-            given = call({"auth": {"username": USER, "password": PASSWORD}})
-            assert given.status_code == 200, given.text
-            other = call({"tenant": "another"})
-            assert other.status_code == 403, "it is not another tenant's"
-        assert cache.blobs() == []
+    digest = site.push(f"private-{node}")
+
+    def prepare(tenant: str, *, by: str = ":1", **more: Any) -> tuple[int, str]:
+        body = {"image": f"{PRIVATE_HOST}/private-{node}{by}", "tenant": tenant, **more}
+        answer = site.nodes[node].agent.call("POST", "/v1/images?wait=30", body=body)
+        return answer.status_code, answer.json().get("code", "")
+
+    assert prepare("research") == (403, "unauthorized")
+    assert prepare("research", auth={"username": USER, "password": "wrong"}) == (403, "unauthorized")
+    # Here the cache is asked first, and its error for what the registry refuses is no refusal.
+    assert prepare("research", by=f"@{digest}") == (503, "unavailable")
+    assert prepare("research", by=f"@{digest}", auth={"username": USER, "password": PASSWORD}) == (200, "")
+    assert prepare("research", auth={"username": USER, "password": PASSWORD}) == (200, "")
+    assert prepare("another") == (403, "unauthorized"), "it is not another tenant's"
+    assert prepare("another", by=f"@{digest}") == (503, "unavailable")
+    assert site.caches[PRIVATE_HOST].blobs() == []
 
 
-def test_images_go_when_their_time_is_over(tmp_path: Path, registry: Registries) -> None:
-    registry.push("short", TestImage(layers=[Layer(files={"name": b"short"})]))
-    upstream = f"http://127.0.0.1:{registry.port}"
-    with (
-        cached(tmp_path / "cache", host=HOST, upstream=upstream, ttl="3s") as cache,
-        nodes(tmp_path, cache) as found,
-    ):
-        assert found[0].agent.prepare(f"{HOST}/short:1").status_code == 200
-        wait_until(lambda: not cache.blobs(), what="nothing is kept")
-        assert found[1].agent.prepare(f"{HOST}/short:1").status_code == 200, "it is fetched anew"
-        assert cache.blobs()
+def test_layers_go_when_their_time_is_over(site: Site) -> None:
+    site.push("brief")
+    cache = site.caches[BRIEF_HOST]
+    site.prepare(0, f"{BRIEF_HOST}/brief:1")
+    # distribution forgets the manifest, too, but leaves its file.
+    wait_until(lambda: len(cache.blobs()) == 1, what="the layer and the configuration are gone")
+    site.prepare(1, f"{BRIEF_HOST}/brief:1")
+    assert len(cache.blobs()) == 3, "they were fetched anew"
 
 
-def test_an_agent_that_ends_leaves_no_file(tmp_path: Path, registry: Registries) -> None:
-    with site(tmp_path, registry) as own:
-        agent = own.nodes[0].agent
-        assert agent.end(signal.SIGTERM) == 0
-        assert list(own.nodes[0].certs.iterdir()) == []
-        agent.start()
+def test_an_agent_that_ends_leaves_no_file(site: Site) -> None:
+    agent = site.nodes[0].agent
+    assert site.file(0).exists()
+    assert agent.end(signal.SIGTERM) == 0
+    assert list(site.nodes[0].certs.iterdir()) == []
+    agent.start()
+    wait_until(site.file(0).exists, what="the next agent has written it")

@@ -14,12 +14,16 @@ _DIAL = "2s"
 
 
 def hosts_toml(*, owner: str, upstream: str, cache: str) -> str:
-    """Return the file's text: the cache first, then the registry itself. Both are URLs."""
+    """Return the file's text: the cache first, then the registry itself. Both are URLs.
+
+    The cache gives what has a digest, which containerd checks. What a tag means, and whether credentials are right, the
+    registry itself says: a cache answers 404 where the registry refuses.
+    """
     return (
         f"{_MARK}{owner}\n"
         f"server = {json.dumps(upstream)}\n\n"
         f"[host.{json.dumps(cache)}]\n"
-        '  capabilities = ["pull", "resolve"]\n'
+        '  capabilities = ["pull"]\n'
         f'  dial_timeout = "{_DIAL}"\n'
     )
 
