@@ -93,6 +93,23 @@ def test_a_dead_cache_holds_up_no_pull(site: Site, node: int) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
+def test_a_pull_goes_on_when_the_cache_dies(site: Site, node: int) -> None:
+    name = f"cut-{node}"
+    site.registry.push(name, TestImage(layers=[Layer(files={"data": os.urandom(4 * SIZE)})]))
+    before, agent = site.upstream.sent, site.nodes[node].agent
+    assert agent.call("POST", "/v1/images", body={"image": f"{HOST}/{name}:1"}).status_code == 202
+    wait_until(lambda: site.upstream.sent - before > SIZE, what="a part of the image is pulled")
+    site.caches[HOST].kill()
+    try:
+        rootfs = Path(agent.prepare(f"{HOST}/{name}:1").json()["rootfs"])
+        assert (rootfs / "data").stat().st_size == 4 * SIZE
+        whole = [blob for blob in site.caches[HOST].blobs() if blob.stat().st_size > 2 * SIZE]
+        assert whole == [], "the cache died before it had the layer"
+    finally:
+        site.caches[HOST].start()
+
+
+@pytest.mark.parametrize("node", [0, 1])
 def test_an_image_that_is_not_there_is_told_as_such(site: Site, node: int) -> None:
     answer = site.nodes[node].agent.prepare(f"{HOST}/missing:1")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
