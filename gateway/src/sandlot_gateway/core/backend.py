@@ -179,7 +179,11 @@ class Backend(ClaimImages, Protocol):
 
     @property
     def lays_images(self) -> bool:
-        """Return whether instances take any image with their claim, so that only their size class counts."""
+        """Return whether instances take any image with their claim, maybe but those with GPUs."""
+        ...
+
+    def kind(self, template: Template) -> str:
+        """Return what instances that replace each other have in common, whichever image they take."""
         ...
 
     @property
