@@ -265,7 +265,7 @@ class LocalBackend:
         entry = self._entries.get(instance_id)
         return entry.began if entry is not None else 0.0
 
-    def unplaced(self, template: Template) -> str | None:
+    def unplaced(self, template: Template, *, tenant: str, started: InstanceId | None) -> str | None:
         """Return None: `launch` refuses what this machine has no room for."""
 
     def instance(self, instance_id: InstanceId) -> Instance | None:
