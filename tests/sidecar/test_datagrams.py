@@ -8,6 +8,8 @@ import os
 import pytest
 from sandlot_contract.datagrams import MAX_DATAGRAM, DatagramReader, frame
 
+from tests.executor.gvisor import NEEDS_RUNSC
+from tests.sidecar.gvisor_sidecar import MakeBox
 from tests.sidecar.support import Sidecar
 from tests.waiting import until
 
@@ -55,7 +57,26 @@ async def serve(box: Sidecar, op: str) -> None:
     await until(lambda: printed(box, op, "on\n"))
 
 
-async def test_datagrams_keep_their_boundaries_and_a_port_may_open_later(box: Sidecar) -> None:
+async def test_they_keep_their_boundaries_and_a_port_may_open_later(box: Sidecar) -> None:
+    await check_boundaries(box)
+
+
+async def test_a_reset_cuts_them_and_the_next_ones_reach_the_new_sandbox(make) -> None:
+    box = await make(claim={"network": "none"})  # a network of its own, which the reset replaces
+    await serve(box, "one")
+    await check_reset(box)
+
+
+@pytest.mark.heavy
+@NEEDS_RUNSC[0]
+@NEEDS_RUNSC[1]
+async def test_under_gvisor(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    await check_boundaries(box)
+    await check_reset(box)
+
+
+async def check_boundaries(box: Sidecar) -> None:
     early = await connect(box, early=frame(b"to nobody"))
     await serve(box, "echo")
     await until(lambda: early.answers(b"now"))
@@ -74,9 +95,7 @@ async def test_datagrams_keep_their_boundaries_and_a_port_may_open_later(box: Si
     peer.writer.close()
 
 
-async def test_a_reset_cuts_them_and_the_next_ones_reach_the_new_sandbox(make) -> None:
-    box = await make(claim={"network": "none"})  # a network of its own, which the reset replaces
-    await serve(box, "one")
+async def check_reset(box: Sidecar) -> None:
     peer = await connect(box)
     assert await peer.answers(b"before")
     reset = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
