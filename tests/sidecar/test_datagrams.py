@@ -71,9 +71,7 @@ async def test_a_reset_cuts_them_and_the_next_ones_reach_the_new_sandbox(make) -
 @NEEDS_RUNSC[0]
 @NEEDS_RUNSC[1]
 async def test_under_gvisor(gvisor: MakeBox) -> None:
-    box = await gvisor()
-    await check_boundaries(box)
-    await check_reset(box)
+    await check_boundaries(await gvisor())
 
 
 async def check_boundaries(box: Sidecar) -> None:
@@ -99,7 +97,7 @@ async def check_reset(box: Sidecar) -> None:
     peer = await connect(box)
     assert await peer.answers(b"before")
     reset = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
-    assert reset.json()["equal"] is True
+    assert reset.json()["equal"] is True, reset.text
     with pytest.raises(EOFError):
         await peer.read()
     peer.writer.close()
