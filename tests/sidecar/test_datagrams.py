@@ -35,7 +35,12 @@ class Peer:
             self.frames.feed(data)
         return payload
 
+    async def ask(self, payload: bytes) -> bytes:
+        self.writer.write(frame(payload))
+        return await self.read()
+
     async def answers(self, payload: bytes) -> bool:
+        """Return whether an answer came at once: ask until it does."""
         self.writer.write(frame(payload))
         try:
             async with asyncio.timeout(0.2):
@@ -81,8 +86,7 @@ async def check_boundaries(box: Sidecar) -> None:
     peer = await connect(box, early=frame(b"first"))
     assert await peer.read() == b"first"
     for payload in (b"", b"a", os.urandom(MAX_DATAGRAM)):
-        peer.writer.write(frame(payload))
-        assert await peer.read() == payload
+        assert await peer.ask(payload) == payload
     peer.writer.write(b"".join(frame(b"%d" % number) for number in range(200)))
     assert [await peer.read() for _ in range(200)] == [b"%d" % number for number in range(200)]
     assert (await box.call("POST", "/v1/udp?port=7779")).status_code == 400
@@ -95,7 +99,7 @@ async def check_boundaries(box: Sidecar) -> None:
 
 async def check_reset(box: Sidecar) -> None:
     peer = await connect(box)
-    assert await peer.answers(b"before")
+    assert await peer.ask(b"before") == b"before"
     reset = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
     assert reset.json()["equal"] is True, reset.text
     with pytest.raises(EOFError):
@@ -103,7 +107,7 @@ async def check_reset(box: Sidecar) -> None:
     peer.writer.close()
     await serve(box, "two")
     again = await connect(box)
-    assert await again.answers(b"after")
+    assert await again.ask(b"after") == b"after"
     again.writer.close()
 
 
