@@ -27,7 +27,7 @@ from tests.node.registries import CONFIG, MANIFEST
 IMAGES = 200
 LAYER = 256 << 10  # bytes of each image's own layer
 BASE = 8 << 20  # bytes of the layer that all share
-LINK = 10 << 20
+LINK = 2 << 20
 AT_ONCE = 4  # pulls of a node, as the node agent's default
 _TAR = "application/vnd.oci.image.layer.v1.tar"
 _DIRECT = "direct.sandlot.test:5000"
