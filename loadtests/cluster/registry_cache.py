@@ -100,6 +100,7 @@ def main() -> int:
         stack = exits.enter_context(release_of_its_own("cache", runtime="runc"))
         nodes = install(stack, slow, directory)[:2]
         for node in nodes:
+            exits.callback(engine.on_node, node, "rm", "-r", f"/etc/containerd/certs.d/{_DIRECT}")
             registry.tell(engine, node, host=_DIRECT, address=slow.url.removeprefix("http://"))
         for way, host in (("without", _DIRECT), ("with", HOST)):
             layout = directory / way
