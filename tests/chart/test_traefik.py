@@ -110,7 +110,7 @@ def world(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
     directory, namespace = tmp_path_factory.mktemp("traefik"), apiserver.namespace("traefik")
     with (
         cable("t", network=19) as net,
-        traefik(apiserver, directory, namespace=namespace) as proxy,
+        traefik(apiserver, directory, namespace=namespace, settings=documented_settings()) as proxy,
         private_stack("--host", net.outside, "--public-url", f"https://{HOST}:{proxy.port}") as stack,
     ):
         made = World(apiserver, namespace, stack, proxy, trustme.CA(), directory)
@@ -128,6 +128,12 @@ def world(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
             },
         )
         yield made
+
+
+def documented_settings() -> tuple[str, ...]:
+    """What the guide adds to Traefik's arguments."""
+    (fence,) = fences("docs/ingress.md", "text")
+    return tuple(fence.text.split())
 
 
 def guide(which: str) -> dict[str, Any]:
