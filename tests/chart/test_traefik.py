@@ -82,7 +82,7 @@ class World:
         except OSError:
             return None, 0
 
-    def client(self, *words: str) -> str:
+    def client(self) -> str:
         """Runs `tests.chart.from_outside` where the names lead to the proxy; what it says."""
         hosts = self.directory / "hosts"
         hosts.write_text(f"127.0.0.1 {HOST} {OTHER}\n")
@@ -92,7 +92,7 @@ class World:
         within = ["unshare", "--mount", "sh", "-c", bind, str(hosts)]
         url = f"https://{HOST}:{self.proxy.port}"
         done = subprocess.run(
-            [*within, sys.executable, "-m", "tests.chart.from_outside", url, OTHER, *words],
+            [*within, sys.executable, "-m", "tests.chart.from_outside", url, OTHER],
             env=os.environ | {"SANDLOT_API_KEY": self.stack.api_key, "SSL_CERT_FILE": str(trust)},
             capture_output=True,
             text=True,
