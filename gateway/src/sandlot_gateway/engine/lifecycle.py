@@ -61,7 +61,8 @@ class Lifecycle:
         self._backend = backend
         self._pending = pending
         self._clock = clock
-        self.admission = Admission(quotas or Quotas(), holdings=directory.holdings)
+        quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
+        self.admission = Admission(quotas, holdings=directory.holdings)
         self.claimer = Claimer(
             supply=supply,
             sidecars=sidecars,
