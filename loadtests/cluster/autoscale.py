@@ -34,6 +34,7 @@ _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids
 _MOVABLE = 3
 _CLAIMED_PER_WARM = 4  # as docs/pool-scaling.md has an autoscaler of pools set the size
 _LEAST_WARM = 2
+_STARTS = 64  # of a gateway at once, as the chart has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]
     cluster.start_controller_manager(*CONTROLLERS)
     await make_movable(cluster.client, cluster.server.namespace("beside"), count=_MOVABLE)
     watch = await cluster.start_stubs()
-    gateway = await cluster.start_gateway()
+    gateway = await cluster.start_gateway(options=("--max-starts", str(_STARTS)))
     settings = {"SANDLOT_SURPLUS_GRACE": str(size.grace)}
     await cluster.start_controller(retention=60.0, settings=settings)
     api = await cluster.stack.enter_async_context(AsyncClient(url=gateway.url, api_key=gateway.api_key))
