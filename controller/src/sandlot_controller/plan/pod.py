@@ -94,6 +94,11 @@ def refusal(template: Template, *, settings: Settings) -> str | None:
     """Return why no pod of this pool template may start, or None."""
     if template.image:
         return images.refusal(template.image, allowed=settings.registries)
+    if template.gpu_count:
+        return (
+            "spec.template.image is missing, and pods with GPUs cannot take the image of a claim, over which the "
+            "driver's files would be missing: set an image"
+        )
     if settings.images_directory is None:
         return (
             "spec.template.image is missing, and pods of this cluster cannot take the image of a claim: "
@@ -115,8 +120,8 @@ def chosen_node(metadata: Metadata) -> str | None:
 
 def sidecar_config(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
     root: dict[str, Any] = {"disk": template.disk, "upper": FILES_DIR, "mask": [HOLDER_DIR]}
-    if settings.images_directory is not None:
-        root["images"] = settings.images_directory
+    if (directory := containers.images_directory(template, settings=settings)) is not None:
+        root["images"] = directory
     return {
         "instance_id": instance_id,
         "token": token,
@@ -162,6 +167,7 @@ def _pod(
 ) -> dict[str, Any]:
     config = sidecar_config(template, instance_id=instance_id, token=token, settings=settings)
     runtime_class = template.runtime_class or settings.runtime_class
+    laid = containers.images_directory(template, settings=settings)
     # The default class is gVisor's; any other may be an ordinary runtime, for GPUs say.
     own_kernel = runtime_class is not None and runtime_class == settings.runtime_class
     spec: dict[str, Any] = {
@@ -174,7 +180,7 @@ def _pod(
         "hostname": instance_id,
         "containers": [
             containers.sandbox(template, instance_id=instance_id, settings=settings, own_kernel=own_kernel),
-            containers.sidecar(config, settings=settings, own_kernel=own_kernel),
+            containers.sidecar(config, images=laid, settings=settings, own_kernel=own_kernel),
         ],
         "volumes": containers.volumes(template, settings=settings),
     }
@@ -201,7 +207,7 @@ def _pod(
         **containers.hints(template),
         **_KEPT_BY_AUTOSCALERS,
     }
-    if settings.images_directory is not None:
+    if laid is not None:
         annotations[names.ANNOTATION_LAYS_IMAGES] = "true"
     return {
         "apiVersion": "v1",
