@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
-ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate"]
+ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate", "sidecar_tls"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
