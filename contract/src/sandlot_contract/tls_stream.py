@@ -100,7 +100,9 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         if not self._eof_seen and not self._closing:
             error: OSError = ConnectionResetError("the peer closed the connection within its TLS stream")
             if self._shaken and not self._ssl.server_side and not self.accepted.done():
-                error = ssl.SSLError(1, "the peer closed the connection after our certificate: its log says why")
+                error = ssl.SSLError(
+                    1, "the peer closed the connection after our certificate: its log says why"
+                )
             self._fail(error, "the peer closed the connection during the handshake")
         return False
 
