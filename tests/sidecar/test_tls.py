@@ -16,6 +16,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.sidecar import GATEWAY_NAME, SIDECAR_NAME
 from sandlot_contract.statuses import Status
 from sandlot_contract.tls_files import BadTlsFiles, TlsFiles
+from sandlot_controller.act.sidecars import Sidecars, SidecarUnreachable
 from sandlot_gateway.data.errors import DialError
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.routes import Route
@@ -24,6 +25,7 @@ from sandlot_gateway.sidecar_tls import SidecarTls
 
 from tests import sidecar_certificates as certificates
 from tests.sidecar.tls_sidecar import CA, TlsSidecar
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
@@ -47,7 +49,7 @@ async def dial_with(box: TlsSidecar, files: Path) -> str:
     try:
         await pool.fetch(box.address, "GET", "/v1/healthz")
     except DialError as error:
-        assert error.refused
+        assert error.refused, error
         return error.reason
     finally:
         await pool.close()
@@ -111,6 +113,42 @@ async def test_strangers_are_refused_and_both_sides_say_why(box: TlsSidecar, tmp
     await pool.close()
 
 
+async def test_webhooks_of_sidecars_without_tls_are_heard_and_of_strangers_with_it_are_not(
+    box: TlsSidecar, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    post = b'POST /internal/sidecar HTTP/1.1\r\nContent-Length: 19\r\n\r\n{"event":"earlier"}'
+    port = box.listener.port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(post)
+    assert (await reader.read()).startswith(b"HTTP/1.1 200")
+    writer.close()
+    assert box.webhooks.events[-1] == {"event": "earlier"}
+    files = certificates.write(tmp_path / "stranger", OTHER, SIDECAR_NAME, trusted=(CA,))
+    context = TlsFiles(str(files), failing=lambda reason: None).client()
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname=GATEWAY_NAME
+    )
+    writer.write(post)
+    with pytest.raises(ssl.SSLError, match=r"(?i)unknown.ca"):
+        await reader.read()
+    writer.close()
+    assert "not of a CA in our ca.crt" in caplog.text
+
+
+async def test_the_controller_calls_it_as_well(box: TlsSidecar) -> None:
+    able = Sidecars(port=box.port, tls=TlsFiles(str(box.gateway_files), failing=lambda reason: None))
+    unable = Sidecars(port=box.port)
+    try:
+        owner = await able.owner("tls:127.0.0.1", token=INSTANCE_TOKEN)
+        assert owner is not None
+        assert owner.sandbox_id == "sb-test"
+        with pytest.raises(SidecarUnreachable, match="SANDLOT_SIDECAR_TLS_DIR"):
+            await unable.owner("tls:127.0.0.1", token=INSTANCE_TOKEN)
+    finally:
+        await able.close()
+        await unable.close()
+
+
 async def test_no_certificate_is_refused(box: TlsSidecar) -> None:
     context = ssl.create_default_context(cafile=str(box.files / "ca.crt"))
     reader, writer = await asyncio.open_connection(
@@ -135,13 +173,13 @@ async def test_renewed_files_are_used_for_new_connections_without_a_restart(
     old = certificates.write(tmp_path / "old", CA, GATEWAY_NAME, trusted=(OTHER,))
     assert "does not have the CA" in await dial_with(box, old)
     assert (await box.exec("echo kept"))["stdout"] == "kept\n"  # over the connection of before
-    await box.instance("POST", "/v1/reset", json={"keep_claim": True})
-    await box.webhooks.wait("claimed")  # over a new one, to the listener's new certificate
     (box.files / "tls.key").write_text("broken")
     assert await dial_with(box, box.gateway_files) == ""
     assert '"state": "bad"' in box.log()
     certificates.write(box.files, OTHER, SIDECAR_NAME)
     assert await dial_with(box, box.gateway_files) == ""
+    await box.instance("POST", "/v1/end", json={"verdict": "deleted"})
+    await box.webhooks.wait("ended")  # each webhook is a new connection
 
 
 async def test_half_open_handshakes_end_and_keep_nothing(
@@ -156,7 +194,7 @@ async def test_half_open_handshakes_end_and_keep_nothing(
     # Those beyond the limit for a sandbox's own network at once, the rest after its time.
     assert (await box.exec("echo served"))["stdout"] == "served\n"
     async with asyncio.timeout(30):
-        await asyncio.gather(*ends)
+        await asyncio.gather(*ends, return_exceptions=True)  # an end of file or a reset
     for _, writer in opened:
         writer.close()
     await until(lambda: _same(box, before))

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import trustme
 from sandlot_contract.sidecar import GATEWAY_NAME, SIDECAR_NAME
-from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.data.pool import HttpPool, PoolError
 from sandlot_gateway.sidecar_tls import SidecarTls
 from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Answer
@@ -69,14 +69,13 @@ class TlsSidecar(Sidecar):
         )
         headers = [("authorization", f"Bearer {token}"), ("content-type", "application/json")]
         headers += list(options.get("headers", {}).items())
-        found = await self.pool.fetch(
-            self.address,
-            method,
-            path,
-            headers=headers,
-            body=request.read(),
-            timeout=options.get("timeout", 60.0),
-        )
+        timeout = options.get("timeout", 60.0)
+        try:
+            found = await self.pool.fetch(
+                self.address, method, path, headers=headers, body=request.read(), timeout=timeout
+            )
+        except PoolError as error:
+            raise httpx.ConnectError(str(error)) from error
         return httpx.Response(found.status, headers=list(found.headers), content=found.body, request=request)
 
     async def close(self) -> None:

@@ -34,7 +34,7 @@ def reason_of(error: BaseException) -> str:
         if getattr(error, "verify_code", 0) in _OTHER_CA:
             return f"the peer's certificate is not of a CA in our ca.crt ({error.verify_message})"
         return f"the peer's certificate is invalid: {error.verify_message}"
-    name = getattr(error, "reason", None)
+    name: str | None = getattr(error, "reason", None)  # only OpenSSL's own errors have it
     if isinstance(error, ssl.SSLError) and name:
         return _REASONS.get(name, name.lower().replace("_", " "))
     return str(error) or type(error).__name__

@@ -98,12 +98,10 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         if self._plain:
             return bool(self._app.eof_received())
         if not self._eof_seen and not self._closing:
-            error: OSError = ConnectionResetError("the peer closed the connection within its TLS stream")
-            if self._shaken and not self._ssl.server_side and not self.accepted.done():
-                error = ssl.SSLError(
-                    1, "the peer closed the connection after our certificate: its log says why"
-                )
-            self._fail(error, "the peer closed the connection during the handshake")
+            self._fail(
+                ConnectionResetError("the peer closed the connection within its TLS stream"),
+                "the peer closed the connection during the handshake",
+            )
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -111,6 +109,11 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._closing = True
         error = self._error or exc
         if not self.accepted.done():
+            if self._shaken and (error is None or isinstance(error, ConnectionError)):
+                # A server has no alert for a certificate without the name that it wants.
+                error = ssl.SSLError(
+                    1, "the peer closed the connection after our certificate: its log says why"
+                )
             self.accepted.set_exception(error or ConnectionResetError("the peer closed the connection"))
             self.accepted.exception()  # retrieved: nobody may wait for it
         self._app.connection_lost(error)
@@ -213,7 +216,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         """Check the client's name, which OpenSSL does for servers only."""
         if self._client_name is None:
             return
-        names = (self._ssl.getpeercert() or {}).get("subjectAltName", ())
+        names: Any = (self._ssl.getpeercert() or {}).get("subjectAltName", ())
         if ("DNS", self._client_name) not in names:
             error = ssl.SSLCertVerificationError(1, "the client's certificate is for another purpose")
             error.verify_message = f"it has no DNS name {self._client_name}"

@@ -57,8 +57,14 @@ class SidecarTls:
         else:
             _log.error("%s; the earlier files stay in use", reason)
 
+    def dial_failed(self, address: str, reason: str) -> None:
+        self._warn("cannot call the sidecar at %s by TLS: %s", address, reason)
+
     def _refused(self, reason: str, peer: Any) -> None:
+        self._warn("refused the TLS connection of a sidecar at %s: %s", peer and peer[0], reason)
+
+    def _warn(self, text: str, *arguments: object) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._logged_at >= _LOG_PAUSE:
             self._logged_at = now
-            _log.warning("refused the TLS connection of a sidecar at %s: %s", peer and peer[0], reason)
+            _log.warning(text, *arguments)

@@ -52,6 +52,10 @@ class Encryption(Protocol):
 
     def dialled(self, connection: asyncio.Protocol) -> TlsStream: ...
 
+    def dial_failed(self, address: str, reason: str) -> None:
+        """Log that a sidecar and this gateway do not accept each other."""
+        ...
+
 
 async def dial(address: str, *, timeout: float, tls: Encryption | None = None) -> Connection:
     """Connect to `address` in one attempt. Raises DialError; nothing has been sent then."""
@@ -59,7 +63,10 @@ async def dial(address: str, *, timeout: float, tls: Encryption | None = None) -
         return await _connect(address, timeout=timeout, tls=tls)
     except ssl.SSLError as error:
         # Like a refused connection: the machine is up, and what it accepts may be about to change.
-        raise DialError(address, f"TLS: {reason_of(error)}", refused=True) from error
+        reason = reason_of(error)
+        if tls is not None:
+            tls.dial_failed(address, reason)
+        raise DialError(address, f"TLS: {reason}", refused=True) from error
     except (OSError, TimeoutError) as error:
         refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
         raise DialError(address, _reason(error), refused=refused) from error
