@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chart.render import CHART, Resource, one
+from tests.chart.render import CHART, Resource, one, render
 
 SCRIPT = CHART / "files" / "install-runsc.sh"
 PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
@@ -33,11 +33,18 @@ class Node:
         self._log.touch()
 
     def install(
-        self, *, restart: str | None = None, net_raw: str = "true", stats: str = "1m", files: str = "shared"
+        self,
+        *,
+        restart: str | None = None,
+        net_raw: str = "true",
+        stats: str = "1m",
+        files: str = "shared",
+        flags: str = "",
     ) -> subprocess.CompletedProcess[str]:
+        settings = ("runsc", net_raw, stats, files, flags)
         command = ("sh", "-c", restart or f"echo restarted >> {self._log}")
         return subprocess.run(
-            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", net_raw, stats, files, *command],
+            ["sh", str(SCRIPT), str(self.root), str(self.source), *settings, *command],
             capture_output=True,
             text=True,
             timeout=30,
@@ -141,6 +148,31 @@ def test_gvisor_does_not_look_again_at_mounted_files_where_slots_are_enabled(tmp
     assert node.restarts == 1
 
 
+def test_gvisor_lets_pods_call_the_driver_of_a_gpu_where_it_is_told_to(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    chosen = {"enabled": True, "driverVersion": "580.65.06", "capabilities": ["utility", "compute"]}
+    for nvproxy, wanted in (
+        ({}, {}),
+        ({"enabled": True}, {"nvproxy": "true", "nvproxy-allowed-driver-capabilities": "utility,compute"}),
+        (
+            chosen,
+            {
+                "nvproxy": "true",
+                "nvproxy-allowed-driver-capabilities": "utility,compute",
+                "nvproxy-driver-version": "580.65.06",
+            },
+        ),
+        ({}, {}),
+    ):
+        installer = {"enabled": True, "image": "gvisor:1", "nvproxy": nvproxy}
+        daemon_set = one(render({"gvisor": {"installer": installer}}), "DaemonSet", "gvisor-installer")
+        flags = daemon_set["spec"]["template"]["spec"]["initContainers"][0]["command"][8]
+        assert node.install(flags=flags).returncode == 0
+        settings = tomllib.loads((node.root / "etc/containerd/sandlot-runsc.toml").read_text())
+        assert settings["runsc_config"] == {"systemd-cgroup": "false", "net-raw": "true", **wanted}
+    assert node.restarts == 1
+
+
 def test_a_new_runsc_needs_no_restart(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.install()
@@ -186,7 +218,7 @@ def test_the_daemon_set_runs_this_script(everything: list[Resource]) -> None:
     pod = one(everything, "DaemonSet", "gvisor-installer")["spec"]["template"]["spec"]
     command = pod["initContainers"][0]["command"]
     assert command[:7] == ["sh", "/script/install-runsc.sh", "/host", "/opt/gvisor", "runsc", "true", "1m"]
-    assert command[7] == "exclusive"
-    assert command[8:] == ["chroot", "/host", "systemctl", "restart", "containerd"]
+    assert command[7:9] == ["exclusive", ""]
+    assert command[9:] == ["chroot", "/host", "systemctl", "restart", "containerd"]
     handler = one(everything, "RuntimeClass", "gvisor")["handler"]
     assert command[4] == handler

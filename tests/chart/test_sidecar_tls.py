@@ -17,6 +17,7 @@ from sandlot_controller import settings as controller
 from sandlot_controller.plan import pod as pods
 from sandlot_kube.objects import SandboxPool
 
+from tests.chart.release import Release
 from tests.chart.render import (
     CONTROLLER,
     GATEWAY,
@@ -83,6 +84,18 @@ def test_the_chart_s_certificates_let_each_side_verify_the_other(tmp_path: Path)
     assert greet(sidecar.client(), gateway.server(), name=GATEWAY_NAME) == (SIDECAR_NAME,)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         greet(sidecar.client(), sidecar.server(), name=GATEWAY_NAME)
+
+
+@pytest.mark.parametrize("release", [{"sidecarTls": {"enabled": True}}], ids=["tls"], indirect=True)
+def test_an_upgrade_keeps_them(release: Release) -> None:
+    def found() -> list[dict[str, str]]:
+        name = f"{release.fullname}-sidecar-tls"
+        paths = [f"/api/v1/namespaces/{one}/secrets/{name}" for one in (release.namespace, release.sandboxes)]
+        return [release.server.call("GET", path)["data"] for path in paths]
+
+    before = found()
+    release.run("upgrade")
+    assert found() == before
 
 
 def test_only_the_sidecar_s_container_mounts_it(monkeypatch: pytest.MonkeyPatch) -> None:

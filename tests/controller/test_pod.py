@@ -158,6 +158,22 @@ def test_a_pool_without_an_image_needs_an_images_directory() -> None:
     assert pods.refusal(template.Template("python"), settings=with_directory) is not None
 
 
+def test_pods_with_gpus_keep_their_image() -> None:
+    """The node puts the driver's files into their container, where no sandbox of another image would see them."""
+    slots = settings(images_directory="/var/lib/sandlot/images")
+    plain, gpu = (
+        pods.sidecar_config(template.Template("x", gpu_count=count), instance_id=ID, token="", settings=slots)
+        for count in (0, 1)
+    )
+    assert (plain["root"].get("images"), gpu["root"].get("images")) == ("/var/lib/sandlot/images", None)
+    pod = build(of={"gpuCount": 1}, images_directory="/var/lib/sandlot/images")
+    assert "sandlot.dev/lays-images" not in pod["metadata"]["annotations"]
+    assert "images" not in {volume["name"] for volume in pod["spec"]["volumes"]}
+    why = pods.refusal(template.Template(gpu_count=1), settings=slots)
+    assert why is not None
+    assert "set an image" in why
+
+
 def test_another_images_directory_is_another_pod() -> None:
     """So the warm pods are replaced when slots are switched on."""
     usual = msgspec.convert({}, PoolReuse)
@@ -229,6 +245,14 @@ def test_a_chosen_node_is_the_only_one_and_can_be_read_back() -> None:
     assert pods.chosen_node(msgspec.convert(pod["metadata"], Metadata)) == "n1"
     assert pods.chosen_node(Metadata()) is None
     assert "affinity" not in build()["spec"]
+
+
+def test_a_new_node_gets_only_as_many_of_the_waiting_pods_as_may_start_there() -> None:
+    pod = build(starts_per_node=3)
+    (few,) = pod["spec"]["topologySpreadConstraints"]
+    assert (few["maxSkew"], few["whenUnsatisfiable"]) == (3, "DoNotSchedule")
+    assert few["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert "topologySpreadConstraints" not in build(node="n1")["spec"]
 
 
 def test_what_a_node_needs_to_have_for_a_pod() -> None:

@@ -100,6 +100,7 @@ def test_the_command_line_asks_for_gpus(stack: Stack, tmp_path: Path) -> None:
     )
     assert (said["gpu_count"], said["gpu_type"]) == (1, "h100")
     assert "1 h100" in cli("pools", "ls")
+    assert cli("run", "--pool", "gpus", "host", "--", "nvidia-smi") == "smi: 0\n"
 
 
 def test_a_create_that_waits_for_a_gpu_says_so(client: Client, stack: Stack) -> None:

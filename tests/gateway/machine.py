@@ -130,6 +130,9 @@ class StubBackend:
         self.machine.looked += 1
         return self.machine.begun
 
+    def unplaced(self, template: Template) -> str | None:
+        return None
+
     def nodes_with(self, image: str) -> tuple[str, ...]:
         return ()
 

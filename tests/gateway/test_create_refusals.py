@@ -91,6 +91,7 @@ async def test_a_policy_that_cannot_be_held_names_its_list(box: Running) -> None
         ({"arch": "riscv"}, "arch"),
         ({"gpu_type": "H100"}, "gpu_type"),
         ({"gpu_count": 9}, "gpu_count"),
+        ({"gpu_count": 1, "gpu_type": "H\u0000"}, "gpu_type"),
         ({"pool": "nope"}, "pool"),
         ({"start_command": {"args": []}}, "start_command"),
         ({"workdir": "/a\u0000b"}, "workdir"),

@@ -136,3 +136,20 @@ async def test_without_slots_no_pod_is_looked_at_for_the_image_that_it_keeps(
         await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 3})
         await until(lambda: gateway.gateway.backend.pools())
         assert looked == []
+
+
+async def test_gpus_that_no_pod_could_have_name_the_field(world: World) -> None:
+    async with world.gateway() as gateway:
+
+        async def refused(**body: Any) -> tuple[int, str]:
+            answer = await gateway.client.put("/api/v1/pools/gpus", json={"size": 0, **body})
+            return answer.status_code, answer.json()["errors"][0]["param"]
+
+        spaces = {"gpu_count": 1, "gpu_type": "NVIDIA H100"}
+        assert await refused(**pool_fields(), **spaces) == (422, "gpu_type")
+        assert await refused(**{**pool_fields(), "image": None}, gpu_count=1) == (422, "image")
+        body = {"docker_image": IMAGE, "wait_seconds": 20, **spaces}
+        answer = await gateway.client.post("/api/v1/sandbox", json=body)
+        assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "gpu_type"), answer.text
+        good = {**pool_fields(), "size": 0, "gpu_count": 1, "gpu_type": "NVIDIA-H100"}
+        assert (await gateway.client.put("/api/v1/pools/gpus", json=good)).status_code == 200

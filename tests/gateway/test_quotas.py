@@ -174,6 +174,14 @@ async def test_the_file_is_followed_and_a_bad_one_changes_nothing(
     assert 'sandlot_reload_failing{file="quotas"} 0.0' in await limited.metrics()
 
 
+async def test_quotas_of_all_tenants_alone_hold(state_dir: Path, machine: Machine, file: Path) -> None:
+    write(file, {"*": {"gpus": 1}})
+    async with running(state_dir, machine, quotas_file=file) as box:
+        answer = await box.client.post("/api/v1/sandbox", json={"docker_image": "host", "gpu_count": 2})
+        assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "gpu_count"), answer.text
+        assert (await quotas(box))["gpus"] == (1, 0)
+
+
 async def test_a_tenants_own_pools_stay_within_its_quotas(limited: Running) -> None:
     async def put(name: str, **fields: Any) -> httpx.Response:
         return await limited.client.put(f"/api/v1/pools/{name}", json=fields)

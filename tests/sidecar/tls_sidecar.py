@@ -18,7 +18,7 @@ from sandlot_gateway.webhooks import Answer
 from tests import sidecar_certificates as certificates
 from tests.ports import free_port
 from tests.sidecar.support import Sidecar
-from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, proof
 
 CA = trustme.CA(key_type=trustme.KeyType.ECDSA)
 
@@ -32,7 +32,7 @@ class TlsSidecar(Sidecar):
         self.port = free_port()
         self.address = f"tls:127.0.0.1:{self.port}"
         self.listener = WebhookListener(
-            is_sender=lambda instance_id, credential: True,
+            proof=lambda instance_id, credential: proof(),
             receive=self._receive,
             counted=lambda fault: None,
             tls=self.tls,

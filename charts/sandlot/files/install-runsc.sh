@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs gVisor on a node and configures its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER NET_RAW STATS FILE_ACCESS RESTART_COMMAND...
+# Installs gVisor on a node and configures its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER NET_RAW STATS FILE_ACCESS FLAGS RESTART_COMMAND...
+# FLAGS: further flags of runsc, `NAME=VALUE NAME=VALUE`.
 # Idempotent; it restarts containerd only if its configuration has changed.
 set -eu
-host=$1 source=$2 handler=$3 net_raw=$4 stats=$5 file_access=$6
-shift 6
+host=$1 source=$2 handler=$3 net_raw=$4 stats=$5 file_access=$6 flags=$7
+shift 7
 config=$host/etc/containerd/config.toml
 pending=$host/etc/containerd/.sandlot-restart
 
@@ -43,6 +44,9 @@ printf '[runsc_config]\nsystemd-cgroup = "%s"\nnet-raw = "%s"\n' "$systemd" "$ne
 if [ "$file_access" = exclusive ]; then
     printf 'file-access-mounts = "exclusive"\n' >> "$host$settings.new"
 fi
+for flag in $flags; do
+    printf '%s = "%s"\n' "${flag%%=*}" "${flag#*=}" >> "$host$settings.new"
+done
 mv -f "$host$settings.new" "$host$settings"
 cp -p "$config" "$config.new"
 # With these annotations gVisor keeps a pod's volume itself; without, a sandbox's files are 4 to 12 times slower, and the

@@ -8,6 +8,7 @@ WEBHOOK_PATH = "/internal/sidecar"  # at the gateway
 WEBHOOK_SENDER = (
     b"webhook"  # its HMAC with the instance token authenticates the sender before the body is read
 )
+WEBHOOK_ANSWER = b"webhook answer"  # its HMAC with the instance token shows that a gateway answers
 WEBHOOK_SIGNATURE = "sha256="  # prefix of the body's hexadecimal HMAC
 
 # DNS names in the certificates of encrypted calls, which say what their owner is. Pods have no names of their own.

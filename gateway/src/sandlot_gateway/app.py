@@ -135,7 +135,7 @@ class Gateway:
             heard=self.pool.heard,
         )
         self.webhook_listener = WebhookListener(
-            is_sender=self.webhooks.is_sender,
+            proof=self.webhooks.proof,
             receive=self.webhooks.receive,
             counted=self.counters.webhook,
             tls=tls,
@@ -152,6 +152,7 @@ class Gateway:
             ports=settings.expose_ports(),
             store=state_dir / "exposures.json",
             shared=shared,
+            observer=self.metrics,
         )
         self.ssh = sessions_of(
             settings, notes=notes, routes=self.directory, pool=self.pool, tokens=self.tokens

@@ -46,9 +46,9 @@ def volumes(template: Template, *, settings: Settings) -> list[dict[str, Any]]:
     else:
         image = {"reference": settings.sidecar_image, "pullPolicy": settings.sidecar_pull_policy}
         made.append({"name": _HOLDER_VOLUME, "image": image})
-    if settings.images_directory is not None:
+    if (directory := images_directory(template, settings=settings)) is not None:
         # Created where the node's agent has not run yet: what it mounts there appears in the pod all the same.
-        path = {"path": settings.images_directory, "type": "DirectoryOrCreate"}
+        path = {"path": directory, "type": "DirectoryOrCreate"}
         made.append({"name": _IMAGES_VOLUME, "hostPath": path})
     if settings.sidecar_tls_secret is not None:
         secret = {"secretName": settings.sidecar_tls_secret, "defaultMode": 0o400}
@@ -103,7 +103,18 @@ def sandbox(template: Template, *, instance_id: str, settings: Settings, own_ker
     return container
 
 
-def sidecar(config: dict[str, Any], *, settings: Settings, own_kernel: bool) -> dict[str, Any]:
+def images_directory(template: Template, *, settings: Settings) -> str | None:
+    """Return where the images are that claims lay under this pod, or None if it keeps its own.
+
+    The node puts the driver of a GPU into the container: over another image a sandbox would have its devices alone.
+    """
+    return None if template.gpu_count else settings.images_directory
+
+
+def sidecar(
+    config: dict[str, Any], *, images: str | None, settings: Settings, own_kernel: bool
+) -> dict[str, Any]:
+    """`images`: the directory of those that claims lay."""
     # Both limits are needed: if one container has none, gVisor's one cgroup for all has none either. The pod's disk
     # limit is the sum of its containers', including volumes: this is the slack of the state volume.
     # In a kernel of its own, code can use the sidecar's CPU limit, too: with a whole core it had two cores for its one.
@@ -122,12 +133,12 @@ def sidecar(config: dict[str, Any], *, settings: Settings, own_kernel: bool) -> 
         {"name": _STATE_VOLUME, "mountPath": STATE_DIR},
         {"name": _FILES_VOLUME, "mountPath": FILES_DIR},
     ]
-    if settings.images_directory is not None:
+    if images is not None:
         # In the sidecar only: user code sees its own image, never the directory.
         mounts.append(
             {
                 "name": _IMAGES_VOLUME,
-                "mountPath": settings.images_directory,
+                "mountPath": images,
                 "readOnly": True,
                 "mountPropagation": "HostToContainer",
             }

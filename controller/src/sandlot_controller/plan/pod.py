@@ -30,6 +30,8 @@ _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of an unreachable n
 
 ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pool pods: the result of `build` when the pod was created
 ANNOTATION_NODE = f"{names.GROUP}/node"  # the node that the controller chose for the pod
+_LABEL_WAITED = f"{names.GROUP}/waited"  # "true" on a pod without such a choice: no node had room for it
+_MORE_THAN_NODES = 1_000_000
 
 
 def pool_pod(
@@ -51,7 +53,7 @@ def pool_pod(
     pod["metadata"]["annotations"][ANNOTATION_BUILD] = build(
         pool.spec.template, settings=settings, policy=pool.spec.reuse, key_id=key_id
     )
-    _bind(pod, node)
+    _bind(pod, node, cap=settings.starts_per_node)
     return pod
 
 
@@ -72,7 +74,7 @@ def sandbox_pod(
             "blockOwnerDeletion": False,
         }
     ]
-    _bind(pod, node)
+    _bind(pod, node, cap=settings.cold_starts_per_node)
     return pod
 
 
@@ -92,6 +94,11 @@ def refusal(template: Template, *, settings: Settings) -> str | None:
     """Return why no pod of this pool template may start, or None."""
     if template.image:
         return images.refusal(template.image, allowed=settings.registries)
+    if template.gpu_count:
+        return (
+            "spec.template.image is missing, and pods with GPUs cannot take the image of a claim, over which the "
+            "driver's files would be missing: set an image"
+        )
     if settings.images_directory is None:
         return (
             "spec.template.image is missing, and pods of this cluster cannot take the image of a claim: "
@@ -113,8 +120,8 @@ def chosen_node(metadata: Metadata) -> str | None:
 
 def sidecar_config(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
     root: dict[str, Any] = {"disk": template.disk, "upper": FILES_DIR, "mask": [HOLDER_DIR]}
-    if settings.images_directory is not None:
-        root["images"] = settings.images_directory
+    if (directory := containers.images_directory(template, settings=settings)) is not None:
+        root["images"] = directory
     webhook, tls = settings.webhook_url, {}
     if settings.sidecar_tls_secret is not None:
         webhook, tls = webhook.replace("http://", "https://", 1), {"tls": TLS_DIR}
@@ -136,9 +143,11 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
     }
 
 
-def _bind(pod: dict[str, Any], node: str | None) -> None:
-    """Let the pod run on this node only, as a DaemonSet does."""
+def _bind(pod: dict[str, Any], node: str | None, *, cap: int) -> None:
+    """Let the pod run on this node only, as a DaemonSet does, or on any with less than `cap` that waited as it does."""
     if node is None:
+        pod["metadata"]["labels"][_LABEL_WAITED] = "true"
+        pod["spec"]["topologySpreadConstraints"] = [_few_on_a_node(cap)]
         return
     pod["metadata"]["annotations"][ANNOTATION_NODE] = node
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
@@ -146,11 +155,23 @@ def _bind(pod: dict[str, Any], node: str | None) -> None:
     pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
+def _few_on_a_node(most: int) -> dict[str, Any]:
+    """Return a constraint for pods that wait for a node: a new one would get all of them, which then start at once."""
+    return {
+        "maxSkew": most,
+        "minDomains": _MORE_THAN_NODES,  # so that `maxSkew` is relative to none, not to the emptiest node
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {_LABEL_WAITED: "true"}},
+    }
+
+
 def _pod(
     template: Template, *, instance_id: str, token: str, settings: Settings, key_id: str | None = None
 ) -> dict[str, Any]:
     config = sidecar_config(template, instance_id=instance_id, token=token, settings=settings)
     runtime_class = template.runtime_class or settings.runtime_class
+    laid = containers.images_directory(template, settings=settings)
     # The default class is gVisor's; any other may be an ordinary runtime, for GPUs say.
     own_kernel = runtime_class is not None and runtime_class == settings.runtime_class
     spec: dict[str, Any] = {
@@ -163,7 +184,7 @@ def _pod(
         "hostname": instance_id,
         "containers": [
             containers.sandbox(template, instance_id=instance_id, settings=settings, own_kernel=own_kernel),
-            containers.sidecar(config, settings=settings, own_kernel=own_kernel),
+            containers.sidecar(config, images=laid, settings=settings, own_kernel=own_kernel),
         ],
         "volumes": containers.volumes(template, settings=settings),
     }
@@ -190,7 +211,7 @@ def _pod(
         **containers.hints(template),
         **_KEPT_BY_AUTOSCALERS,
     }
-    if settings.images_directory is not None:
+    if laid is not None:
         annotations[names.ANNOTATION_LAYS_IMAGES] = "true"
     if settings.sidecar_tls_secret is not None:
         annotations[names.ANNOTATION_SIDECAR_TLS] = "true"

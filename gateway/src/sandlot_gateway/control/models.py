@@ -70,7 +70,7 @@ class CreateRequest(Strict):
     disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="GiB; default 5.")
     pids: Pids | None = Field(None, description="(Sandlot) Maximum number of processes; default 1024.")
     gpu_count: GpuCount | None = Field(None, description="GPUs; default 0.")
-    gpu_type: str | None = Field(None, max_length=100, description="Default: any; only with gpu_count.")
+    gpu_type: Text | None = Field(None, max_length=100, description="Default: any; only with gpu_count.")
     vm: bool | None = Field(
         None,
         description="Selects the transport of Prime's clients; default false with a string start_command, else true.",

@@ -210,6 +210,10 @@ class Backend(ClaimImages, Protocol):
         """Return when its start began, on the monotonic clock: None while it waits for its turn, 0.0 if it is unknown."""
         ...
 
+    def unplaced(self, template: Template) -> str | None:
+        """Return why instances of this template that were started run nowhere yet; None if none is known."""
+        ...
+
     async def check_image(self, image: str) -> ImageCheck:
         """Check an image, fetching it if need be. Raises BackendError if sandboxes cannot use it."""
         ...

@@ -149,14 +149,14 @@ class Supply:
         return self._core.position(ask)
 
     def trouble(self, template: Template, tenant: str) -> str | None:
-        """Return why the last start for this create, or of a pool of slots that could serve it, has not begun."""
+        """Return why no start for this create, or of a pool of slots that could serve it, has led to an instance yet."""
         kind = self.slots.kind(template)
         for status in self._backend.pools():
             spec = status.spec
             serves = not spec.template.image and spec.owner in (None, tenant)
             if serves and status.failures and status.message and self.slots.kind(spec.template) == kind:
                 return f"pool {spec.name!r} has failed to start a slot: {status.message}"
-        return self._core.refusals.why(kind)
+        return self._core.refusals.why(kind) or self._backend.unplaced(template)
 
     @property
     def waiting(self) -> int:

@@ -44,6 +44,10 @@ def run(
     disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
     gpu_count: Annotated[int | None, typer.Option(min=0, help="GPUs.")] = None,
     gpu_type: Annotated[str | None, typer.Option(help="Such as H100; default: any.")] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(help="The pool to use, by default one that fits; its own runtime class needs its name."),
+    ] = None,
     network: Annotated[str, typer.Option(help="`full` or `none`.")] = "full",
     allow: Annotated[
         list[str] | None,
@@ -80,6 +84,7 @@ def run(
             disk=disk,
             gpu_count=gpu_count,
             gpu_type=gpu_type,
+            pool=pool,
             network=network,
             allow=allow or None,
             deny=deny or None,

@@ -235,6 +235,10 @@ class KubernetesBackend(ImageCalls):
             return 0.0
         return seen.pod.placed_at if seen.pod is not None else None
 
+    def unplaced(self, template: Template) -> str | None:
+        why = self._instances.unplaced.why(template)
+        return None if why is None else f"no node has room for it: {why}"
+
     def ready(self, instance_id: InstanceId) -> None:
         """Do nothing: the controller fills pools."""
 

@@ -36,6 +36,7 @@ from ...data.dial import split_host_port
 from ...sandboxes import ForeignClaim, recovered
 from ...tokens import Tokens
 from .translate import from_kube
+from .unplaced import Unplaced
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +120,7 @@ class Instances:
         self._image_name = image_name
         self._claimed_here = claimed_here
         self._prefix = ENCRYPTED if encrypted else ""
+        self.unplaced = Unplaced()
         self._seen: dict[InstanceId, SeenInstance] = {}
         # instance id -> its address while the pod exists
         self._gone: OrderedDict[InstanceId, str] = OrderedDict()
@@ -160,6 +162,8 @@ class Instances:
     def remove(self, instance_id: InstanceId) -> None:
         """Remove the instance for good: later reports and watch events do not add it again."""
         seen = self._seen.pop(instance_id, None)
+        if seen is not None:
+            self.unplaced.forget(seen.instance.template, instance_id)
         self._gone.setdefault(instance_id, seen.instance.address if seen is not None else "")
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
@@ -177,6 +181,7 @@ class Instances:
                 _log.warning("the template of pod %s cannot be read: %s", instance_id, error)
                 return None
             seen = self.add(instance_id, template)
+        self.unplaced.note(seen.instance.template, pod)
         node = pod.spec.node_name
         placed_at = seen.pod.placed_at if seen.pod is not None else None
         if node is not None and placed_at is None:
@@ -215,6 +220,7 @@ class Instances:
         """Forget the pod of an instance, which is gone before it had a node."""
         if (seen := self._seen.get(instance_id)) is not None:
             self._seen[instance_id] = replace(seen, pod=None)
+            self.unplaced.forget(seen.instance.template, instance_id)
 
     def from_state(
         self, instance_id: InstanceId, state: dict[str, Any], *, template: Template | None

@@ -18,7 +18,7 @@ from ...core.owners import PendingCreate
 from .instances import Origin
 from .settings import KubernetesSettings
 from .timers import KeyedTimers
-from .translate import check_image, refusal, sandbox_body, to_kube
+from .translate import check_gpu_type, check_image, refusal, sandbox_body, to_kube
 from .view import View
 
 
@@ -35,6 +35,7 @@ class Launcher:
     async def launch(self, template: Template, *, wanted: PendingCreate | None) -> Instance:
         """Start an instance, see `Backend.launch`."""
         check_image(template)
+        check_gpu_type(template)
         instance_id = new_instance_id()
         # Before the request: the sidecar's first report may come before the answer.
         instance = self._view.instances.add(instance_id, template, origin=Origin.OWN_START).instance

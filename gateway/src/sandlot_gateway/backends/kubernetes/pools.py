@@ -11,9 +11,9 @@ from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import SandboxPool
 
-from ...core.backend import PoolChanged
+from ...core.backend import BackendError, PoolChanged
 from ...core.instances import PoolSpec, PoolStatus
-from .translate import check_image, pool_body, pool_change, pool_spec, refusal
+from .translate import check_gpu_type, check_image, pool_body, pool_change, pool_spec, refusal
 
 _TIMEOUT = 5.0  # seconds for a write, while a caller waits
 
@@ -104,6 +104,13 @@ class Pools:
         """Create the pool, or change what differs from the known one. Raises BackendError, PoolChanged."""
         if spec.template.image:
             check_image(spec.template)
+        elif spec.template.gpu_count:
+            raise BackendError(
+                "a pool with GPUs needs one: its pods cannot take the image of a create, over which the driver's "
+                "files would be missing; set the image of its sandboxes",
+                field="image",
+            )
+        check_gpu_type(spec.template)
         known = self._pools.get(spec.name)
         try:
             body = await (self._create(spec) if known is None else self._change(known, spec))

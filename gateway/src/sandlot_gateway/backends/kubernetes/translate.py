@@ -24,6 +24,11 @@ _log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _FIELD = re.compile(r"spec\.template\.(\w+)|(metadata\.name)|spec\.(size|owner|reuse)")
+_NAMES = {  # of the template's fields, by those that the API server's refusals have
+    **dict(zip(KubeTemplate.__struct_encode_fields__, KubeTemplate.__struct_fields__, strict=True)),
+    "metadata.name": "name",
+}
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 
 
 def to_kube(template: Template) -> KubeTemplate:
@@ -99,6 +104,17 @@ def check_image(template: Template) -> None:
         )
 
 
+def check_gpu_type(template: Template) -> None:
+    """Raise BackendError unless a node's label can have the type of GPU as its value."""
+    if template.gpu_type is not None and not _LABEL_VALUE.match(template.gpu_type):
+        raise BackendError(
+            f"no node has GPUs of the type {template.gpu_type!r}: here it is the value of a node label, such as "
+            "'NVIDIA-L4', with at most 63 letters, digits, '-', '_' and '.'; ask the operator for those of the "
+            "nodes, or leave it out",
+            field="gpu_type",
+        )
+
+
 def refusal(error: KubeError, *, retry_after: float) -> BackendError:
     """Map a failed write to the error that the caller gets."""
     if error.status == 403 and "quota" in error.message:
@@ -115,8 +131,9 @@ def refusal(error: KubeError, *, retry_after: float) -> BackendError:
         )
     found = _FIELD.search(error.message)
     field = next((group for group in found.groups() if group), None) if found else None
-    name = "name" if field == "metadata.name" else field
-    return BackendError(error.message or str(error), error_type="START_FAILED", field=name)
+    return BackendError(
+        error.message or str(error), error_type="START_FAILED", field=_NAMES.get(field or "", field)
+    )
 
 
 def safe_name(sandbox_id: SandboxId) -> str:

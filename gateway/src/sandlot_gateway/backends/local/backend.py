@@ -262,6 +262,9 @@ class LocalBackend:
         entry = self._entries.get(instance_id)
         return entry.began if entry is not None else 0.0
 
+    def unplaced(self, template: Template) -> str | None:
+        """Return None: `launch` refuses what this machine has no room for."""
+
     def instance(self, instance_id: InstanceId) -> Instance | None:
         entry = self._entries.get(instance_id)
         return None if entry is None or entry.leaving is not None else entry.instance
