@@ -28,6 +28,11 @@ _OTHER_CA = {
 }
 
 
+def is_tls(error: BaseException) -> bool:
+    """Return whether the peers do not accept each other, rather than that no connection came about."""
+    return isinstance(error, ssl.SSLError)
+
+
 def reason_of(error: BaseException) -> str:
     """Return the reason of a failure as a phrase."""
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from sandlot_contract.sidecar import GATEWAY_NAME
-from sandlot_contract.tls_faults import reason_of
+from sandlot_contract.tls_faults import is_tls, reason_of
 from sandlot_contract.tls_files import BadTlsFiles, TlsFiles
 from sandlot_contract.tls_stream import TlsStream
 
@@ -47,7 +47,9 @@ class Tls:
         await loop.create_connection(lambda: stream, sock=sock)
         return reader, asyncio.StreamWriter(stream, protocol, reader, loop)
 
-    reason_of = staticmethod(reason_of)
+    def reason_of(self, error: Exception) -> str | None:
+        """Return why gateway and sidecar do not accept each other, or None if it was something else."""
+        return f"TLS: {reason_of(error)}" if is_tls(error) else None
 
     def _refused(self, reason: str, peer: Any) -> None:
         now = time.monotonic()

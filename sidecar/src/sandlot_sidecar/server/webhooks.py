@@ -117,8 +117,8 @@ async def post(
             verdict = answer.get(VERDICT_KEY)
             return status, (verdict.decode("latin-1") if status == 410 and verdict is not None else None)
     except (OSError, TimeoutError, ValueError) as error:
-        said = f"{type(error).__name__}: {error}" if tls is None else f"TLS: {tls.reason_of(error)}"
-        raise WebhookError(said) from error
+        reason = None if tls is None else tls.reason_of(error)
+        raise WebhookError(reason or f"{type(error).__name__}: {error}") from error
     finally:
         if writer is not None:
             writer.transport.abort()
