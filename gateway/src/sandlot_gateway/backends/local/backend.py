@@ -52,6 +52,7 @@ class LocalBackend:
 
     name = "local"
     single_gateway = lays_images = True
+    gpus_keep_image = False
     pools_without_image = False
     delete_wait = 0.0
     shared_notes: Notes | None = None
