@@ -56,7 +56,6 @@ def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
         device = box.exec("ls /dev | grep nvidia", timeout=60).stdout
         assert device.strip() in DEVICES
         assert box.exec(SMI, timeout=60).stdout == f"smi: {device}"
-        print("GV", box.exec(OPEN, timeout=60), box.exec("ls -la /dev/nvidia*", timeout=60))
     with Sandbox.create(IMAGE, client=caller, gpu_count=1, gpu_type=MODEL, **SIZE) as box:
         assert box.info.pool_hit
         pod = pod_of(release, box)
@@ -64,7 +63,6 @@ def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
         device = box.exec(OPEN, timeout=60).stdout
         assert device.strip() in DEVICES
         assert box.exec(SMI, timeout=60).stdout == f"smi: {device}"
-        print("GV", box.exec(OPEN, timeout=60), box.exec("ls -la /dev/nvidia*", timeout=60))
         holds = f"sleep 1000 3<>/dev/{device.strip()} >/dev/null 2>&1 & touch /dev/shm/left; echo $!"
         process = box.exec(holds, timeout=60).stdout.strip()
         assert box.exec(f"readlink /proc/{process}/fd/3", timeout=60).stdout == f"/dev/{device}"
