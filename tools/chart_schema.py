@@ -72,6 +72,15 @@ _QUOTAS = closed(
         "checkpoint_bytes": _COUNT,
     }
 )
+_UPSTREAM = closed(
+    {
+        "name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"},
+        "host": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$"},
+        "url": {"type": "string", "pattern": "^https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$"},
+        "credentialsSecret": {"type": "string"},
+    },
+    required=("name", "host", "url"),
+)
 # Schemas that are too long for a comment, selected by `@schema {kind: NAME}`. `pools` comes from the CRD.
 KINDS: dict[str, dict[str, Any]] = {
     "cidr": _CIDR,
@@ -81,6 +90,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "host": {"type": "string", "pattern": _HOST},
     "parentRefs": {"type": "array", "items": _PARENT},
     "egress": {"type": "array", "items": _RULE},
+    "upstreams": {"type": "array", "items": _UPSTREAM},
     "quotas": {
         "type": "object",
         "patternProperties": {r"^(\*|[A-Za-z0-9._-]{1,64})$": _QUOTAS},

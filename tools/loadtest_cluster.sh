@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs load tests on a cluster. SANDLOT_TEST_CONTEXT selects a cluster of your own, which stays unchanged. The profiles
-# `thousands` and `dns-churn` need only the test cluster's programs, and simulate the rest.
+# `thousands`, `autoscale` and `dns-churn` need only the test cluster's programs, and simulate the rest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-}" in thousands | dns-churn)
+case "${1:-}" in thousands | autoscale | dns-churn)
     .venv/bin/python -m tests.cluster build
     exec .venv/bin/python -m "loadtests.${1//-/_}" "${@:2}"
     ;;

@@ -110,22 +110,28 @@ async def until_running(client: KubeClient, namespace: str) -> None:
             await asyncio.sleep(0.5)
 
 
+async def make_node(client: KubeClient, name: str, *, room: Mapping[str, str] = ROOM) -> None:
+    """Create a node without the taint of a new one, which no controller here removes."""
+    labels = {"kubernetes.io/hostname": name}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "status": {"allocatable": room, "capacity": room},
+    }
+    await client.request("POST", paths.nodes(), body=body)
+    await client.request(
+        "PATCH", paths.nodes(name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH
+    )
+
+
 async def make_nodes(client: KubeClient, count: int, *, room: Mapping[str, str] = ROOM) -> None:
-    """Create nodes `kwok-0` and so on, without the taint of a new node, which no controller here removes."""
+    """Create nodes `kwok-0` and so on."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def make(name: str) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}},
-            "status": {"allocatable": room, "capacity": room},
-        }
         async with slots:
-            await client.request("POST", paths.nodes(), body=body)
-            await client.request(
-                "PATCH", paths.nodes(name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH
-            )
+            await make_node(client, name, room=room)
 
     async with asyncio.TaskGroup() as group:
         for number in range(count):

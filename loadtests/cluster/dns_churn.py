@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
 from collections import Counter, deque
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,21 +25,12 @@ from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import SandboxPool
 
-from loadtests import own_network
 from loadtests.cluster import dns_server, parts
-from loadtests.cluster.control_plane import (
-    AT_ONCE,
-    api_server,
-    controller_manager,
-    kwok,
-    make_nodes,
-    missing,
-    until_running,
-)
+from loadtests.cluster.control_plane import AT_ONCE, until_running
 from loadtests.cluster.dns_probes import Probes
 from loadtests.cluster.dns_query import AAAA, Asker, asking
 from loadtests.cluster.many_pods import ADDRESS
-from loadtests.own_network import in_own_network
+from loadtests.cluster.simulated_cluster import ANNOTATED, SimulatedCluster, measured
 from loadtests.reading import Reading
 from tests.kube.apiserver import ApiServer
 
@@ -52,9 +41,9 @@ WAYS = {  # name -> the Corefile, and whether each sandbox has a record
 }
 ROWS = ("cpu", "memory", "lag", "writes")
 SERVICE, BESIDE, GATEWAY = "sandboxes", "beside", "gateway-webhooks"
-_STAGES = Path(__file__).with_name("kwok-stages.yaml")
 _NODES = 10
 _LONGEST = 420.0  # seconds for the whole run
+PROGRAMS = ("kwok", "kube-controller-manager", "coredns")
 _CONTROLLERS = ("endpoints-controller", "endpointslice-controller")
 
 
@@ -65,49 +54,36 @@ class Size:
     seconds: float = 30.0  # of each way
 
 
-def why_not() -> str | None:
-    """Return why it cannot run here, or None. CoreDNS listens on port 53 of a network namespace of its own."""
-    return missing("kwok", "kube-controller-manager", "coredns") or own_network.missing()
-
-
 async def dns_churn(size: Size = Size()) -> dict[str, Reading]:
     """Measure the rows of this file: `cpu_default` and so on. Raises RuntimeError if it takes too long."""
-    if why := why_not():
-        raise RuntimeError(why)
-    try:
-        async with asyncio.timeout(_LONGEST):
-            return await in_own_network(lambda: _measured(size))
-    except TimeoutError as error:
-        raise RuntimeError(f"{size.pods} pods were not done in {_LONGEST:g} s") from error
+    return await measured(
+        lambda cluster: _measured(cluster, size),
+        name="dns",
+        what=f"{size.pods} pods",
+        longest=_LONGEST,
+        programs=PROGRAMS,
+    )
 
 
-async def _measured(size: Size) -> dict[str, Reading]:
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-kwok-")))
-        server = stack.enter_context(api_server(directory))
-        client = KubeClient(server.access())
-        stack.push_async_callback(client.close)
-        namespace = server.namespace("dns")
-        await make_nodes(client, _NODES)
-        stack.enter_context(kwok(directory, server, stages=_STAGES, at_once=AT_ONCE))
-        pods = Pods(client, namespace)
-        begun = time.monotonic()
-        await pods.fill(size.pods)
-        filled = time.monotonic() - begun
-        manager = psutil.Process(
-            stack.enter_context(controller_manager(directory, server, controllers=_CONTROLLERS)).pid
-        )
-        await _make_services(client, namespace)
-        run = _Run(size, server, client, namespace, directory, pods, manager)
-        found: dict[str, Reading] = {}
-        for way, (corefile, records) in WAYS.items():
-            if not records:
-                await run.remove_records()
-            await run.until_listed(size.pods if records else 0)
-            measured = await run.measure(corefile, records=records)
-            found |= {f"{row}_{way}": reading for row, reading in measured.items()}
-        found["cpu_default"].parts["pods made in"] = f"{filled:.0f} s"
-        return found
+async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]:
+    await cluster.make_nodes(_NODES)
+    cluster.start_kwok(stages=ANNOTATED, at_once=AT_ONCE)
+    pods = Pods(cluster.client, cluster.namespace)
+    begun = time.monotonic()
+    await pods.fill(size.pods)
+    filled = time.monotonic() - begun
+    manager = cluster.start_controller_manager(*_CONTROLLERS)
+    await _make_services(cluster.client, cluster.namespace)
+    run = _Run(size, cluster.server, cluster.client, cluster.namespace, cluster.directory, pods, manager)
+    found: dict[str, Reading] = {}
+    for way, (corefile, records) in WAYS.items():
+        if not records:
+            await run.remove_records()
+        await run.until_listed(size.pods if records else 0)
+        readings = await run.measure(corefile, records=records)
+        found |= {f"{row}_{way}": reading for row, reading in readings.items()}
+    found["cpu_default"].parts["pods made in"] = f"{filled:.0f} s"
+    return found
 
 
 async def _make_services(client: KubeClient, namespace: str) -> None:

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 import time
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -21,16 +19,12 @@ from sandlot_controller.plan.pod import spec_of
 from sandlot_controller.settings import Settings
 from sandlot_grade.report.stats import percentile
 from sandlot_kube import paths
-from sandlot_kube.client import KubeClient
 from sandlot_kube.template import Template
 
 from loadtests.cluster import parts
-from loadtests.cluster.control_plane import ROOM, api_server, kwok, make_nodes, scheduler
-from loadtests.cluster.pod_watch import PodWatch
-from loadtests.cluster.simulated import STAGES, why_not
+from loadtests.cluster.control_plane import ROOM
+from loadtests.cluster.simulated_cluster import SimulatedCluster, measured
 from loadtests.cluster.stub_agents import StubAgents
-from loadtests.cluster.stub_pods import StubPods
-from loadtests.own_network import in_own_network
 from loadtests.placement.image_simulation import BUDGET, BUSY, warm_up, weights
 from loadtests.placement.node_images import Nodes
 from loadtests.reading import Reading
@@ -54,67 +48,52 @@ class Size:
 
 async def image_claims(size: Size = Size()) -> dict[str, Reading]:
     """Measure the rows of this file."""
-    if why := why_not():
-        raise RuntimeError(why)
-    try:
-        async with asyncio.timeout(_LONGEST):
-            return await in_own_network(lambda: _measured(size))
-    except TimeoutError as error:
-        raise RuntimeError(f"{size.slots} slots and their claims were not done in {_LONGEST:g} s") from error
+    what = f"{size.slots} slots and their claims"
+    return await measured(
+        lambda cluster: _measured(cluster, size), name="images", what=what, longest=_LONGEST
+    )
 
 
-async def _measured(size: Size) -> dict[str, Reading]:
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-kwok-")))
-        server = stack.enter_context(api_server(directory))
-        client = KubeClient(server.access())
-        stack.push_async_callback(client.close)
-        namespace = server.namespace("images")
-        # Room for the slots and nothing else: a claimed slot has no replacement.
-        await make_nodes(client, size.nodes, room={**ROOM, "cpu": f"{millicores() * size.slots_per_node}m"})
-        nodes = Nodes((f"kwok-{number}" for number in range(size.nodes)), budget=BUDGET)
-        warm_up(nodes)
-        agents = StubAgents(nodes, pull=PULL)
-        await agents.make_pods(client, namespace)
-        await stack.enter_async_context(agents.listening())
-        stack.enter_context(kwok(directory, server, stages=STAGES))
-        stack.enter_context(scheduler(directory, server))
-        stub = StubPods(master=parts.MASTER)
-        await stack.enter_async_context(stub.listening())
-        watch = await stack.enter_async_context(PodWatch(stub).following(client, namespace))
-        gateway = await stack.enter_async_context(
-            parts.gateway(directory / "gateway", server, namespace, agents=True)
-        )
-        controller = await stack.enter_async_context(
-            parts.controller(directory / "controller", server, namespace, retention=60.0, slots=True)
-        )
-        begun, used = time.monotonic(), parts.cpu(controller.process)
-        resource = {
-            "apiVersion": API_VERSION,
-            "kind": POOL_KIND,
-            "metadata": {"name": "slots"},
-            "spec": {"size": size.slots, "template": _TEMPLATE, "reuse": {"policy": "never"}},
-        }
-        await client.request("POST", paths.pools(namespace), body=resource)
+async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]:
+    # Room for the slots and nothing else: a claimed slot has no replacement.
+    await cluster.make_nodes(size.nodes, room={**ROOM, "cpu": f"{millicores() * size.slots_per_node}m"})
+    nodes = Nodes((f"kwok-{number}" for number in range(size.nodes)), budget=BUDGET)
+    warm_up(nodes)
+    agents = StubAgents(nodes, pull=PULL)
+    await agents.make_pods(cluster.client, cluster.namespace)
+    await cluster.stack.enter_async_context(agents.listening())
+    cluster.start_kwok()
+    cluster.start_scheduler()
+    watch = await cluster.start_stubs()
+    gateway = await cluster.start_gateway(agents=True)
+    controller = await cluster.start_controller(retention=60.0, slots=True)
+    begun, used = time.monotonic(), parts.cpu(controller.process)
+    resource = {
+        "apiVersion": API_VERSION,
+        "kind": POOL_KIND,
+        "metadata": {"name": "slots"},
+        "spec": {"size": size.slots, "template": _TEMPLATE, "reuse": {"policy": "never"}},
+    }
+    await cluster.client.request("POST", paths.pools(cluster.namespace), body=resource)
 
-        async def warm() -> bool:
-            return await gateway.number("sandlot_ready_instances") >= size.slots
+    async def warm() -> bool:
+        return await gateway.number("sandlot_ready_instances") >= size.slots
 
-        async def listed() -> bool:
-            return not agents.unlisted
+    async def listed() -> bool:
+        return not agents.unlisted
 
-        await parts.until(warm)
-        placed = Reading(
-            value=time.monotonic() - begun,
-            parts={
-                "slots": str(size.slots),
-                "nodes": str(len(set(watch.nodes.values()))),
-                "the controller's CPU": f"{parts.cpu(controller.process) - used:.1f} s",
-            },
-        )
-        starts = Reading(value=watch.most_starting / _starts_per_node(), parts={})
-        await parts.until(listed)
-        return {"images_local": await _claims(gateway, nodes, size), "slots_placed": placed, ROWS[2]: starts}
+    await parts.until(warm)
+    placed = Reading(
+        value=time.monotonic() - begun,
+        parts={
+            "slots": str(size.slots),
+            "nodes": str(len(set(watch.nodes.values()))),
+            "the controller's CPU": f"{parts.cpu(controller.process) - used:.1f} s",
+        },
+    )
+    starts = Reading(value=watch.most_starting / _starts_per_node(), parts={})
+    await parts.until(listed)
+    return {"images_local": await _claims(gateway, nodes, size), "slots_placed": placed, ROWS[2]: starts}
 
 
 async def _claims(gateway: parts.Part, nodes: Nodes, size: Size) -> Reading:

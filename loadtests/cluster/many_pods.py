@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,8 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import SandboxPool
 
 from loadtests.cluster import parts
-from loadtests.cluster.control_plane import AT_ONCE, api_server, kwok, make_nodes, missing, until_running
+from loadtests.cluster.control_plane import AT_ONCE, missing, until_running
+from loadtests.cluster.simulated_cluster import ANNOTATED, simulated_cluster
 from loadtests.reading import Reading
 
 PODS = 5000
@@ -35,28 +35,23 @@ NODES = 10
 # The address of each pod. kwok chooses a new address whenever it handles a pod, and under load it handles a pod
 # twice: half of the pods then had addresses without a listener.
 ADDRESS = "loadtests.sandlot.dev/address"
-_STAGES = Path(__file__).with_name("kwok-stages.yaml")
 
 
 async def many_pods() -> dict[str, Reading]:
     """Measure `gateway_memory`: resident MiB with 5,000 sandboxes in as many pods."""
     if why := missing("kwok"):
         raise RuntimeError(why)
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-kwok-")))
-        server = stack.enter_context(api_server(directory))
-        client = KubeClient(server.access())
-        stack.push_async_callback(client.close)
+    async with simulated_cluster("kwok") as cluster:
+        server, namespace = cluster.server, cluster.namespace
         empty = server.namespace("empty")
-        async with parts.gateway(directory / "empty", server, empty) as gateway:
+        async with parts.gateway(cluster.directory / "empty", server, empty) as gateway:
             alone = _resident(gateway.process)
-        namespace = server.namespace("kwok")
-        await make_nodes(client, NODES)
-        states = await _make_objects(client, namespace)
-        stack.enter_context(kwok(directory, server, stages=_STAGES))
-        await until_running(client, namespace)
-        await stack.enter_async_context(_stub(states))
-        async with parts.gateway(directory / "full", server, namespace, sandboxes=PODS) as gateway:
+        await cluster.make_nodes(NODES)
+        states = await _make_objects(cluster.client, namespace)
+        cluster.start_kwok(stages=ANNOTATED)
+        await until_running(cluster.client, namespace)
+        await cluster.stack.enter_async_context(_stub(states))
+        async with parts.gateway(cluster.directory / "full", server, namespace, sandboxes=PODS) as gateway:
             full = _resident(gateway.process)
             used = parts.cpu(gateway.process)
     told = {

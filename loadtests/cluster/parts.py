@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,11 +115,17 @@ async def gateway(
 
 @asynccontextmanager
 async def controller(
-    home: Path, server: ApiServer, namespace: str, *, retention: float, slots: bool = False
+    home: Path,
+    server: ApiServer,
+    namespace: str,
+    *,
+    retention: float,
+    slots: bool = False,
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Part]:
     """Run a controller that logs to `home`, which it creates; the gateway URL it gives sidecars is unreachable.
 
-    `slots`: its pods take any image.
+    `slots`: its pods take any image. `settings`: further ones, by the names of their variables.
     """
     kubeconfig = _prepare(home, server, namespace, user="controller")
     port = free_port()
@@ -135,6 +141,7 @@ async def controller(
         "SANDLOT_HEALTH_PORT": str(port),
         "SANDLOT_RETENTION": str(retention),
         **({"SANDLOT_IMAGES_DIRECTORY": "/var/lib/sandlot/images"} if slots else {}),
+        **(settings or {}),
     }
     begun = time.monotonic()
     with (home / "controller.log").open("wb") as log:

@@ -63,6 +63,7 @@ class PodWatch:
     def _deleted(self, name: str) -> None:
         self.events += 1
         self.nodes.pop(name, None)
+        self.stub.forget(InstanceId(name))
         self._started(name)
 
     def _started(self, name: str) -> None:

@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sandlot import AsyncClient, AsyncSandbox
@@ -19,12 +16,9 @@ from sandlot_grade.report.stats import percentile
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 
-from loadtests import own_network
 from loadtests.cluster import parts
-from loadtests.cluster.control_plane import api_server, kwok, make_nodes, missing, scheduler
 from loadtests.cluster.pod_watch import PodWatch
-from loadtests.cluster.stub_pods import StubPods
-from loadtests.own_network import in_own_network
+from loadtests.cluster.simulated_cluster import SimulatedCluster, measured
 from loadtests.reading import Reading
 from tests.kube.apiserver import ApiServer
 
@@ -33,7 +27,6 @@ AT_ONCE = 30  # sandboxes that exist at the same time
 REST = 10.0  # seconds without load, to measure the idle cost
 _RETENTION = 5.0  # seconds that an ended Sandbox stays after its minute: its end may be written 2 s late
 _LONGEST = 580.0  # seconds for the whole run
-STAGES = Path(__file__).with_name("kwok-stages-simulated.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,42 +37,24 @@ class Size:
     claimed: int = 300
 
 
-def why_not() -> str | None:
-    """Return why it cannot run here, or None. The pods use all of loopback, which needs a network namespace."""
-    return missing("kwok", "kube-scheduler") or own_network.missing()
-
-
 async def simulated(size: Size = Size()) -> dict[str, Reading]:
     """Measure the rows of this file."""
-    if why := why_not():
-        raise RuntimeError(why)
-    try:
-        async with asyncio.timeout(_LONGEST):
-            return await in_own_network(lambda: _measured(size))
-    except TimeoutError as error:
-        raise RuntimeError(
-            f"{size.pods} pods on {size.nodes} nodes were not done in {_LONGEST:g} s"
-        ) from error
+    what = f"{size.pods} pods on {size.nodes} nodes"
+    return await measured(
+        lambda cluster: _measured(cluster, size), name="simulated", what=what, longest=_LONGEST
+    )
 
 
-async def _measured(size: Size) -> dict[str, Reading]:
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-kwok-")))
-        server = stack.enter_context(api_server(directory))
-        client = KubeClient(server.access())
-        stack.push_async_callback(client.close)
-        namespace = server.namespace("simulated")
-        await make_nodes(client, size.nodes)
-        stack.enter_context(kwok(directory, server, stages=STAGES))
-        stack.enter_context(scheduler(directory, server))
-        stub = StubPods(master=parts.MASTER)
-        await stack.enter_async_context(stub.listening())
-        watch = await stack.enter_async_context(PodWatch(stub).following(client, namespace))
-        gateway = await stack.enter_async_context(parts.gateway(directory / "gateway", server, namespace))
-        controller = await stack.enter_async_context(
-            parts.controller(directory / "controller", server, namespace, retention=_RETENTION)
-        )
-        return await _Run(size, server, client, namespace, gateway, controller, watch).rows()
+async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]:
+    await cluster.make_nodes(size.nodes)
+    cluster.start_kwok()
+    cluster.start_scheduler()
+    watch = await cluster.start_stubs()
+    gateway = await cluster.start_gateway()
+    controller = await cluster.start_controller(retention=_RETENTION)
+    return await _Run(
+        size, cluster.server, cluster.client, cluster.namespace, gateway, controller, watch
+    ).rows()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,16 @@
-"""Commands of stub sidecars: `true` ends at once, `hold` when all that are held are released; each op runs once."""
+"""Commands of stub sidecars: `true` ends at once, `sleep 2` after two seconds, `hold` when all that are held are released;
+each op runs once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 HOLD = "hold"
+SLEEP = "sleep "
 _END = {
     "stdout": "",
     "stderr": "",
@@ -40,7 +44,7 @@ class StubCommands:
         """Run a command, or attach to it. `answer` gets the body of the response."""
         if op not in self._held and op not in self._ended:
             self._runs += 1
-            (self._held if json.loads(body)["command"] == HOLD else self._ended).add(op)
+            self._begin(op, json.loads(body)["command"])
         if op in self._held:
             self._waiting[connection] = op, answer
         else:
@@ -52,11 +56,24 @@ class StubCommands:
 
     def release(self) -> None:
         """End all commands that are held."""
-        waiting, self._waiting = self._waiting, {}
-        self._ended |= self._held
-        self._held.clear()
-        for op, answer in waiting.values():
-            answer(_end(op))
+        self._finish(set(self._held))
+
+    def _begin(self, op: str, command: str) -> None:
+        if command == HOLD or command.startswith(SLEEP):
+            self._held.add(op)
+        else:
+            self._ended.add(op)
+        if command.startswith(SLEEP):
+            seconds = float(command.removeprefix(SLEEP))
+            asyncio.get_running_loop().call_later(seconds, self._finish, {op})
+
+    def _finish(self, ops: set[str]) -> None:
+        self._held -= ops
+        self._ended |= ops
+        for connection, (op, answer) in tuple(self._waiting.items()):
+            if op in ops:
+                del self._waiting[connection]
+                answer(_end(op))
 
     def count(self) -> Count:
         return Count(self._runs, len(self._held), len(self._waiting))

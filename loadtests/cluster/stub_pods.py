@@ -7,7 +7,7 @@ import json
 import resource
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,7 +27,9 @@ class StubPods:
     of its first probe.
     """
 
-    def __init__(self, *, master: bytes) -> None:
+    def __init__(self, *, master: bytes, exited: Callable[[str], None] = lambda pod: None) -> None:
+        """Call `exited` with the name of each pod whose sidecar has ended."""
+        self._exited = exited
         self.asked: dict[str, float] = {}
         self.commands = StubCommands()
         self._tokens = Tokens(master)
@@ -43,9 +45,20 @@ class StubPods:
             "phase": "warm",
             "bound_to": None,
             "uses": 0,
+            "last": False,
             "notes": [],
         }
         self._states.setdefault(self._tokens.instance(name), state)
+
+    def forget(self, name: InstanceId) -> None:
+        """Answer nothing for a pod that is gone."""
+        state = self._states.pop(self._tokens.instance(name), None)
+        if state is not None and "sandbox_id" in state:
+            self._owned.pop(self._sandbox_token(state), None)
+
+    def owned(self) -> list[str]:
+        """Return the pods that have an owner."""
+        return [state["instance_id"] for state in self._owned.values()]
 
     @asynccontextmanager
     async def listening(self, port: int = SIDECAR_PORT) -> AsyncIterator[None]:
@@ -87,15 +100,20 @@ class StubPods:
                 generation = json.loads(body)["generation"]
                 if generation != state["generation"]:
                     return 409, {"error": "stale_generation"}
+                if state["last"]:
+                    return 409, {"error": "last_generation"}
                 self._owned.pop(self._sandbox_token(state), None)
                 state |= {"phase": "warm", "generation": generation + 1, **_NO_OWNER}
                 return 200, {"took_ms": 0.0, "proof": _PROOF, "equal": True, **state}
             case b"POST", b"/v1/end":
                 wanted = json.loads(body)
                 if wanted.get("only_unclaimed") and state["phase"] == "claimed":
-                    return 409, {"error": "claimed"}
-                self._owned.pop(self._sandbox_token(state), None)
-                state |= {"phase": "ended", "verdict": wanted["verdict"]}
+                    state["last"] = state["last"] or wanted.get("after_owner", False)
+                    return (200, state) if wanted.get("after_owner") else (409, {"error": "claimed"})
+                if state["phase"] != "ended":
+                    self._owned.pop(self._sandbox_token(state), None)
+                    state |= {"phase": "ended", "verdict": wanted["verdict"]}
+                    self._exited(state["instance_id"])
             case _:
                 return 404, {"error": "no_such_route"}
         return 200, state

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
-from pathlib import Path
 
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import SandlotError
@@ -25,13 +22,12 @@ from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 
 from loadtests.cluster import one_address, parts
-from loadtests.cluster.control_plane import ROOM, api_server, kwok, make_nodes, scheduler
+from loadtests.cluster.control_plane import ROOM
 from loadtests.cluster.image_claims import millicores
 from loadtests.cluster.several_gateways import HOSTS, PORT, Gateways
-from loadtests.cluster.sidecar_process import Sidecars, sidecars
-from loadtests.cluster.simulated import STAGES, why_not
+from loadtests.cluster.sidecar_process import Sidecars
+from loadtests.cluster.simulated_cluster import SimulatedCluster, measured
 from loadtests.cluster.stub_commands import HOLD
-from loadtests.own_network import in_own_network
 from loadtests.reading import Reading
 from tests.kube.apiserver import ApiServer
 
@@ -67,36 +63,29 @@ class Size:
 
 async def thousands(size: Size = Size()) -> dict[str, Reading]:
     """Measure the rows of this file. Raises RuntimeError if it takes too long, or where it cannot run."""
-    if why := why_not():
-        raise RuntimeError(why)
-    try:
-        async with asyncio.timeout(_LONGEST):
-            return await in_own_network(lambda: _measured(size))
-    except TimeoutError as error:
-        raise RuntimeError(f"{size.sandboxes} sandboxes were not done in {_LONGEST:g} s") from error
+    what = f"{size.sandboxes} sandboxes"
+    return await measured(
+        lambda cluster: _measured(cluster, size), name="thousands", what=what, longest=_LONGEST
+    )
 
 
-async def _measured(size: Size) -> dict[str, Reading]:
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-kwok-")))
-        server = stack.enter_context(api_server(directory))
-        client = KubeClient(server.access())
-        stack.push_async_callback(client.close)
-        namespace = server.namespace("thousands")
-        # Room for the sandboxes and nothing else: one that has an owner has no replacement.
-        room = {**ROOM, "cpu": f"{millicores() * PER_NODE}m"}
-        await make_nodes(client, -(-size.sandboxes // PER_NODE), room=room)
-        stack.enter_context(kwok(directory, server, stages=STAGES))
-        stack.enter_context(scheduler(directory, server))
-        stub = await stack.enter_async_context(sidecars(directory, server, namespace))
-        gateways = Gateways(directory, server, namespace, secrets.token_hex(16), size.files)
-        await stack.enter_async_context(gateways.running())
-        controller = await stack.enter_async_context(
-            parts.controller(directory / "controller", server, namespace, retention=3600.0)
-        )
-        api = AsyncClient(url=f"http://{one_address.HOST}:{PORT}", api_key=gateways.api_key)
-        await stack.enter_async_context(api)
-        return await _Run(size, server, client, namespace, gateways, controller, stub, api).rows()
+async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]:
+    # Room for the sandboxes and nothing else: one that has an owner has no replacement.
+    room = {**ROOM, "cpu": f"{millicores() * PER_NODE}m"}
+    await cluster.make_nodes(-(-size.sandboxes // PER_NODE), room=room)
+    cluster.start_kwok()
+    cluster.start_scheduler()
+    stub = await cluster.start_stub_processes()
+    gateways = Gateways(
+        cluster.directory, cluster.server, cluster.namespace, secrets.token_hex(16), size.files
+    )
+    await cluster.stack.enter_async_context(gateways.running())
+    controller = await cluster.start_controller(retention=3600.0)
+    api = AsyncClient(url=f"http://{one_address.HOST}:{PORT}", api_key=gateways.api_key)
+    await cluster.stack.enter_async_context(api)
+    return await _Run(
+        size, cluster.server, cluster.client, cluster.namespace, gateways, controller, stub, api
+    ).rows()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from sandlot_grade.report.scale import seconds
 
 
 def baseline_cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:
-    """Return name, calls, p50, p99, calls per second of many callers, what is missing; empty if not measured."""
+    """Return name, calls, p50, p99, calls per second of many callers, what is missing or failed; empty if not measured."""
     return (
         name,
         str(found["count"]),
         seconds(found["p50"]) if "p50" in found else "",
         seconds(found["p99"]) if "p99" in found else "",
         f"{found['rate']:.1f}" if "rate" in found else "",
-        found.get("missing", ""),
+        found.get("missing", "") or (f"{found['failures']} failed" if found["failures"] else ""),
     )
 
 

@@ -15,12 +15,13 @@ from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.profile import Baseline
 
 MANY_SECONDS = 6.0  # with 64 waiting callers, a call may take seconds
-PODS = 4  # pods that the baseline's threads share
+CALLERS_A_POD = 50  # at most, as in the profile `callers`
+PODS = 4  # at least, that the baseline's threads share
 
 
 async def measure(taken: Baselines, plan: Baseline, *, site: Site, pool: Pool, make: MakeSandbox) -> None:
     """Measure `pods_exec`, one caller, and `pods_exec_threads`, a thread and a client for each of many."""
-    boxes = await asyncio.gather(*(make() for _ in range(PODS)))
+    boxes = await asyncio.gather(*(make() for _ in range(max(PODS, plan.callers // CALLERS_A_POD))))
     try:
         pods = [await pool.pod_of(box) for box in boxes]
         await _one_caller(taken.setdefault("pods_exec", Taken()), plan, site=site, pod=pods[0])

@@ -83,6 +83,19 @@ ALL: dict[str, Any] = {
         "nodeSelector": {"pool": "sandboxes"},
         "tolerations": TOLERATIONS,
     },
+    "registryCache": {
+        "enabled": True,
+        "image": "registry.example/distribution:3",
+        "upstreams": [
+            {"name": "hub", "host": "docker.io", "url": "https://registry-1.docker.io", "credentialsSecret": "hub"},
+            {"name": "corp", "host": "registry.corp:5000", "url": "http://registry.corp:5000"},
+        ],
+        "size": "200Gi",
+        "nodeCIDRs": ["10.89.0.0/24"],
+        "podAnnotations": {"example.com/a": "b"},
+        "nodeSelector": {"pool": "system"},
+        "tolerations": TOLERATIONS,
+    },
     "gvisor": {
         "nodeSelector": {"gvisor": "true"},
         "installer": {

@@ -60,12 +60,13 @@ def test_it_sees_only_these_directories_of_the_node(either: list[Resource], plai
     }
     if either is not plain:
         wanted["layers-1"] = "/var/lib/containerd-stargz-grpc"
+        wanted["certs"] = "/etc/containerd/certs.d"
     assert paths == wanted
     mounts = {each["name"]: each for each in container["volumeMounts"]}
     assert mounts.keys() == volumes.keys()
     for name, path in paths.items():
         assert mounts[name]["mountPath"] == path, "mounts and answers name the node's paths"
-    for name in set(paths) - {"run", "images", "state"}:
+    for name in set(paths) - {"run", "images", "state", "certs"}:
         assert (mounts[name]["readOnly"], mounts[name]["mountPropagation"]) == (True, "HostToContainer")
     assert mounts["run"]["mountPropagation"] == "HostToContainer", (
         "mounts of pods that are gone must not stay here"

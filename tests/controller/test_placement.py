@@ -87,6 +87,15 @@ class Told:
             for resource, amount in kind.requests
         )
 
+    def new_nodes(self, kind: Needs, pods: int) -> int:
+        """Return the nodes for so many more pods, each like the largest that could take one."""
+        takes = [
+            min(view.allocatable.get(resource, 0) // amount for resource, amount in kind.requests)
+            for view in self.nodes.values()
+            if view.usable
+        ]
+        return math.ceil(pods / max(takes)) if max(takes, default=0) else 1
+
     def fullness(self, name: str) -> float:
         used, view = self.used(name), self.nodes[name]
         return max((used[each] / room for each, room in view.allocatable.items() if room), default=0.0)
@@ -119,7 +128,8 @@ def test_a_choice_fits_is_below_the_cap_and_is_the_best(
         ]
         assert ledger.unplaced(kind) == len(waiting)
         if not below:
-            may_wait = NoNode.FULL if len(waiting) < CAP else NoNode.ENOUGH_WAIT
+            most = CAP * told.new_nodes(kind, len(waiting) + 1)
+            may_wait = NoNode.FULL if len(waiting) < most else NoNode.ENOUGH_WAIT
             assert chosen is (NoNode.AT_CAP if room else may_wait)
             continue
         sign = -1 if strategy == "pack" else 1
@@ -130,6 +140,15 @@ def test_a_choice_fits_is_below_the_cap_and_is_the_best(
     }
     for name in told.nodes:
         assert ledger.fullness(name) == told.fullness(name)
+
+
+def test_as_many_wait_as_can_start_on_the_nodes_that_they_need() -> None:
+    ledger = ledger_of(node("n1", cpu=1000))
+    for number in range(10):
+        ledger.put(f"i-{number}", needs(100), node="n1", starting=False)
+    with ledger.trial() as place:
+        waiting = [place(needs(100), CAP, wanted) for wanted in range(35, 0, -1)]
+    assert waiting.count(NoNode.FULL) == 4 * CAP
 
 
 def test_pods_of_each_kind_wait_for_a_node_and_of_only_so_many_kinds() -> None:
@@ -150,7 +169,7 @@ def test_a_whole_plan_keeps_to_caps_and_room_and_leaves_nothing(kinds: list[Need
     placed: Counter[str] = Counter()
     with ledger.trial() as place:
         for kind in kinds:
-            found = place(kind, cap)
+            found = place(kind, cap, 1)
             if isinstance(found, str):
                 placed[found] += 1
         assert max(placed.values(), default=0) <= cap

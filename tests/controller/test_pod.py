@@ -247,6 +247,14 @@ def test_a_chosen_node_is_the_only_one_and_can_be_read_back() -> None:
     assert "affinity" not in build()["spec"]
 
 
+def test_a_new_node_gets_only_as_many_of_the_waiting_pods_as_may_start_there() -> None:
+    pod = build(starts_per_node=3)
+    (few,) = pod["spec"]["topologySpreadConstraints"]
+    assert (few["maxSkew"], few["whenUnsatisfiable"]) == (3, "DoNotSchedule")
+    assert few["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert "topologySpreadConstraints" not in build(node="n1")["spec"]
+
+
 def test_what_a_node_needs_to_have_for_a_pod() -> None:
     of = {"cpu": 2, "memory": 1 << 30, "gpuCount": 1, "gpuType": "L4"}
     asked = msgspec.convert({"image": "x", **of}, template.Template)

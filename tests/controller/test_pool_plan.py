@@ -105,6 +105,16 @@ def test_without_a_node_a_few_pods_wait_for_an_autoscaler() -> None:
     assert plan(planner, pool_of("p", KEY, 20), ledger=ledger).creates == 3 * [Start("p", None)]
 
 
+def test_pods_that_wait_keep_no_others_from_showing_an_autoscaler_how_many_nodes_are_wanted() -> None:
+    ledger = ledger_of(node("n1", cpu=500))
+    for number in range(5):
+        ledger.put(f"i-{number}", needs(), node="n1", starting=False)
+    ledger.put("i-5", needs(), node=None, starting=True)
+    stuck = PodView("i-5", KEY, unschedulable=True)
+    planned = plan(Planner(PlanSettings(starts_per_node=2)), pool_of("p", KEY, 20, [stuck]), ledger=ledger)
+    assert planned.creates == 7 * [Start("p", None)]  # two on each of four nodes
+
+
 def test_a_pool_that_no_node_will_ever_fit_does_not_hide_the_others_from_an_autoscaler() -> None:
     planner, ledger, gpu = Planner(PlanSettings(starts_per_node=4)), starting(), needs(gpu=8)
     for number in range(4):

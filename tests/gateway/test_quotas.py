@@ -175,7 +175,7 @@ async def test_the_file_is_followed_and_a_bad_one_changes_nothing(
 
 
 async def test_quotas_of_all_tenants_alone_hold(state_dir: Path, machine: Machine, file: Path) -> None:
-    file.write_text('{"*": {"gpus": 1}}')
+    write(file, {"*": {"gpus": 1}})
     async with running(state_dir, machine, quotas_file=file) as box:
         answer = await box.client.post("/api/v1/sandbox", json={"docker_image": "host", "gpu_count": 2})
         assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "gpu_count"), answer.text

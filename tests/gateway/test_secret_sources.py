@@ -16,11 +16,13 @@ from sandlot_gateway.backends.kubernetes.secrets import KubernetesSecrets
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.backends.local.secrets import DirectorySecrets
 from sandlot_gateway.core.backend import Unavailable
-from sandlot_gateway.core.secret_refs import SecretSource
+from sandlot_gateway.core.secret_refs import SecretRef, SecretSource
+from sandlot_gateway.engine.secret_values import SecretValues
 from sandlot_kube.client import KubeClient
 
+from tests.gateway.replica import new_sandbox
 from tests.kube.apiserver import ApiServer
-from tests.kube.scripted import answered, scripted
+from tests.kube.scripted import answered, failed, scripted
 
 
 class Keeper(Protocol):
@@ -104,16 +106,19 @@ async def test_a_label_gives_it_to_its_tenant_alone(kubernetes: OnKubernetes) ->
             assert found == ({"k": b"v"} if tenant in allowed else {}), (labels, tenant)
 
 
+def labelled(value: str) -> dict[str, object]:
+    """A Secret of alpha's."""
+    data = {"k": base64.b64encode(value.encode()).decode()}
+    return {"metadata": {"labels": {"tenant.sandlot.dev/alpha": "true"}}, "data": data}
+
+
 async def test_reads_at_the_same_time_share_requests_and_none_is_older_than_its_question() -> None:
     asked, go = asyncio.Event(), asyncio.Event()
-
-    def secret(value: str) -> dict[str, object]:
-        return {"metadata": {"labels": {"tenant.sandlot.dev/alpha": "true"}}, "data": {"k": value}}
 
     async def old(request: web.Request) -> web.StreamResponse:
         asked.set()
         await go.wait()
-        return await answered(200, secret("b2xk"))(request)
+        return await answered(200, labelled("old"))(request)
 
     async with scripted() as (server, client):
         source = KubernetesSecrets(client, namespace="secrets", settings=KubernetesSettings())
@@ -121,7 +126,7 @@ async def test_reads_at_the_same_time_share_requests_and_none_is_older_than_its_
         def read() -> asyncio.Task[Mapping[str, bytes]]:
             return asyncio.create_task(source.read("one", {"k"}, tenant="alpha"))
 
-        server.lists = [old, answered(200, secret("bmV3"))]
+        server.lists = [old, answered(200, labelled("new"))]
         first = read()
         await asked.wait()
         later = [read() for _ in range(100)]
@@ -131,6 +136,33 @@ async def test_reads_at_the_same_time_share_requests_and_none_is_older_than_its_
         assert await first == {"k": b"old"}
         assert [await one for one in later] == [{"k": b"new"}] * 99
         assert [request.path for request in server.requests] == ["/api/v1/namespaces/secrets/secrets/one"] * 2
+
+
+async def test_the_secrets_of_a_create_are_read_side_by_side() -> None:
+    together = asyncio.Barrier(3)
+
+    async def secret(request: web.Request) -> web.StreamResponse:
+        async with together:
+            return await answered(200, labelled(request.path.rpartition("/")[2]))(request)
+
+    async with scripted() as (server, client):
+        values = SecretValues(KubernetesSecrets(client, namespace="n", settings=KubernetesSettings()))
+        server.lists = [secret] * 3
+        refs = {name.upper(): SecretRef(name, "k") for name in ("aaaa", "bbbb", "cccc")}
+        of = new_sandbox(secret_refs=refs)
+        of.tenant = "alpha"
+        assert await values.of(of, {}) == {"AAAA": "aaaa", "BBBB": "bbbb", "CCCC": "cccc"}
+
+
+async def test_a_refusal_takes_the_same_time_whether_others_have_such_a_secret() -> None:
+    loop = asyncio.get_running_loop()
+    async with scripted() as (server, client):
+        source = KubernetesSecrets(client, namespace="n", settings=KubernetesSettings())
+        for answer in (failed(404, "NotFound"), answered(200, labelled("x" * 4))):
+            server.lists = [answer]
+            began = loop.time()
+            assert await source.read("one", {"k"}, tenant="beta") == {}
+            assert loop.time() - began >= 0.099
 
 
 @pytest.mark.programs

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.usage import Amounts, Document, Stay, day_of
-from sandlot_gateway.core.usage_source import RecordedStay, Source
+from sandlot_gateway.core.usage_source import Source
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.usage.accounts import Accounts
@@ -303,41 +303,6 @@ async def test_a_journal_lost_in_a_power_cut_takes_nothing_from_later_sandboxes(
     await life.fold()
     await life.check()
     life.accounts._journal.close()
-
-
-class Recorded(FilesOnly):
-    """A backend whose records count everything."""
-
-    stays: tuple[RecordedStay, ...] = ()
-    all_here = False
-
-    def recorded(self) -> tuple[RecordedStay, ...]:
-        return self.stays
-
-
-async def test_each_minute_of_the_records_counts_once_by_whichever_gateway(tmp_path: Path) -> None:
-    source = Recorded(tmp_path / "days")
-    gateways = [
-        Accounts(tmp_path / name, directory=Directory(), source=source, keep=90, clock=lambda: BEGIN)
-        for name in ("a", "b")
-    ]
-    for gateway in gateways:
-        gateway.open()
-    stays: list[RecordedStay] = []
-    for number in range(4):
-        begin, end = BEGIN - 5000, BEGIN - 3600 + 60 * number
-        stay = Stay(SandboxId(f"sb-{number}"), "t", "", 1.0, 1.0, 1.0, 0, begin, InstanceId(f"i-{number}"))
-        stays.append(RecordedStay(stay, end, int(end // 60)))
-    for until in (0, 2, 4):
-        source.stays = tuple(stays[:until])
-        await asyncio.gather(*(gateway.fold() for gateway in gateways))
-        for _ in range(2):
-            for gateway in gateways:
-                found = await sums(gateway, BEGIN, since=BEGIN - 9000)
-                assert sum(one.sandboxes for one in found) == until
-            source.stays = ()  # the controller deletes them
-    for gateway in gateways:
-        await gateway.close(timeout=10)
 
 
 async def test_documents_are_kept_for_their_days(tmp_path: Path) -> None:

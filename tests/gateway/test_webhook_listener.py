@@ -35,7 +35,7 @@ class Listening:
         self.counted: list[str] = []
         self.status = 200
         self.listener = WebhookListener(
-            is_sender=lambda instance, credential: credential == "good",
+            proof=lambda instance, credential: "shown" if credential == "good" else None,
             receive=self._receive,
             counted=self.counted.append,
             bounds=bounds,
@@ -152,7 +152,7 @@ async def test_a_thousand_sidecars_may_report_at_once(tmp_path: Path) -> None:
         listening.bind(str(path))
         listening.listen(4096)
         listener = WebhookListener(
-            is_sender=lambda *_: True, receive=lambda *_: 200, counted=lambda _: None, bounds=Bounds()
+            proof=lambda *_: "shown", receive=lambda *_: 200, counted=lambda _: None, bounds=Bounds()
         )
         await listener.open([listening])
         try:

@@ -15,6 +15,7 @@ NODE_AGENTS = (
     "test_image_warmups",
     "test_lazy_images",
     "test_node_agent",
+    "test_registry_cache",
     "test_slot_conformance",
     "test_slot_creates",
     "test_slot_pods",

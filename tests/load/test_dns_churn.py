@@ -8,7 +8,8 @@ import tempfile
 import pytest
 
 from loadtests.bounds import read_bounds
-from loadtests.cluster.dns_churn import Size, dns_churn, why_not
+from loadtests.cluster.dns_churn import PROGRAMS, Size, dns_churn
+from loadtests.cluster.simulated_cluster import why_not
 from loadtests.dns_churn import SPEC, group
 from loadtests.processes import with_mark
 
@@ -16,7 +17,7 @@ pytestmark = [
     pytest.mark.programs,
     pytest.mark.slow,
     pytest.mark.timeout(480),
-    pytest.mark.skipif(bool(why_not()), reason=str(why_not())),
+    pytest.mark.skipif(bool(why_not(*PROGRAMS)), reason=str(why_not(*PROGRAMS))),
 ]
 
 

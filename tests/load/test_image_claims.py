@@ -7,7 +7,7 @@ import pytest
 from loadtests.bench_cluster import SPEC
 from loadtests.bounds import read_bounds
 from loadtests.cluster.image_claims import ROWS, Size, image_claims
-from loadtests.cluster.simulated import why_not
+from loadtests.cluster.simulated_cluster import why_not
 
 pytestmark = [
     pytest.mark.programs,

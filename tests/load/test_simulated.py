@@ -11,7 +11,8 @@ from sandlot_contract.ports import SIDECAR_PORT
 
 from loadtests.bench_cluster import SPEC
 from loadtests.bounds import read_bounds
-from loadtests.cluster.simulated import ROWS, Size, simulated, why_not
+from loadtests.cluster.simulated import ROWS, Size, simulated
+from loadtests.cluster.simulated_cluster import why_not
 from loadtests.processes import with_mark
 from tests.ports import address
 

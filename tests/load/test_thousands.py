@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from loadtests.bounds import read_bounds
-from loadtests.cluster.simulated import why_not
+from loadtests.cluster.simulated_cluster import why_not
 from loadtests.cluster.thousands import ROWS, Size, thousands
 from loadtests.processes import with_mark
 from loadtests.thousands import SIZES, SPEC, group

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -23,7 +24,8 @@ SLOW = "slow.example"  # the open registry behind a relay
 class Program:
     """`python -m sandlot_node` on a containerd, with its directories in `directory`."""
 
-    def __init__(self, directory: Path, daemon: Containerd) -> None:
+    def __init__(self, directory: Path, daemon: Containerd, **settings: str) -> None:
+        """`settings`: by the names of their variables."""
         self.images = directory / "images"
         self.images.mkdir()
         self.port = free_port()
@@ -40,6 +42,7 @@ class Program:
             "SANDLOT_MIN_FREE": "0",
             "SANDLOT_HOST": "127.0.0.1",
             "SANDLOT_PORT": str(self.port),
+            **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -60,7 +63,7 @@ class Program:
         except httpx.TransportError:
             return False
 
-    def call(self, method: str, path: str, *, body: dict[str, str] | None = None) -> httpx.Response:
+    def call(self, method: str, path: str, *, body: dict[str, Any] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         return plain_http.request(method, f"{self.url}{path}", headers=headers, timeout=60, json=body)
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from sandlot_sidecar.server import webhooks
+from sandlot_sidecar.server import lookup, webhooks
 
-from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver, proof
 
 
 @asynccontextmanager
@@ -80,6 +80,40 @@ async def test_an_address_that_serves_again_needs_no_more_lookups() -> None:
 async def test_a_given_address_is_tried_before_the_name(host: str, address: str) -> None:
     async with telling(host=host, address=address) as (gateway, told):
         assert told.prepare() is None
+        told.ready()
+        await gateway.wait("ready")
+
+
+@pytest.mark.parametrize("status", [200, 401, 410, 503])
+async def test_an_answer_that_is_no_gateways_makes_it_look_the_name_up(status: int) -> None:
+    """Another program has the address of a Service that was created anew, and answers whatever it likes."""
+    async with telling(host="localhost", address="127.0.0.2") as (gateway, told):
+        unwanted: list[object] = []
+        told.on_unwanted = lambda *about: unwanted.append(about)
+        stranger = Receiver("", host="127.0.0.2")
+        stranger.port, stranger.status, stranger.proof = gateway.port, status, proof("another token")
+        await stranger.start()
+        try:
+            told.ready()
+            await gateway.wait("ready")
+            assert len(stranger.events) == 1
+            assert not unwanted
+        finally:
+            await stranger.stop()
+
+
+async def test_while_the_resolver_hangs_the_last_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a policy drops what asks DNS."""
+    hangs = asyncio.Event()
+
+    async def addresses(host: str) -> list[str]:
+        await hangs.wait()
+        return []
+
+    monkeypatch.setattr(lookup, "addresses", addresses)
+    monkeypatch.setattr(webhooks, "ATTEMPT_TIMEOUT", 0.2)
+    async with telling(host="a-name.invalid", address="127.0.0.1") as (gateway, told):
+        told._moved = True  # as after one refused connection
         told.ready()
         await gateway.wait("ready")
 

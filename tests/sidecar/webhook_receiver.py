@@ -15,6 +15,11 @@ from tests.waiting import SECONDS
 INSTANCE_TOKEN = "instance-token-of-a-test"
 
 
+def proof(token: str = INSTANCE_TOKEN) -> str:
+    """What shows that a gateway answers."""
+    return hmac.new(token.encode(), b"webhook answer", hashlib.sha256).hexdigest()
+
+
 class Receiver:
     """The gateway's side of webhooks: a real HTTP server on a Unix socket, or over TCP, that keeps what it was sent."""
 
@@ -25,6 +30,7 @@ class Receiver:
         self.events: list[dict[str, Any]] = []
         self.statuses: list[int] = []  # answers to give first
         self.status = 200  # and then
+        self.proof = proof()
         self.verdict: str | None = None  # what they say of the sandbox
         self.answering = asyncio.Event()  # cleared, answers wait
         self.answering.set()
@@ -61,7 +67,8 @@ class Receiver:
             self._changed.set()
             await self.answering.wait()
             verdict = "" if self.verdict is None else f"X-Sandlot-Verdict: {self.verdict}\r\n"
-            writer.write(f"HTTP/1.1 {status} X\r\n{verdict}Content-Length: 0\r\n\r\n".encode())
+            shown = f"X-Sandlot-Gateway: {self.proof}\r\n"
+            writer.write(f"HTTP/1.1 {status} X\r\n{shown}{verdict}Content-Length: 0\r\n\r\n".encode())
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             return

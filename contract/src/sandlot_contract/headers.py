@@ -11,7 +11,19 @@ MODE, MTIME = "X-Sandlot-Mode", "X-Sandlot-Mtime"  # of a file
 ENTRIES, BYTES = "X-Sandlot-Entries", "X-Sandlot-Bytes"  # of an exported layer
 # Of a webhook.
 INSTANCE, SENDER, SIGNATURE = "X-Sandlot-Instance", "X-Sandlot-Sender", "X-Sandlot-Signature"
+GATEWAY = "X-Sandlot-Gateway"  # of its answer: shows that a gateway gave it
 
-OP_KEY, ATTACHED_KEY, QUEUED_KEY, VERDICT_KEY, BYTES_KEY, INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY = (
-    name.lower().encode() for name in (OP, ATTACHED, QUEUED, VERDICT, BYTES, INSTANCE, SENDER, SIGNATURE)
+(
+    OP_KEY,
+    ATTACHED_KEY,
+    QUEUED_KEY,
+    VERDICT_KEY,
+    BYTES_KEY,
+    INSTANCE_KEY,
+    SENDER_KEY,
+    SIGNATURE_KEY,
+    GATEWAY_KEY,
+) = (
+    name.lower().encode()
+    for name in (OP, ATTACHED, QUEUED, VERDICT, BYTES, INSTANCE, SENDER, SIGNATURE, GATEWAY)
 )

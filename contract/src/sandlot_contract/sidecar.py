@@ -8,4 +8,5 @@ WEBHOOK_PATH = "/internal/sidecar"  # at the gateway
 WEBHOOK_SENDER = (
     b"webhook"  # its HMAC with the instance token authenticates the sender before the body is read
 )
+WEBHOOK_ANSWER = b"webhook answer"  # its HMAC with the instance token shows that a gateway answers
 WEBHOOK_SIGNATURE = "sha256="  # prefix of the body's hexadecimal HMAC

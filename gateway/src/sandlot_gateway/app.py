@@ -133,7 +133,7 @@ class Gateway:
             heard=self.pool.heard,
         )
         self.webhook_listener = WebhookListener(
-            is_sender=self.webhooks.is_sender,
+            proof=self.webhooks.proof,
             receive=self.webhooks.receive,
             counted=self.counters.webhook,
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sandlot_contract import tokens
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.keyring import Keyring
-from sandlot_contract.sidecar import WEBHOOK_SENDER, WEBHOOK_SIGNATURE
+from sandlot_contract.sidecar import WEBHOOK_ANSWER, WEBHOOK_SENDER, WEBHOOK_SIGNATURE
 from sandlot_contract.tokens import encode
 
 _CACHED = 20_000  # verified client tokens to cache; about 8 MB when full
@@ -61,13 +61,14 @@ class Tokens:
         token = self.instance(instance_id, key_id).encode()
         return hmac.digest(token, WEBHOOK_SENDER, hashlib.sha256).hex()
 
-    def is_webhook_sender(self, instance_id: InstanceId, credential: str) -> bool:
-        """Return whether this is the credential of the instance's sidecar."""
+    def webhook_answer(self, instance_id: InstanceId, credential: str) -> str | None:
+        """Return what shows the sender of this credential that a gateway answers; None if it is not the sidecar's."""
         given = credential.encode()
-        return any(
-            hmac.compare_digest(self.webhook_sender(instance_id, key_id).encode(), given)
-            for key_id in self._keys
-        )
+        for key_id in self._keys:
+            if hmac.compare_digest(self.webhook_sender(instance_id, key_id).encode(), given):
+                token = self.instance(instance_id, key_id).encode()
+                return hmac.digest(token, WEBHOOK_ANSWER, hashlib.sha256).hex()
+        return None
 
     def webhook_key(self, instance_id: InstanceId, signature: str, body: bytes) -> str | None:
         """Return the id of the key whose instance token signed the webhook, or None if none did."""

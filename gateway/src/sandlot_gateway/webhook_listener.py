@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import httptools
 import msgspec
-from sandlot_contract.headers import INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, VERDICT
+from sandlot_contract.headers import GATEWAY, INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, VERDICT
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.sidecar import WEBHOOK_PATH
 
@@ -24,15 +24,7 @@ _LEAST_SHARE = 16 << 10  # bytes that a request reserves at least, so that the b
 _TIME = 10.0  # seconds for a whole request; a sidecar times out after 5
 _LINGER = 1.0  # seconds until a rejected sender is disconnected
 _LINGER_BYTES = 256 << 10  # or after this many bytes
-_HEADERS = frozenset(
-    {
-        INSTANCE_KEY,
-        SENDER_KEY,
-        SIGNATURE_KEY,
-        b"content-length",
-        b"transfer-encoding",
-    }
-)
+_HEADERS = frozenset({INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, b"content-length", b"transfer-encoding"})
 _SAID = {
     200: None,
     400: "the body is not a state document of this instance",
@@ -83,17 +75,20 @@ class _Budget:
 
 
 class WebhookListener:
-    """`is_sender` checks a credential, `receive` handles a signed body, `counted` counts earlier rejections."""
+    """`proof` checks a credential, and returns what shows its sender that a gateway answers.
+
+    `receive` handles a signed body, `counted` counts earlier rejections.
+    """
 
     def __init__(
         self,
         *,
-        is_sender: Callable[[InstanceId, str], bool],
+        proof: Callable[[InstanceId, str], str | None],
         receive: Callable[[InstanceId, str, bytes], Answer],
         counted: Callable[[WebhookFault], None],
         bounds: Bounds | None = None,
     ) -> None:
-        self.is_sender = is_sender
+        self.proof = proof
         self.receive = receive
         self.counted = counted
         self.bounds = bounds or Bounds()
@@ -166,6 +161,7 @@ class _Connection(asyncio.Protocol):
         self._is_complete = False
         self._share: tuple[InstanceId, int] | None = None  # of the budget: instance, bytes
         self._body: list[bytes] = []
+        self._proof: str | None = None
         self._answered = False
         self._dropped = 0  # bytes received after the response
 
@@ -246,7 +242,8 @@ class _Connection(asyncio.Protocol):
         if self._parser.get_method() != b"POST" or self._url != WEBHOOK_PATH.encode():
             return 404
         instance_id = self._instance_id()
-        if not self._listener.is_sender(instance_id, self._header(SENDER_KEY)):
+        self._proof = self._listener.proof(instance_id, self._header(SENDER_KEY))
+        if self._proof is None:
             self._listener.counted(WebhookFault.UNSIGNED)
             return 401
         self._listener.known(self, self._peer)
@@ -281,6 +278,8 @@ class _Connection(asyncio.Protocol):
         head = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
         if status == 503:
             head += "Retry-After: 1\r\n"
+        if self._proof is not None:
+            head += f"{GATEWAY}: {self._proof}\r\n"
         if verdict is not None:
             head += f"{VERDICT}: {verdict}\r\n"
         head += f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"

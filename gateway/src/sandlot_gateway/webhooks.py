@@ -92,9 +92,12 @@ class Webhooks:
         self._readied = readied
         self._heard = heard
 
-    def is_sender(self, instance_id: InstanceId, credential: str) -> bool:
-        """Return whether the credential is that of the instance's sidecar; only then the body is read."""
-        return len(instance_id) <= 128 and self._tokens.is_webhook_sender(instance_id, credential)
+    def proof(self, instance_id: InstanceId, credential: str) -> str | None:
+        """Return what shows the instance's sidecar that a gateway answers.
+
+        None if the credential is not the sidecar's; then the body is not read.
+        """
+        return self._tokens.webhook_answer(instance_id, credential) if len(instance_id) <= 128 else None
 
     def receive(self, instance_id: InstanceId, signature: str, body: bytes) -> Answer:
         """Verify and apply a webhook.

@@ -23,6 +23,8 @@ from .containerd.engine import ContainerdEngine
 from .failures import ImageError
 from .ledger import Ledger
 from .metrics import Metrics
+from .mirrors.files import MirrorFiles
+from .mirrors.mirrors import Mirrors
 from .preparer import Preparer
 from .requests import Limits
 from .settings import BadSettings, Settings, load, token
@@ -51,7 +53,7 @@ def main() -> int:
         sys.stderr.write(f"sandlot_node: {error}\n")
         return 2
     logs.configure(settings.log_level)
-    return asyncio.run(_serve(settings, secret))
+    return asyncio.run(_run(settings, secret))
 
 
 def _settings_help() -> str:
@@ -72,10 +74,21 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(settings: Settings, secret: str) -> int:
+async def _run(settings: Settings, secret: str) -> int:
+    metrics = Metrics()
+    files = MirrorFiles(settings.certs, owner=settings.mirror_owner)
+    mirrors = Mirrors(settings.mirrors, files, metrics, seconds=settings.mirror_check)
+    following = asyncio.create_task(mirrors.run())
+    try:
+        return await _serve(settings, secret, metrics)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def _serve(settings: Settings, secret: str, metrics: Metrics) -> int:
     client = Client(str(settings.containerd))
     try:
-        metrics = Metrics()
         engine = ContainerdEngine(
             client,
             images=settings.images,

@@ -44,6 +44,12 @@ class Metrics:
             "Images released because of the budget or a full disk.",
             registry=self.registry,
         )
+        self.mirrors = Gauge(
+            "sandlot_node_mirror_active",
+            "1 while the node pulls from this registry through its cache, else 0.",
+            ["registry"],
+            registry=self.registry,
+        )
         self._images = Gauge("sandlot_node_images", "Prepared images.", registry=self.registry)
         self._in_use = Gauge(
             "sandlot_node_images_in_use", "Prepared images that a slot uses.", registry=self.registry

@@ -9,6 +9,8 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sandlot_contract.ports import NODE_AGENT_PORT
 
+from .mirrors.mirrors import Mirror
+
 
 class BadSettings(Exception):
     """A setting is missing or invalid; the message names its environment variable."""
@@ -64,6 +66,16 @@ class Settings(BaseSettings):
     )
     housekeeping: float = Field(
         30.0, gt=0, description="Time between checks for pods that are gone and for the budget."
+    )
+    mirrors: list[Mirror] = Field(
+        [], description="Registries with a cache: `host`, `upstream`, and the cache's DNS name and port."
+    )
+    mirror_owner: str = Field(
+        "sandlot", pattern=r"^[a-z0-9./-]+$", description="Whose files of registries the agent's are."
+    )
+    mirror_check: float = Field(10.0, gt=0, description="Time between checks that caches answer.")
+    certs: Path = Field(
+        Path("/etc/containerd/certs.d"), description="containerd's directory of registries, its config_path."
     )
     host: str = Field("0.0.0.0", description="Listen address.")
     port: int = Field(NODE_AGENT_PORT, ge=0, le=65535, description="Port; 0 takes a free one.")

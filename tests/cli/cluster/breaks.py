@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from sandlot.cli.cluster.finding import OK, PROBLEM
 from sandlot.cli.cluster.world import CLUSTER, Kind, Review
+from sandlot_contract.sidecar import CONFIG_VARIABLE
 
 from tests.cli.cluster.worlds import NEW, OLD, Break, Cluster, Raw, named, pod
 
@@ -44,6 +46,17 @@ def removed(kind: Kind, namespace: str, name: str) -> Break:
 
 def added(kind: Kind, namespace: str, *raws: Raw) -> Break:
     return lambda cluster: cluster.objects_of(kind, namespace).extend(raws)
+
+
+def without_dns(*addresses: str | None) -> Break:
+    """No policy lets sandboxes ask DNS; these are the gateways' addresses that their sidecars were given."""
+    pods = []
+    for number, address in enumerate(addresses):
+        config = json.dumps({"token": "x", "webhook_address": address})
+        raw = pod(f"i-1{number}", "sandbox")
+        raw["spec"]["containers"] = [{"name": "sidecar", "env": [{"name": CONFIG_VARIABLE, "value": config}]}]
+        pods.append(raw)
+    return both(removed(Kind.POLICIES, INSIDE, "dns"), added(Kind.PODS, INSIDE, *pods))
 
 
 def waiting(reason: str, message: str = "", *, container: str = "sandbox", **more: Any) -> list[Raw]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -75,11 +76,23 @@ def members(path: Path) -> dict[str, bytes]:
 
 def repacked(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """Change the documents, without their digests."""
-    documents = {name: json.loads(data) for name, data in members(path).items()}
+    documents: dict[str, Any] = {
+        name: [json.loads(line) for line in data.splitlines()] if name.endswith("l") else json.loads(data)
+        for name, data in members(path).items()
+    }
     change(documents)
+    texts = {
+        name: "".join(f"{json.dumps(one)}\n" for one in document)
+        if name.endswith("l")
+        else f"{json.dumps(document, indent=1)}\n"
+        for name, document in documents.items()
+    }
+    return packed(path, {name: text.encode() for name, text in texts.items()})
+
+
+def packed(path: Path, files: dict[str, bytes]) -> Path:
     with tarfile.open(path, "w:gz") as tar:
-        for name, document in documents.items():
-            data = f"{json.dumps(document, indent=1)}\n".encode()
+        for name, data in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
@@ -101,9 +114,9 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_changed_document_is_refused(tmp_path: Path) -> None:
     def change(documents: dict[str, Any]) -> None:
-        documents["resources.json"][-1]["spec"]["size"] = 3
+        documents["resources.jsonl"][-1]["spec"]["size"] = 3
 
-    with pytest.raises(BadBackup, match=r"is damaged, 'resources\.json'"):
+    with pytest.raises(BadBackup, match=r"is damaged, 'resources\.jsonl'"):
         read(repacked(file_of(BACKUP, tmp_path), change))
 
 
@@ -145,6 +158,28 @@ def test_an_entry_that_no_backup_has_is_refused(name: str, tmp_path: Path) -> No
     data = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(tarfile.TarInfo(name).tobuf() + data))
     with pytest.raises(BadBackup, match="no backup has"):
+        read(path)
+
+
+EXPANDING = {
+    "many values": b"[" + b"[]," * 1_200_000 + b"[]]\n",
+    "wide characters": b'{"a":"\\ud83d\\ude00' + b"x" * (3 << 20) + b'"}\n',
+    "a long line": b'{"a":"' + b"x" * (5 << 20) + b'"}\n',
+}
+
+
+@pytest.mark.parametrize("what", EXPANDING)
+def test_a_file_that_takes_more_memory_than_a_backup_is_refused(what: str, tmp_path: Path) -> None:
+    """By its text, before it is parsed; its writer knows the digests, too."""
+    path = file_of(BACKUP, tmp_path)
+    there = members(path)
+    line = EXPANDING[what]
+    there["resources.jsonl"] = line * (22 if what == "wide characters" else 1)
+    manifest = json.loads(there["manifest.json"])
+    manifest["sha256"]["resources.jsonl"] = hashlib.sha256(there["resources.jsonl"]).hexdigest()
+    there["manifest.json"] = json.dumps(manifest).encode()
+    packed(path, there)
+    with pytest.raises(BadBackup, match=r"more memory|too large"):
         read(path)
 
 

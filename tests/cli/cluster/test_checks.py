@@ -26,6 +26,7 @@ from tests.cli.cluster.breaks import (
     stuck,
     tainted,
     waiting,
+    without_dns,
 )
 from tests.cli.cluster.worlds import METRICS, NEW, NOW, Break, Cluster, node
 
@@ -40,6 +41,7 @@ def test_a_healthy_installation_is_ok_throughout() -> None:
 FINE: dict[str, Break] = {
     "a pool that fills": pool_says("Filling", ready=1, starting=1),
     "a pool that lacked pods just now": pool_says("Filling", since=NEW, ready=1),
+    "sidecars that need no DNS": without_dns("10.1.0.1", "10.1.0.1"),
     "a new pool": lambda cluster: merged(
         cluster.one(Kind.POOLS, INSIDE, "default"), {"metadata": {"creationTimestamp": NEW}, "status": {"conditions": []}}
     ),
@@ -171,6 +173,9 @@ UNKNOWN: dict[str, tuple[Break, str, str]] = {
     "rights of others": (
         lambda cluster: cluster.but(reviews=(Review("gateway", "list", "pods", INSIDE, Unread("403: forbidden")),)),
         "rights of the gateway", "403: forbidden",
+    ),
+    "what sidecars that have no DNS know": (
+        without_dns(), "DNS", "there is no sidecar whose address of the gateways can be seen",
     ),
     "metrics without a key": (
         lambda cluster: cluster.but(gateway_metrics={"g-1": Unread("/metrics answers 401", denied=True)}),

@@ -21,6 +21,7 @@ from tests.cli.cluster.breaks import (
     stuck,
     tainted,
     waiting,
+    without_dns,
 )
 from tests.cli.cluster.worlds import METRICS, NOW, OLD, lease, named, node, service
 
@@ -44,6 +45,14 @@ PROBLEMS: dict[str, Problem] = {
             "matchLabels"
         ].update({"kubernetes.io/metadata.name": "elsewhere"}),
         f"network policies of {INSIDE}", "none lets sidecars reach port 8641", "helm upgrade",
+    ),
+    "a sidecar without DNS and address": (
+        without_dns("10.1.0.1", None),
+        "DNS", "1 of 2 sidecars do not have the address of the Service sandlot/sandlot-gateway-webhooks (10.1.0.1)",
+        "restart the controllers",
+    ),
+    "sidecars without DNS and with an address of before": (
+        without_dns("10.1.0.9"), "DNS", "1 of 1 sidecars do not have the address", "networkPolicy.dns.enabled",
     ),
     "no policy of the gateways": (
         removed(Kind.POLICIES, OWN, "sandlot-gateway"),

@@ -111,7 +111,7 @@ class ColdStarts:
                 return False
             if len(self._tasks) >= _AT_ONCE:
                 return False
-            node = ledger.choose(self._choices.needs(shape), cap=cap)
+            node = ledger.choose(self._choices.needs(shape), cap=cap, wanted=len(queue))
             if node is NoNode.AT_CAP or node is NoNode.ENOUGH_WAIT:
                 return False
             name = next(iter(queue))

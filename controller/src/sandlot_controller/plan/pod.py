@@ -30,6 +30,8 @@ _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of an unreachable n
 
 ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pool pods: the result of `build` when the pod was created
 ANNOTATION_NODE = f"{names.GROUP}/node"  # the node that the controller chose for the pod
+_LABEL_WAITED = f"{names.GROUP}/waited"  # "true" on a pod without such a choice: no node had room for it
+_MORE_THAN_NODES = 1_000_000
 
 
 def pool_pod(
@@ -51,7 +53,7 @@ def pool_pod(
     pod["metadata"]["annotations"][ANNOTATION_BUILD] = build(
         pool.spec.template, settings=settings, policy=pool.spec.reuse, key_id=key_id
     )
-    _bind(pod, node)
+    _bind(pod, node, cap=settings.starts_per_node)
     return pod
 
 
@@ -72,7 +74,7 @@ def sandbox_pod(
             "blockOwnerDeletion": False,
         }
     ]
-    _bind(pod, node)
+    _bind(pod, node, cap=settings.cold_starts_per_node)
     return pod
 
 
@@ -137,14 +139,27 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
     }
 
 
-def _bind(pod: dict[str, Any], node: str | None) -> None:
-    """Let the pod run on this node only, as a DaemonSet does."""
+def _bind(pod: dict[str, Any], node: str | None, *, cap: int) -> None:
+    """Let the pod run on this node only, as a DaemonSet does, or on any with less than `cap` that waited as it does."""
     if node is None:
+        pod["metadata"]["labels"][_LABEL_WAITED] = "true"
+        pod["spec"]["topologySpreadConstraints"] = [_few_on_a_node(cap)]
         return
     pod["metadata"]["annotations"][ANNOTATION_NODE] = node
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
     pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def _few_on_a_node(most: int) -> dict[str, Any]:
+    """Return a constraint for pods that wait for a node: a new one would get all of them, which then start at once."""
+    return {
+        "maxSkew": most,
+        "minDomains": _MORE_THAN_NODES,  # so that `maxSkew` is relative to none, not to the emptiest node
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {_LABEL_WAITED: "true"}},
+    }
 
 
 def _pod(

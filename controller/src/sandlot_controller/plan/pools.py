@@ -197,8 +197,7 @@ class Planner:
             ready = view.pods.count(view.build, ready=True)
             starting = view.pods.count(view.build, ready=False)
             count = view.size - ready - starting - len(state.expected)
-            # the scheduler has no node for these; more of them would wait as well
-            if count <= 0 or any(_stuck(view)):
+            if count <= 0:
                 state.short_since = None
                 continue
             if (until := self._yield_until(state, now=now)) > now:
@@ -223,7 +222,7 @@ class Planner:
             while missing and len(creates) < room:
                 # The emptiest first, so that a big pool does not starve small ones.
                 name = max(missing, key=lambda each: (missing[each] / views[each].size, each))
-                node = place(views[name].needs, cap)
+                node = place(views[name].needs, cap, missing[name])
                 if node is NoNode.AT_CAP or node is NoNode.ENOUGH_WAIT:
                     del missing[name]
                     continue

@@ -25,3 +25,7 @@ class CreateRates:
     def spend(self, tenant: str, *, rate: float, now: float) -> None:
         """Count a create."""
         self._spent[tenant] = (self.spent(tenant, rate=rate, now=now) + 1, now)
+
+    def give_back(self, tenant: str, *, rate: float, now: float) -> None:
+        """Take back the count of a create, which may be made up for by now."""
+        self._spent[tenant] = (max(0.0, self.spent(tenant, rate=rate, now=now) - 1), now)

@@ -59,6 +59,11 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
     instance_id: InstanceId
     generation: int = 1
 
+    @property
+    def place(self) -> str:
+        """The generation of an instance, which has one owner."""
+        return f"{self.instance_id}/{self.generation}"
+
     def rows(
         self, end: float, *, first: int | None = None, last: int | None = None
     ) -> Iterator[tuple[Key, Amounts]]:
@@ -131,10 +136,13 @@ class Document(msgspec.Struct):
 
     `marks`: what is in them, so that nothing is added twice. A gateway's journal marks its last batch, the records the
     minutes of ends.
+    `early`: places of sandboxes that gateways added to those of records as they left, with the minute of their end. A
+    record of one, which another gateway may write later, does not count.
     """
 
     marks: list[int] = []
     rows: list[_Row] = []
+    early: dict[str, int] = {}
 
     @property
     def totals(self) -> Totals:
@@ -143,10 +151,11 @@ class Document(msgspec.Struct):
             totals.add(Key(row.hour, row.tenant, row.run), row.amounts)
         return totals
 
-    def plus(self, added: Totals, *, marks: list[int]) -> Document:
+    def plus(self, added: Totals, *, marks: list[int], early: dict[str, int] | None = None) -> Document:
         totals = self.totals
         totals.add_all(added)
-        return Document(marks, [_Row(*key, amounts.rounded()) for key, amounts in totals.rows.items()])
+        rows = [_Row(*key, amounts.rounded()) for key, amounts in totals.rows.items()]
+        return Document(marks, rows, self.early if early is None else early)
 
 
 def day_of(at: float) -> int:

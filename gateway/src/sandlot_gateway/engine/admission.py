@@ -60,6 +60,11 @@ class Admission:
         if (rate := self._quotas.of_tenant(who.name).creates_per_second) is not None:
             self._rates.spend(who.name, rate=rate, now=self._clock())
 
+    def refused(self, tenant: str) -> None:
+        """Give back what a create that had begun took from the rate, since it came to nothing."""
+        if (rate := self._quotas.of_tenant(tenant).creates_per_second) is not None:
+            self._rates.give_back(tenant, rate=rate, now=self._clock())
+
     def uses(self, who: Tenant) -> list[QuotaUse]:
         """Return the quotas of sandboxes and creates, and how much of them is used."""
         limits = self._quotas.of(who)

@@ -48,6 +48,7 @@ Refusal = BadRequestField | CannotStart | QueueFull
 class BringUp:
     """Runs each bring-up in the background, independent of the create request. Calls `ran` for each one that succeeds.
 
+    Calls `refused` for each new create that is refused while its caller waits for the answer: it was no sandbox.
     `lost` is asked about each create whose claim was lost before its answer, with its secrets and the number of such
     losses; it returns whether it takes the create over.
     `secrets`: None where creates cannot name secrets by reference.
@@ -65,6 +66,7 @@ class BringUp:
         ends: Ends,
         observer: Observer,
         ran: Callable[[Sandbox], None],
+        refused: Callable[[Sandbox], None],
         lost: Callable[[Sandbox, dict[str, str], Loss, int], bool],
         secrets: SecretSource | None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
@@ -78,6 +80,7 @@ class BringUp:
         self._ends = ends
         self._observer = observer
         self._ran = ran
+        self._refused = refused
         self._lost = lost
         self._values = SecretValues(secrets)
         self._restore = restore
@@ -113,11 +116,14 @@ class BringUp:
         losses: int = 0,
         patient: bool = False,
     ) -> None:
-        """`patient`: its caller has the id already, so it waits where others are refused."""
+        """Bring it up in the background. `ticket`: None if its secrets have to be read first.
+
+        `patient`: its caller has the id already, so it waits where others are refused.
+        """
         self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         if ticket is None:
             self._reading[sandbox.id] = asyncio.Event()
-        self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=patient))
+        self._tasks.spawn(self._run(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=patient))
 
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str], losses: int = 0) -> None:
         """Take over a bring-up of another or an earlier gateway, patiently: its caller has the id already.
@@ -129,19 +135,11 @@ class BringUp:
         ticket = None if sandbox.spec.secret_refs else self._patient_ticket(sandbox)
         self.begin(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=True)
 
-    async def run(
-        self,
-        sandbox: Sandbox,
-        *,
-        secrets: dict[str, str],
-        ticket: Ticket | None,
-        losses: int = 0,
-        patient: bool = False,
+    async def _run(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int, patient: bool
     ) -> None:
-        """Bring it up; it counts as brought up already. `ticket`: None if its secrets have to be read first."""
-        if ticket is None:  # a keyed create comes here without `begin`
-            self._reading.setdefault(sandbox.id, asyncio.Event())
         began = time.monotonic()
+        is_sandbox = True
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket, patient=patient)
             if sandbox.spec.checkpoint is not None and sandbox.live:
@@ -150,16 +148,16 @@ class BringUp:
             return
         except (BadRequestField, CannotStart, QueueFull) as error:
             if sandbox.live:  # else it was deleted, and has a record
-                self._refuse(sandbox, error)
+                is_sandbox = self._refuse(sandbox, error, patient=patient)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
             if field == "egress" and sandbox.spec.egress is not None:
                 field = f"network_{sandbox.spec.egress.field}"
-            self._refuse(sandbox, BadRequestField(str(error), field=field))
+            is_sandbox = self._refuse(sandbox, BadRequestField(str(error), field=field), patient=patient)
         except StartFailed as error:
             if error.field is not None:
                 field = _BACKEND_FIELDS.get(error.field, error.field)
-                self._refuse(sandbox, BadRequestField(str(error), field=field))
+                is_sandbox = self._refuse(sandbox, BadRequestField(str(error), field=field), patient=patient)
             else:
                 self._ends.record(sandbox, verdict=error.verdict, message=str(error))
         except (NoSidecar, RestoreFailed) as error:
@@ -183,6 +181,7 @@ class BringUp:
             self._creates.brought_up(sandbox.id)
             if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
+            if sandbox.status is not Status.PENDING and is_sandbox:  # else each request is counted as refused
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
 
     def _has_instance(self, sandbox: Sandbox, claimed: Claimed) -> None:
@@ -243,7 +242,8 @@ class BringUp:
             self._ends.discard(instance, owner=sandbox.id)
             raise
 
-    def _refuse(self, sandbox: Sandbox, refusal: Refusal) -> None:
+    def _refuse(self, sandbox: Sandbox, refusal: Refusal, *, patient: bool) -> bool:
+        """Refuse a create; return whether a sandbox remains."""
         # A caller that holds the create open gets a 422 or 503, and no sandbox remains. One that was answered PENDING has
         # the id: its sandbox must exist, and its end says the same.
         loop = asyncio.get_running_loop()
@@ -253,11 +253,14 @@ class BringUp:
         if sandbox.id in self._pending:
             self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message=text)
             self._directory.release_key(sandbox)
-        else:
-            self._directory.drop(sandbox)
-            self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
-            sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
-            self._ends.orphans.ended(sandbox.id)
+            return True
+        self._directory.drop(sandbox)
+        self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
+        sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
+        self._ends.orphans.ended(sandbox.id)
+        if not patient:  # else it is no new one, or another gateway's
+            self._refused(sandbox)
+        return False
 
     async def close(self, *, timeout: float) -> int:
         """Wait up to `timeout` seconds, then cancel the rest; return their number."""

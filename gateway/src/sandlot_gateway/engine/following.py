@@ -122,23 +122,22 @@ class Following:
         await self._follow(sandbox, secrets=secrets, loss=loss, losses=losses)
 
     async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> None:
-        holder = None
         try:
             try:
                 holder = (await self.keyed.ask(sandbox)).holder
             except BaseException:
                 _give_back(ticket)
                 raise
-            if holder is not None:
+            if holder is None:
+                if ticket is not None:
+                    ticket.begin()
+                self._bringup.begin(sandbox, secrets=secrets, ticket=ticket)
+            else:
                 _give_back(ticket)
                 self._creates.brought_up(sandbox.id)
                 self._stand_in(sandbox, await self.keyed.agreed(sandbox, holder), secrets=secrets)
         finally:
             self._asking.pop(sandbox.id).set()
-        if holder is None:
-            if ticket is not None:
-                ticket.begin()
-            await self._bringup.run(sandbox, secrets=secrets, ticket=ticket)
 
     def _stand_in(self, sandbox: Sandbox, holder: KeyHolder, *, secrets: dict[str, str]) -> None:
         self._directory.drop(sandbox)

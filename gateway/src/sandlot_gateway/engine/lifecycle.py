@@ -92,6 +92,7 @@ class Lifecycle:
             ends=self.ends,
             observer=observer,
             ran=ran,
+            refused=lambda sandbox: self.admission.refused(sandbox.tenant),
             lost=lambda sandbox, secrets, loss, losses: self.following.lost(
                 sandbox, secrets=secrets, loss=loss, losses=losses
             ),
@@ -138,7 +139,7 @@ class Lifecycle:
         asks_others = spec.key is not None and self.following.keyed.has_others
         # A create that names secrets takes its place once they are read: a wrong name must hold no slot.
         ticket = None if spec.secret_refs else self.claimer.ticket(sandbox, at_once=not asks_others)
-        self.admission.begun(tenant)  # from here on it exists: a create that was refused counts for nothing
+        self.admission.begun(tenant)  # from here on it exists
         self._directory.add(sandbox)
         self.ends.orphans.begun(sandbox)
         (self.following if asks_others else self.bringup).begin(sandbox, secrets=secrets, ticket=ticket)
@@ -218,10 +219,13 @@ class Lifecycle:
         """Wait up to `timeout` seconds for cleanups, then cancel what is left; return how many that were."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
-        parts = (self.following, self.adoption, self.bringup)
         # Half of the time at most: a create that is cancelled may leave an instance to end.
-        cut = await asyncio.gather(*(part.close(timeout=timeout / 2) for part in parts))
-        return sum(cut) + await self.ends.close(timeout=max(until - loop.time(), 0.0))
+        half = until - timeout / 2
+        # First, since it begins bring-ups.
+        cut = await self.following.close(timeout=timeout / 2)
+        left = max(half - loop.time(), 0.0)
+        cut += sum(await asyncio.gather(self.adoption.close(timeout=left), self.bringup.close(timeout=left)))
+        return cut + await self.ends.close(timeout=max(until - loop.time(), 0.0))
 
 
 def _differences(told: dict[str, Any]) -> str:

@@ -56,15 +56,16 @@ class SecretValues:
 async def _read(
     source: SecretSource, refs: Mapping[str, SecretRef], *, tenant: str
 ) -> dict[str, Mapping[str, bytes]]:
-    """Read each secret once. Raises SecretsUnreadable."""
+    """Read each secret once, all at the same time. Raises SecretsUnreadable."""
     keys: defaultdict[str, set[str]] = defaultdict(set)
     for ref in refs.values():
         keys[ref.secret].add(ref.key)
+    reads = [
+        asyncio.ensure_future(source.read(secret, wanted, tenant=tenant)) for secret, wanted in keys.items()
+    ]
     try:
         async with asyncio.timeout(_READING):
-            return {
-                secret: await source.read(secret, wanted, tenant=tenant) for secret, wanted in keys.items()
-            }
+            return dict(zip(keys, await asyncio.gather(*reads), strict=True))
     except TimeoutError as error:
         text = (
             f"the secrets of this create could not be read within {_READING:g} s: try again after Retry-After"
@@ -72,6 +73,9 @@ async def _read(
         raise SecretsUnreadable(text, retry_after=1.0) from error
     except Unavailable as error:
         raise SecretsUnreadable(str(error), retry_after=error.retry_after) from error
+    finally:
+        for read in reads:
+            read.cancel()  # of several, the first that fails decides
 
 
 def _value(name: str, ref: SecretRef, found: Mapping[str, bytes], sandbox: Sandbox) -> str:

@@ -14,11 +14,12 @@ from sandlot_contract.statuses import Status
 
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.usage import HOUR, Amounts, Document, Key, Stay, Totals, day_of
-from sandlot_gateway.core.usage_source import Source, UsageSource
+from sandlot_gateway.core.usage_source import RecordedStay, Source, UsageSource
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 
-from .journal import Journal
+from .changes import with_batch, with_early, with_minutes
+from .journal import Ended, Journal
 from .sums import Group, Sums
 
 _log = logging.getLogger(__name__)
@@ -116,12 +117,12 @@ class Accounts:
         # One at a time: each reads the documents of many days. `fold` waits for one at most, since locks are fair.
         async with self._one_answer, self._turn:
             await self._source.store.load(since=max(day_of(first * HOUR), kept), each=sums.add_document)
-            uncounted, stays = self._uncounted(sums.marks)
+            uncounted, stays = self._uncounted(sums.marks, sums.early)
             await asyncio.to_thread(_add, sums, uncounted, stays)
         return sums.groups
 
     def _uncounted(
-        self, marks: dict[Source, list[int]]
+        self, marks: dict[Source, list[int]], early: set[str]
     ) -> tuple[list[tuple[Source, Document]], list[tuple[Stay, float]]]:
         """Return what no document has yet: batches, sandboxes that run, and those whose end is too young for one."""
         batches: list[tuple[Source, Document]] = []
@@ -135,6 +136,9 @@ class Accounts:
         live = {sandbox.id: sandbox for sandbox in directory.live() if sandbox.status is Status.RUNNING}
         for recorded in self._source.recorded():
             sandbox_id = recorded.stay.sandbox_id
+            if recorded.stay.place in early:
+                live.pop(sandbox_id, None)
+                continue
             if recorded.end is None or recorded.minute is None:
                 if sandbox_id not in live:
                     known = directory.get(sandbox_id)
@@ -164,7 +168,9 @@ class Accounts:
         try:
             async with self._turn:
                 self._find_unseen_ends()
-                self._take_ended(leaving=leaving)
+                self._take_ended()
+                if leaving:
+                    await self._add_early()
                 await self._fold_batches()
                 if self._source.in_sync:
                     await self._fold_records()
@@ -185,12 +191,12 @@ class Accounts:
             missed = now if unseen is None else min(now, stay.begin + unseen)
             self._journal.note_ended(sandbox_id, (known and known.ended_at) or missed)
 
-    def _take_ended(self, *, leaving: bool) -> None:
+    def _take_ended(self) -> None:
         """Make a batch of the ended sandboxes that have no record, and will get none."""
         now, sums = self._clock(), Totals(bounded=True)
         taken: list[SandboxId] = []
         for sandbox_id, ended in list(self._journal.ended.items()):
-            if now - ended.at < self._source.settles and not leaving:
+            if now - ended.at < self._source.settles:
                 continue
             has_record = self._source.has_record(ended.stay)
             if has_record:
@@ -202,13 +208,24 @@ class Accounts:
             self._journal.take(taken, now=now, sums=Document().plus(sums, marks=[]))
         self._journal.shorten()
 
+    async def _add_early(self) -> None:
+        """Add what ended so lately that a record may appear, since this gateway will not be here to see whether."""
+        due: dict[Source, list[Ended]] = defaultdict(list)
+        for ended in self._journal.ended.values():
+            if self._source.has_record(ended.stay) is False:
+                due[_records(int(ended.at // 60))].append(ended)
+        for source, those in due.items():
+            if await self._change(source, with_early(those)):
+                for one in those:
+                    self._journal.withdraw(one.stay.sandbox_id)
+
     async def _fold_batches(self) -> None:
         failed: set[int] = set()
         for batch in list(self._journal.batches):
             # A later serial in its document would say that this one's sums are there.
             if batch.day in failed:
                 continue
-            if await self._change(Source(batch.day, self.name), _with(batch.serial, batch.sums)):
+            if await self._change(Source(batch.day, self.name), with_batch(batch.serial, batch.sums)):
                 self._journal.done(batch)
             else:
                 failed.add(batch.day)
@@ -229,13 +246,13 @@ class Accounts:
 
     async def _fold_records(self) -> None:
         last = int((self._clock() - self._source.records_settle) // 60) - 1
-        due: dict[Source, dict[int, Totals]] = defaultdict(dict)
+        due: dict[Source, dict[int, list[RecordedStay]]] = defaultdict(dict)
         for recorded in self._source.recorded():
             if recorded.end is not None and recorded.minute is not None and recorded.minute <= last:
                 minutes = due[_records(recorded.minute)]
-                minutes.setdefault(recorded.minute, Totals()).add_stay(recorded.stay, recorded.end)
+                minutes.setdefault(recorded.minute, []).append(recorded)
         for source, minutes in due.items():
-            await self._change(source, lambda there, new=minutes: _with_minutes(there, new))
+            await self._change(source, with_minutes(minutes))
 
 
 def stay_of(sandbox: Sandbox) -> Stay | None:
@@ -265,21 +282,3 @@ def _add(sums: Sums[Group], batches: list[tuple[Source, Document]], stays: list[
 
 def _records(minute: int) -> Source:
     return Source(day_of(minute * 60), RECORDS)
-
-
-def _with(serial: int, sums: Document) -> Callable[[Document], Document | None]:
-    def change(there: Document) -> Document | None:
-        # Serials only grow: the process may have died after this write, before it forgot the batch.
-        return None if serial <= max(there.marks, default=0) else there.plus(sums.totals, marks=[serial])
-
-    return change
-
-
-def _with_minutes(there: Document, minutes: dict[int, Totals]) -> Document | None:
-    """Add the minutes that no gateway has added."""
-    added, marks = Totals(), set(there.marks)
-    for minute, totals in minutes.items():
-        if minute not in there.marks:
-            added.add_all(totals)
-            marks.add(minute)
-    return there.plus(added, marks=sorted(marks)) if len(marks) > len(there.marks) else None

@@ -23,14 +23,16 @@ class Sums(Generic[Group]):
     ) -> None:
         self.groups: dict[Group, Amounts] = {}
         self.marks: dict[Source, list[int]] = {}  # of the documents
+        self.early: set[str] = set()  # of the documents, too
         self._first, self._last = first, last
         self._tenant = tenant
         self._group = group
         self._most = most
 
     def add_document(self, source: Source, document: Document) -> None:
-        """Add its rows, and note its marks. Raises TooManyGroups."""
+        """Add its rows, and note what is in them. Raises TooManyGroups."""
         self.marks[source] = document.marks
+        self.early.update(document.early)
         for row in document.rows:
             if self._first <= row.hour <= self._last:
                 self._add(Key(row.hour, row.tenant, row.run), row.amounts)

@@ -90,8 +90,13 @@ def refusal_is_said(*, shown: bool) -> Generator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's message on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """Return an error's message on one line, printable."""
+    return printable(" ".join(str(error).split())) or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Return it without what a terminal would obey; a file or a server may have chosen it."""
+    return "".join(one if one.isprintable() else "?" for one in text)
 
 
 def plain(value: object) -> Any:

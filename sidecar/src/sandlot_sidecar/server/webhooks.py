@@ -7,9 +7,9 @@ import json
 import os
 import time
 
-from sandlot_contract.headers import INSTANCE, SENDER, SIGNATURE, VERDICT_KEY
+from sandlot_contract.headers import GATEWAY_KEY, INSTANCE, SENDER, SIGNATURE, VERDICT_KEY
 from sandlot_contract.phases import Event
-from sandlot_contract.sidecar import WEBHOOK_SENDER, WEBHOOK_SIGNATURE
+from sandlot_contract.sidecar import WEBHOOK_ANSWER, WEBHOOK_SENDER, WEBHOOK_SIGNATURE
 
 from ..core.errors import SidecarError
 from . import hmac256, log, lookup, mark
@@ -73,11 +73,12 @@ async def _address(host: str) -> str:
 
 
 async def post(
-    target: Target, body: bytes, headers: dict[str, str], *, address: str | None
+    target: Target, body: bytes, headers: dict[str, str], *, address: str | None, proof: str
 ) -> tuple[int, str | None]:
     """Make one attempt; return the HTTP status and, for a 410, its verdict. Raises WebhookError.
 
-    `address`: the host's; None for a Unix socket.
+    `address`: the host's; None for a Unix socket. `proof`: what an answer has that is a gateway's. Another program may
+    have the address of a Service that is gone, and its answer, whatever it is, must not count.
     """
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -96,7 +97,13 @@ async def post(
             if len(words) < 2 or not words[1].isdigit():
                 raise WebhookError("the response is not HTTP")
             status = int(words[1])
-            return status, (await _verdict(reader) if status == 410 else None)
+            answer = await _headers(reader)
+            if answer.get(GATEWAY_KEY) != proof.encode():
+                raise WebhookError(
+                    f"the answer {status} is not a gateway's: another program has its address, or the master keys differ"
+                )
+            verdict = answer.get(VERDICT_KEY)
+            return status, (verdict.decode("latin-1") if status == 410 and verdict is not None else None)
     except (OSError, TimeoutError, ValueError) as error:
         raise WebhookError(f"{type(error).__name__}: {error}") from error
     finally:
@@ -104,12 +111,14 @@ async def post(
             writer.transport.abort()
 
 
-async def _verdict(reader: asyncio.StreamReader) -> str | None:
+async def _headers(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
+    """Return those headers that a webhook's answer may have."""
+    found: dict[bytes, bytes] = {}
     while (line := await reader.readline()).strip():
-        name, _, value = line.decode("latin-1").partition(":")
-        if name.lower().encode() == VERDICT_KEY:
-            return value.strip()
-    return None
+        name, _, value = line.partition(b":")
+        if (name := name.lower()) in (GATEWAY_KEY, VERDICT_KEY):
+            found[name] = value.strip()
+    return found
 
 
 class Webhooks:
@@ -130,6 +139,7 @@ class Webhooks:
         self._instance_id = instance_id
         self._token = token.encode()
         self._sender = hmac256.hexdigest(self._token, WEBHOOK_SENDER)
+        self._proof = hmac256.hexdigest(self._token, WEBHOOK_ANSWER)
         self._period = heartbeat
         self._document = document
         self._tasks = Tasks()
@@ -263,12 +273,10 @@ class Webhooks:
         try:
             if target.socket is None and self._moved:
                 await self._look_up(target.host)
-            status, verdict = await post(target, body, headers, address=self._address)
+            status, verdict = await post(target, body, headers, address=self._address, proof=self._proof)
         except WebhookError as error:
-            self._moved = True  # the gateway may have moved
+            self._moved = True  # a Service that was created anew has another address
             log.event("webhook_failed", webhook=event, error=str(error))
             return 0, None
-        # Somebody else may have the address of a Service that is gone. One that is right needs no lookup, which takes
-        # seconds where a policy drops it.
-        self._moved = not (200 <= status < 300 or status in (410, 503))
+        self._moved = False  # a lookup takes seconds where a policy drops it
         return status, verdict

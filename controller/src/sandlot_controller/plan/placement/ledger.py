@@ -12,6 +12,7 @@ from typing import Literal
 
 from .candidates import Candidates
 from .needs import Needs
+from .new_nodes import NewNodes
 from .nodes import NodeView
 from .rejections import Rejections
 
@@ -50,6 +51,7 @@ class Ledger:
     def __init__(self, *, strategy: Strategy = "pack") -> None:
         self._sign = -1.0 if strategy == "pack" else 1.0
         self._nodes: dict[str, NodeView] = {}
+        self._new_nodes = NewNodes(self._nodes)
         self._loads: dict[str, _Load] = {}  # also of nodes that are not shown yet
         self._pods: dict[str, _Pod] = {}
         self._unplaced: dict[Needs, set[str]] = {}
@@ -60,11 +62,14 @@ class Ledger:
 
     def put_node(self, node: NodeView) -> None:
         """Add or replace a node."""
+        if self._nodes.get(node.name) != node:
+            self._new_nodes.changed()
         self._nodes[node.name] = node
         self._refresh(node.name)
 
     def drop_node(self, name: str) -> None:
         self._nodes.pop(name, None)
+        self._new_nodes.changed()
         self._rejections.forget(name)
         self._refresh(name)
 
@@ -120,18 +125,21 @@ class Ledger:
 
     # What follows from it.
 
-    def choose(self, needs: Needs, *, cap: int) -> str | NoNode:
+    def choose(self, needs: Needs, *, cap: int, wanted: int = 1) -> str | NoNode:
         """Return the node for a new pod. `cap`: pods that may start at once on a node, or wait for one.
 
-        Each kind of pod has its own limit, since the pods that wait show an autoscaler which nodes are wanted: those of
-        a kind that no node will ever fit would otherwise hide all others.
+        `wanted`: such pods that are missing, this one included. The pods that wait show an autoscaler which nodes are
+        wanted, so as many may wait as can start at once on all nodes that the missing ones need: with fewer it would
+        add one node after the other. Each kind of pod has its own limit: those of a kind that no node will ever fit
+        would otherwise hide all others.
         """
         if (node := self._candidates(needs, cap).best()) is not None:
             return node
         if self.has_room(needs):
             return NoNode.AT_CAP
         waiting = self.unplaced(needs)
-        may_wait = waiting < cap and (waiting > 0 or len(self._unplaced) < _WAITING_KINDS)
+        most = cap * self._new_nodes.wanted(needs, waiting + wanted)
+        may_wait = waiting < most and (waiting > 0 or len(self._unplaced) < _WAITING_KINDS)
         return NoNode.FULL if may_wait else NoNode.ENOUGH_WAIT
 
     def has_room(self, needs: Needs) -> bool:
@@ -154,13 +162,13 @@ class Ledger:
         return _fullness(view, load, self._rejections.others(node))
 
     @contextmanager
-    def trial(self) -> Iterator[Callable[[Needs, int], str | NoNode]]:
+    def trial(self) -> Iterator[Callable[[Needs, int, int], str | NoNode]]:
         """Choose nodes for several pods, each as if the ones before were there; nothing of it stays."""
         made: list[str] = []
         numbers = itertools.count()
 
-        def place(needs: Needs, cap: int) -> str | NoNode:
-            found = self.choose(needs, cap=cap)
+        def place(needs: Needs, cap: int, wanted: int) -> str | NoNode:
+            found = self.choose(needs, cap=cap, wanted=wanted)
             if isinstance(found, str) or found is NoNode.FULL:
                 made.append(f"trial {next(numbers)}")
                 self.put(made[-1], needs, node=found if isinstance(found, str) else None, starting=True)

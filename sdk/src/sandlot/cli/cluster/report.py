@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sandlot.cli.output import printable
+
 from .finding import PROBLEM, UNCHECKED, Finding
 from .world import World
 
@@ -17,9 +19,9 @@ def lines(world: World, found: Sequence[Finding]) -> Iterator[str]:
     release = world.release
     yield f"release {release.name}: gateway and controller in {release.namespace}, sandboxes in {release.sandboxes}"
     for one in found:
-        yield f"{_SHOWN.get(one.state, one.state)}  {one.name}: {one.detail}"
+        yield printable(f"{_SHOWN.get(one.state, one.state)}  {one.name}: {one.detail}")
         if one.advice:
-            yield f"    → {one.advice}"
+            yield printable(f"    → {one.advice}")
     counts = Counter(one.state for one in found)
     yield ", ".join(f"{counts[state]} {_SHOWN.get(state, state)}" for state in ("ok", PROBLEM, UNCHECKED))
 

@@ -1,16 +1,13 @@
-"""The file of a backup: an archive of JSON documents whose manifest has the format's version and their digests."""
+"""The file of a backup: an archive whose manifest has the format's version and the digests of its other members."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
-import json
 import os
 import re
 import tarfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -18,13 +15,20 @@ from typing import Any, BinaryIO, cast
 from ..doc import Doc
 from ..release import Release
 from .items import BadBackup, Item, Kept, is_name, parsed
+from .members import (
+    MANIFEST,
+    MOST_BYTES,
+    RESOURCES,
+    SECRETS,
+    VALUES,
+    document,
+    lines,
+    members_of,
+)
 
 FORMAT = "sandlot-backup"
 VERSION = 1
-MOST_BYTES = 512 << 20  # unpacked; a damaged or hostile file must not take all memory
 _TIME = re.compile(r"[-0-9]{10}T[:0-9]{8}Z")
-_MANIFEST, _VALUES, _RESOURCES, _SECRETS = "manifest.json", "values.json", "resources.json", "secrets.json"
-_NAMES = frozenset({_MANIFEST, _VALUES, _RESOURCES, _SECRETS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +55,19 @@ class Backup:
 
 def write(file: BinaryIO, backup: Backup) -> None:
     """Write it, and have the disk keep it. Raises BadBackup."""
-    documents = {
-        _VALUES: backup.values,
-        _RESOURCES: [one.body for one in backup.items if one.kind is not Kept.SECRET],
-        _SECRETS: [one.body for one in backup.items if one.kind is Kept.SECRET] or None,
-    }
-    members = {name: _json(value) for name, value in documents.items() if value is not None}
-    if (size := sum(map(len, members.values()))) > MOST_BYTES - (1 << 20):
-        raise BadBackup(
-            f"the backup would have {size} bytes, more than a restore reads ({MOST_BYTES}): "
-            "lower gateway.config.usageKeep, by which gateways remove old usage"
-        )
+    resources = [one.body for one in backup.items if one.kind is not Kept.SECRET]
+    secrets = [one.body for one in backup.items if one.kind is Kept.SECRET]
+    written = {RESOURCES: lines(resources)}
+    if backup.values is not None:
+        written[VALUES] = document(backup.values)
+    if secrets:
+        written[SECRETS] = lines(secrets)
+    for name, data in written.items():
+        if len(data) > MOST_BYTES[name]:
+            raise BadBackup(
+                f"the backup's {name} would have {len(data)} bytes, more than a restore reads ({MOST_BYTES[name]}): "
+                "lower gateway.config.usageKeep, by which gateways remove old usage"
+            )
     release = backup.release
     manifest = {
         "format": FORMAT,
@@ -74,10 +80,10 @@ def write(file: BinaryIO, backup: Backup) -> None:
         "with_secrets": backup.with_secrets,
         "secrets_not_included": list(backup.lacking),
         "counts": backup.counts,
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in written.items()},
     }
     with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        for name, data in ({_MANIFEST: _json(manifest)} | members).items():
+        for name, data in ({MANIFEST: document(manifest)} | written).items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(data), 0o600
             tar.addfile(member, io.BytesIO(data))
@@ -87,8 +93,8 @@ def write(file: BinaryIO, backup: Backup) -> None:
 
 def read(path: Path) -> Backup:
     """Read it whole. Raises BadBackup, and OSError."""
-    members = _members(path)
-    manifest = Doc(_mapping(members, _MANIFEST))
+    members, found = members_of(path)
+    manifest = Doc(_mapping(members, MANIFEST))
     if manifest.text("format") != FORMAT:
         raise BadBackup(f"{path} is no backup of Sandlot: name a file that `sandlot backup` wrote")
     if manifest.value("version") != VERSION:
@@ -97,14 +103,14 @@ def read(path: Path) -> Backup:
             f"{VERSION}: use the command line of {manifest.text('sandlot')[:40]!a}"
         )
     digests = manifest.pairs("sha256")
-    found = {name: hashlib.sha256(data).hexdigest() for name, data in members.items() if name != _MANIFEST}
+    del found[MANIFEST]
     if digests != found:
         wrong = sorted(name for name in digests.keys() | found.keys() if digests.get(name) != found.get(name))
         raise BadBackup(f"{path} is damaged, {', '.join(wrong)[:200]!a}: use another backup")
     return _backup(manifest, members)
 
 
-def _backup(manifest: Doc, members: Mapping[str, bytes]) -> Backup:
+def _backup(manifest: Doc, members: Mapping[str, object]) -> Backup:
     names = (manifest.text("release", name) for name in ("name", "namespace", "sandboxes"))
     release = Release(*names)
     if not all(map(is_name, (release.name, release.namespace, release.sandboxes))):
@@ -112,10 +118,10 @@ def _backup(manifest: Doc, members: Mapping[str, bytes]) -> Backup:
     created = manifest.text("created")
     if not _TIME.fullmatch(created):
         raise BadBackup("the backup does not say when it was made: use another one")
-    values = _mapping(members, _VALUES) if _VALUES in members else None
-    bodies = _list(members, _RESOURCES)
-    if _SECRETS in members:
-        bodies += _list(members, _SECRETS)
+    values = _mapping(members, VALUES) if VALUES in members else None
+    bodies = _list(members, RESOURCES)
+    if SECRETS in members:
+        bodies += _list(members, SECRETS)
     items = [parsed(cast(dict[str, Any], one) if isinstance(one, dict) else {}, release) for one in bodies]
     return Backup(
         release,
@@ -135,57 +141,16 @@ def order(item: Item) -> int:
     return list(Kept).index(item.kind)
 
 
-def _members(path: Path) -> dict[str, bytes]:
-    """Return the documents by name. Nothing is unpacked to the disk."""
-    try:
-        with gzip.open(path) as file:
-            unpacked = file.read(MOST_BYTES + 1)
-        if len(unpacked) > MOST_BYTES:
-            raise BadBackup(f"{path} has more than {MOST_BYTES} bytes unpacked: use another backup")
-        if not unpacked.strip(b"\0"):
-            raise EOFError("it is empty")
-        return dict(_entries(path, unpacked))
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
-        raise BadBackup(
-            f"{path} is no whole backup of Sandlot ({error}): use another one, or copy it again"
-        ) from error
-
-
-def _entries(path: Path, unpacked: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield plain files only. `tarfile.open` would obey extended headers: sparse files, other sizes, other names."""
-    start, seen = 0, set[str]()
-    while (header := unpacked[start : start + tarfile.BLOCKSIZE]).strip(b"\0"):
-        entry = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
-        start += tarfile.BLOCKSIZE
-        known = entry.name in _NAMES - seen and entry.type == tarfile.REGTYPE
-        if not known or not 0 <= entry.size <= len(unpacked) - start:
-            raise BadBackup(f"{path} has an entry that no backup has: do not restore this file")
-        seen.add(entry.name)
-        yield entry.name, unpacked[start : start + entry.size]
-        start += -(-entry.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-
-
-def _mapping(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
-    if isinstance(value := _document(members, name), dict):
+def _mapping(members: Mapping[str, object], name: str) -> dict[str, Any]:
+    if isinstance(value := members.get(name), dict):
         return cast(dict[str, Any], value)
     raise BadBackup(f"the backup has no valid {name}: use another one")
 
 
-def _list(members: Mapping[str, bytes], name: str) -> list[object]:
-    if isinstance(value := _document(members, name), list):
+def _list(members: Mapping[str, object], name: str) -> list[object]:
+    if isinstance(value := members.get(name), list):
         return cast(list[object], value)
     raise BadBackup(f"the backup has no valid {name}: use another one")
-
-
-def _document(members: Mapping[str, bytes], name: str) -> object:
-    try:
-        return json.loads(members[name])
-    except (KeyError, ValueError, RecursionError):
-        return None
-
-
-def _json(value: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def summary(counts: Mapping[str, int]) -> str:

@@ -149,10 +149,5 @@ def _has_sums(doc: Doc) -> bool:
     return unpacking.eof
 
 
-def printable(text: str) -> str:
-    """Return it without what a terminal would obey; a file or an API server may have chosen it."""
-    return "".join(one if one.isprintable() else "?" for one in text)
-
-
 def _namespaces(kind: Kept, release: Release) -> tuple[str, ...]:
     return (release.namespace, release.sandboxes) if kind is Kept.SECRET else (release.sandboxes,)

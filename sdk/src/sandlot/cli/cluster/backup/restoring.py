@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from sandlot.cli.output import printable
+
 from .. import release as releases
 from ..api import Api, Unread
 from ..doc import Doc
@@ -14,7 +16,7 @@ from ..kubectl import CannotRun
 from ..options import Options
 from ..release import Release
 from ..world import Kind
-from .items import Item, Kept, content, is_usage, printable
+from .items import Item, Kept, content, is_usage
 
 
 class Did(StrEnum):

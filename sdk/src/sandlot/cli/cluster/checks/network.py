@@ -1,14 +1,15 @@
-"""Checks the NetworkPolicies: present, and open from sidecars to gateway and DNS."""
+"""Checks the NetworkPolicies: present, and open from sidecars to gateway, and to DNS or not needed for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..doc import Doc
-from ..finding import Finding, ok, problem
+from ..doc import Doc, json_of
+from ..finding import Finding, ok, problem, unchecked
 from ..world import Kind, World
 
 WEBHOOK_PORT, _DNS = 8641, 53
+_CONFIG = "SANDLOT_SIDECAR_CONFIG"  # the variable with a sidecar's configuration
 _SANDBOX = {"app.kubernetes.io/name": "sandlot", "app.kubernetes.io/component": "sandbox"}
 _RESTORE = "restore the chart's policies: helm upgrade with networkPolicy.enabled"
 
@@ -62,7 +63,43 @@ def dns(world: World) -> Iterator[Finding]:
     if rules:
         yield ok("DNS", "a network policy lets sandboxes ask DNS")
     else:
-        yield ok("DNS", "no network policy lets sandboxes ask DNS; sidecars have the gateway's address")
+        yield _addresses(world)
+
+
+def _addresses(world: World) -> Finding:
+    """Check that sidecars, which cannot look a name up, have the address of the gateways' Service."""
+    label, closed = "DNS", "no network policy lets sandboxes ask DNS"
+    known = [found for pod in world.pods("sandbox") if (found := _webhook_address(pod)) is not None]
+    if not known:
+        return unchecked(
+            label,
+            f"{closed}, and there is no sidecar whose address of the gateways can be seen",
+            "see the pools and pods; without a pool, create a sandbox first",
+        )
+    workload = world.workload("gateway")
+    name = "" if workload is None else f"{workload.name}-webhooks"
+    services = world.list(Kind.SERVICES, world.release.namespace)
+    address = next((one.text("spec", "clusterIP") for one in services if one.name == name), "")
+    wrong = [one for one in known if not one or (address and one != address)]
+    if not wrong:
+        return ok(label, f"{closed}; {len(known)} sidecars have the gateways' address")
+    return problem(
+        label,
+        f"{closed}, and {len(wrong)} of {len(known)} sidecars do not have the address of the Service "
+        f"{world.release.namespace}/{name} ({address or 'not known'})",
+        "restart the controllers, which read it when they begin, and replace those pods; or set "
+        "networkPolicy.dns.enabled. If pods get no address, the controllers' log says why",
+    )
+
+
+def _webhook_address(pod: Doc) -> str | None:
+    """Return the address of the gateways that the pod's sidecar was given, "" for none; None if that is not known."""
+    for container in pod.docs("spec", "containers"):
+        for variable in container.docs("env"):
+            if variable.text("name") == _CONFIG:
+                config = json_of(variable.text("value"), None)
+                return Doc(config).text("webhook_address") if isinstance(config, dict) else None
+    return None
 
 
 def _denies_all(policy: Doc) -> bool:

@@ -1,0 +1,1 @@
+"""Lets the node's containerd pull through caches of registries, while they answer."""

@@ -1,0 +1,101 @@
+"""Has each registry's file there while its cache answers, and takes it away when it does not or the agent ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandlot_node.metrics import Metrics
+
+from .caches import answering
+from .files import MirrorFiles
+
+_log = logging.getLogger(__name__)
+
+# A cache under load may be late once. Until its file is gone, containerd waits for one that hangs.
+_FAILURES = 2
+
+
+class Mirror(BaseModel):
+    """A registry that has a cache."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # A directory's name, too.
+    host: str = Field(
+        pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$", description="As in references."
+    )
+    upstream: str = Field(pattern=r"^https?://[^\s/]+$", description="URL of the registry itself.")
+    cache: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", description="DNS name of the cache.")
+    port: int = Field(ge=1, le=65535, description="Port of the cache.")
+
+
+class Mirrors:
+    """The mirrors of one node."""
+
+    def __init__(
+        self, mirrors: Sequence[Mirror], files: MirrorFiles, metrics: Metrics, *, seconds: float
+    ) -> None:
+        """`seconds`: the interval of checks."""
+        self._mirrors = mirrors
+        self._files = files
+        self._metrics = metrics
+        self._seconds = seconds
+        self._failures: dict[str, int] = {}
+        self._said: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Check until cancelled; then the files are gone."""
+        try:
+            self._remove(keep={mirror.host for mirror in self._mirrors})
+            while self._mirrors:
+                await asyncio.gather(*map(self._check, self._mirrors))
+                await asyncio.sleep(self._seconds)
+        finally:
+            self._remove(keep=set())
+
+    async def _check(self, mirror: Mirror) -> None:
+        try:
+            state = await self._follow(mirror)
+        except OSError as error:
+            state = f"cannot write or remove the file: {error}. Check nodeAgent.containerd.certs"
+        except Exception as error:
+            _log.exception("unexpected failure in the mirror of %s", mirror.host)
+            state = f"unexpected failure: {error}"
+        self._metrics.mirrors.labels(mirror.host).set(state == "")
+        if self._said.get(mirror.host) != state:
+            self._said[mirror.host] = state
+            if state:
+                _log.warning("the node pulls from %s without its cache: %s", mirror.host, state)
+            else:
+                _log.info("the node pulls from %s through its cache", mirror.host)
+
+    async def _follow(self, mirror: Mirror) -> str:
+        """Write or remove the file; return why the cache is not used, empty if it is."""
+        place = self._files.configured_by(mirror.host)
+        if place is not None:
+            self._files.remove(mirror.host)
+            return (
+                f"{place} configures this registry. Remove it from the node, or this upstream from the cache"
+            )
+        url = await answering(mirror.cache, mirror.port)
+        if url is not None:
+            self._failures[mirror.host] = 0
+            self._files.write(mirror.host, upstream=mirror.upstream, cache=url)
+            return ""
+        self._failures[mirror.host] = self._failures.get(mirror.host, 0) + 1
+        # A file of before the agent's start counts as one whose cache did not answer before.
+        if self._said.get(mirror.host) == "" and self._failures[mirror.host] < _FAILURES:
+            return ""
+        self._files.remove(mirror.host)
+        return f"{mirror.cache}:{mirror.port} does not answer. Check the cache's pod and network policies"
+
+    def _remove(self, *, keep: set[str]) -> None:
+        try:
+            for host in self._files.owned() - keep:
+                self._files.remove(host)
+        except OSError as error:
+            _log.warning("could not remove files of registries: %s. Remove them from the node", error)

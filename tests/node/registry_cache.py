@@ -1,0 +1,129 @@
+"""A cache of a registry with the chart's configuration, and nodes whose agents have containerd use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests import plain_http
+from tests.chart.render import one, render
+from tests.cluster.paths import BIN
+from tests.node.private_containerd import Containerd, containerd, unmount_all
+from tests.node.program import Program
+from tests.ports import free_port
+from tests.waiting import SECONDS, wait_until
+
+
+class RegistryCache:
+    """distribution as the chart configures it, for one upstream."""
+
+    def __init__(self, directory: Path, *, host: str, upstream: str, **values: Any) -> None:
+        """`upstream`: its URL. `values`: more of `registryCache`."""
+        self.host, self.upstream = host, upstream
+        self.port = free_port()
+        self.storage = directory / "storage"
+        self.storage.mkdir(parents=True)
+        self._log = directory / "registry.log"
+        self._config = directory / "config.yml"
+        self._config.write_text(_config(host, upstream, values))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [BIN / "registry", "serve", self._config],
+                env={
+                    "PATH": "/usr/bin:/bin",
+                    "OTEL_TRACES_EXPORTER": "none",
+                    "REGISTRY_HTTP_ADDR": f"127.0.0.1:{self.port}",
+                    "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": str(self.storage),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(self.answers, what=str(self._log))
+
+    def answers(self) -> bool:
+        try:
+            return plain_http.get(f"http://127.0.0.1:{self.port}/v2/").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(SECONDS)
+            self._process = None
+
+    def blobs(self) -> list[Path]:
+        """The files of layers, configurations and manifests that it keeps."""
+        return list(self.storage.glob("docker/registry/v2/blobs/**/data"))
+
+    def mirror(self) -> dict[str, Any]:
+        """As the agent's settings have it."""
+        return {"host": self.host, "upstream": self.upstream, "cache": "localhost", "port": self.port}
+
+
+def _config(host: str, upstream: str, values: dict[str, Any]) -> str:
+    cache = {"upstreams": [{"name": "c", "host": host, "url": upstream}], "nodeCIDRs": ["10.0.0.0/8"]}
+    resources = render(
+        {"nodeAgent": {"enabled": True}, "registryCache": {"enabled": True, **cache, **values}}
+    )
+    text = one(resources, "ConfigMap", "sandlot-cache-c")["data"]["config.yml"]
+    assert yaml.safe_load(text)["proxy"]["remoteurl"] == upstream
+    return text
+
+
+@contextmanager
+def cached(directory: Path, *, host: str, upstream: str, **values: Any) -> Iterator[RegistryCache]:
+    """Run one until the block ends."""
+    cache = RegistryCache(directory, host=host, upstream=upstream, **values)
+    try:
+        cache.start()
+        yield cache
+    finally:
+        cache.kill()
+
+
+class MirroredNode:
+    """A containerd whose registries are configured by its agent alone."""
+
+    def __init__(self, directory: Path, daemon: Containerd, certs: Path, *caches: RegistryCache) -> None:
+        self.certs = certs
+        # One look, at its start: what comes then is containerd's own.
+        self.agent = Program(
+            directory,
+            daemon,
+            SANDLOT_MIRRORS=json.dumps([cache.mirror() for cache in caches]),
+            SANDLOT_MIRROR_CHECK="3600",
+            SANDLOT_CERTS=str(certs),
+            SANDLOT_REGISTRIES=json.dumps([cache.host for cache in caches]),
+        )
+        self.agent.start()
+        for cache in caches:
+            wait_until((certs / cache.host / "hosts.toml").exists, what="the agent has written the file")
+
+
+@contextmanager
+def nodes(directory: Path, *caches: RegistryCache) -> Iterator[list[MirroredNode]]:
+    """Two nodes; containerd pulls by its transfer service on one, by itself on the other."""
+    with ExitStack() as exits:
+        made: list[MirroredNode] = []
+        for name, local in (("a", False), ("b", True)):
+            place = directory / name
+            place.mkdir()
+            certs = place / "certs.d"
+            daemon = exits.enter_context(containerd(place, certs=certs, local=local))
+            exits.callback(unmount_all, place)
+            node = MirroredNode(place, daemon, certs, *caches)
+            exits.callback(node.agent.clear)
+            made.append(node)
+        yield made

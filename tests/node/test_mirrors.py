@@ -1,0 +1,178 @@
+"""The agent's files of registries, on a real directory, with a cache that answers or does not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot_node.metrics import Metrics
+from sandlot_node.mirrors.files import MirrorFiles
+from sandlot_node.mirrors.mirrors import Mirror, Mirrors
+
+from tests.ports import free_port
+from tests.waiting import until
+
+HOST = "registry.example:5000"
+UPSTREAM = "https://registry.example:5000"
+OWNER = "system/sandlot"
+
+
+class Cache:
+    """Answers as a registry does, with a status that can be changed."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.status = "200 OK"
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", self.port)
+        async with server:
+            yield
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {self.status}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+
+@pytest.fixture
+def cache() -> Cache:
+    return Cache()
+
+
+@pytest.fixture
+def certs(tmp_path: Path) -> Path:
+    return tmp_path / "certs.d"
+
+
+@asynccontextmanager
+async def following(
+    certs: Path, *mirrors: Mirror, owner: str = OWNER
+) -> AsyncIterator[Callable[[str], float | None]]:
+    """Run the mirrors of an agent; give what its metric says of a registry."""
+    metrics = Metrics()
+    made = Mirrors(mirrors, MirrorFiles(certs, owner=owner), metrics, seconds=0.02)
+    task = asyncio.create_task(made.run())
+    try:
+        yield lambda host: metrics.registry.get_sample_value("sandlot_node_mirror_active", {"registry": host})
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def mirror_of(cache: Cache, *, host: str = HOST, name: str = "localhost") -> Mirror:
+    return Mirror(host=host, upstream=UPSTREAM, cache=name, port=cache.port)
+
+
+def directories(certs: Path) -> list[str]:
+    return [path.name for path in certs.iterdir()]
+
+
+def contents(certs: Path, host: str = HOST) -> dict[str, Any] | None:
+    file = certs / host / "hosts.toml"
+    return tomllib.loads(file.read_text()) if file.exists() else None
+
+
+async def test_the_cache_comes_first_and_the_registry_second(certs: Path, cache: Cache) -> None:
+    async with cache.serving(), following(certs, mirror_of(cache)) as active:
+        await until(lambda: contents(certs) is not None, what="the file is there")
+        assert contents(certs) == {
+            "server": UPSTREAM,
+            "host": {
+                f"http://{socket.gethostbyname('localhost')}:{cache.port}": {
+                    "capabilities": ["pull"],
+                    "dial_timeout": "2s",
+                }
+            },
+        }, "by address: the node does not use the cluster's DNS"
+        await until(lambda: active(HOST) == 1, what="the metric says so")
+        assert (certs / HOST / "hosts.toml").stat().st_mode & 0o777 == 0o644
+    assert not (certs / HOST).exists(), "an agent that ends takes away what it wrote"
+
+
+async def test_a_cache_that_does_not_answer_is_not_used(certs: Path, cache: Cache) -> None:
+    async with following(certs, mirror_of(cache)) as active:
+        await until(lambda: active(HOST) == 0, what="the agent has looked")
+        assert contents(certs) is None
+        for _ in range(2):
+            async with cache.serving():
+                await until(lambda: contents(certs) is not None, what="it answers")
+                cache.status = "503 Service Unavailable"
+                await until(lambda: contents(certs) is None, what="it answers no more")
+                assert active(HOST) == 0
+                cache.status = "200 OK"
+                await until(lambda: contents(certs) is not None, what="it answers again")
+            await until(lambda: contents(certs) is None, what="it is gone")
+
+
+async def test_a_cache_without_an_address_is_not_used(certs: Path, cache: Cache) -> None:
+    async with cache.serving(), following(certs, mirror_of(cache, name="no-such-cache.invalid")) as active:
+        await until(lambda: active(HOST) == 0, what="the agent has looked")
+        assert contents(certs) is None
+
+
+@pytest.mark.parametrize("place", [HOST, "registry.example_5000_", "_default"])
+async def test_what_the_node_has_of_its_own_stays(certs: Path, cache: Cache, place: str) -> None:
+    """As containerd looks for a registry's directory: our file would hide it, or be hidden by it."""
+    own = certs / place / "ca.crt"
+    own.parent.mkdir(parents=True)
+    own.write_text("a certificate")
+    async with cache.serving(), following(certs, mirror_of(cache)) as active:
+        await until(lambda: active(HOST) == 0, what="the agent has looked")
+        assert contents(certs) is None
+        own.unlink()
+        own.parent.rmdir()
+        await until(lambda: contents(certs) is not None, what="it is the agent's now")
+        own.parent.mkdir(exist_ok=True)
+        own.write_text("a certificate")
+        await until(lambda: contents(certs) is None, what="it is the operator's again")
+    assert own.read_text() == "a certificate"
+
+
+async def test_a_file_of_the_operator_or_of_another_release_stays(certs: Path, cache: Cache) -> None:
+    others = 'server = "https://other.example"\n'
+    (certs / HOST).mkdir(parents=True)
+    (certs / HOST / "hosts.toml").write_text(others)
+    MirrorFiles(certs, owner="system/another").write("b.example", upstream=UPSTREAM, cache="http://1.2.3.4:5")
+    theirs = (certs / "b.example" / "hosts.toml").read_text()
+    async with (
+        cache.serving(),
+        following(certs, mirror_of(cache), mirror_of(cache, host="b.example")) as active,
+    ):
+        await until(lambda: (active(HOST), active("b.example")) == (0, 0), what="it has looked")
+    assert (certs / HOST / "hosts.toml").read_text() == others
+    assert (certs / "b.example" / "hosts.toml").read_text() == theirs
+
+
+async def test_a_killed_agents_files_are_the_next_ones(certs: Path, cache: Cache) -> None:
+    """The next one has another registry, or none."""
+    files = MirrorFiles(certs, owner=OWNER)
+    for host in (HOST, "old.example"):
+        files.write(host, upstream=UPSTREAM, cache="http://192.0.2.1:5000")
+    async with cache.serving(), following(certs, mirror_of(cache)) as active:
+        await until(lambda: active(HOST) == 1, what="the agent has looked")
+        assert directories(certs) == [HOST]
+        assert "192.0.2.1" not in str(contents(certs))
+    files.write(HOST, upstream=UPSTREAM, cache="http://192.0.2.1:5000")
+    async with following(certs):
+        await until(lambda: not (certs / HOST).exists(), what="no cache is configured any more")
+
+
+async def test_a_directory_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    certs = tmp_path / "file" / "certs.d"
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    async with cache.serving(), following(certs, mirror_of(cache)) as active:
+        await until(lambda: active(HOST) == 0, what="the agent has looked")
+        in_the_way.unlink()
+        await until(lambda: active(HOST) == 1, what="it can be written")
+    assert "Check nodeAgent.containerd.certs" in caplog.text
