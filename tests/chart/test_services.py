@@ -66,6 +66,20 @@ def test_ssh_has_a_port_that_clients_are_told(defaults: list[Resource]) -> None:
     assert port == {"name": "ssh", "port": 30022, "nodePort": 30022, "targetPort": "ssh"}
 
 
+def test_udp_ports_are_those_of_the_service_the_gateway_and_the_policy(defaults: list[Resource]) -> None:
+    assert "SANDLOT_UDP_PORTS" not in environment(one(defaults, "Deployment", GATEWAY))
+    gateway = {"udp": {"first": 30500, "ports": 2}, "service": {"type": "NodePort"}}
+    resources = render({"gateway": gateway})
+    assert environment(one(resources, "Deployment", GATEWAY))["SANDLOT_UDP_PORTS"] == "30500-30501"
+    ports = [each for each in one(resources, "Service", GATEWAY)["spec"]["ports"] if "protocol" in each]
+    assert ports == [
+        {"name": f"udp-{port}", "protocol": "UDP", "port": port, "targetPort": port, "nodePort": port}
+        for port in (30500, 30501)
+    ]
+    rules = one(resources, "NetworkPolicy", GATEWAY)["spec"]["ingress"]
+    assert {"protocol": "UDP", "port": 30500, "endPort": 30501} in rules[0]["ports"]
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import versions
+from tests.cluster import traefik, versions
+from tests.cluster.gomodules import environment, module_source
 from tests.cluster.paths import BIN, HERE, LOGS, SRC
 from tests.cluster.shell import ClusterError, run, say
 from tests.cluster.versions import GoModule
@@ -85,11 +84,6 @@ class BuildInfo:
     patch: str = ""
 
 
-def environment() -> dict[str, str]:
-    """Static programs, dependencies as the modules' own requirements pin them, no other toolchain."""
-    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-
-
 def parse_build_info(text: str) -> dict[str, BuildInfo]:
     """What `go version -m FILE...` prints, by file name."""
     found: dict[str, BuildInfo] = {}
@@ -149,12 +143,6 @@ def own_program(name: str, *, of: Sequence[Path], directory: Path, build: Callab
     return path
 
 
-def module_source(module: GoModule) -> Path:
-    """Where the Go tool keeps a module's files; downloaded if need be."""
-    answer = run(["go", "mod", "download", "-json", f"{module.path}@{module.version}"], env=environment())
-    return Path(json.loads(answer)["Dir"])
-
-
 def _module_directory(*, key: str, module: GoModule, programs: list[str]) -> Path:
     """A module of ours that requires the wanted one, so that its checksums are kept and vendoring is possible."""
     directory = SRC / key
@@ -166,6 +154,8 @@ def _module_directory(*, key: str, module: GoModule, programs: list[str]) -> Pat
         text = f"module build/{key}\n\ngo 1.26.0\n"
         if key == "k8s":
             text += _kubernetes_requirements(module)
+        elif key == "traefik":
+            text += traefik.requirements(module, directory=directory)
         go_mod.write_text(text)
         # The module's own checksums, authenticated with it: a checksum database that is reached through a proxy may
         # lack commits between releases.

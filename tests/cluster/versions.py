@@ -125,4 +125,12 @@ MODULES: dict[str, GoModule] = {
             "kube-network-policies": "sigs.k8s.io/kube-network-policies/cmd/kube-network-policies/standard"
         },
     ),
+    "traefik": GoModule(
+        path="github.com/traefik/traefik/v3",
+        version="v3.7.13",
+        programs={"traefik": "github.com/traefik/traefik/v3/cmd/traefik"},
+    ),
 }
+
+# Definitions of the Gateway API, for Traefik, in the version that its go.mod requires.
+GATEWAY_API = GoModule(path="sigs.k8s.io/gateway-api", version="v1.6.1", programs={})

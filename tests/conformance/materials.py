@@ -15,6 +15,7 @@ from pathlib import Path
 from images.rootfs import bootstrap
 from tests.cluster import gobuild
 from tests.cluster.debian import download
+from tests.cluster.gomodules import environment
 from tests.cluster.paths import CACHE
 from tests.cluster.shell import run, say
 
@@ -45,7 +46,7 @@ class Materials:
 
         def build(part: Path) -> None:
             command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", part, source]
-            run(command, env=gobuild.environment() | {"GOFLAGS": ""})
+            run(command, env=environment() | {"GOFLAGS": ""})
 
         program = gobuild.own_program("probe", of=[source], directory=self.directory, build=build)
         return program.read_bytes()

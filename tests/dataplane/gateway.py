@@ -75,6 +75,7 @@ class Gateway:
         pool: PoolSettings | None = None,
         keep_alive: int = 60,
         tracing: Tracing | None = None,
+        listen_host: str = "127.0.0.1",
     ) -> None:
         """`keep_alive`: seconds; a client's connection without a request is closed after them."""
         self.directory = Directory()
@@ -82,7 +83,9 @@ class Gateway:
         self.tokens = Tokens(b"a master key of the tests")
         self.metrics = Metrics()
         self.pool = HttpPool(settings=pool, observer=self.metrics)
-        self.exposures = Exposures(routes=self.directory, pool=self.pool, store=store)
+        self.exposures = Exposures(
+            routes=self.directory, pool=self.pool, listen_host=listen_host, store=store, observer=self.metrics
+        )
         self.plane = DataPlane(
             routes=self.directory,
             tokens=self.tokens,

@@ -1,4 +1,4 @@
-"""Exposures over TCP, on ports of their own: both directions, their end, and after the gateway's restart."""
+"""Exposures over TCP (and UDP), on ports of their own: both directions, their end, and after the gateway's restart."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ async def test_exposures_survive_the_gateway(exposed, upstream, stack, tmp_path)
     store = tmp_path / "exposures.json"
     gw, _, side, _ = await exposed(echo(), store=store)
     tcp = await gw.exposures.add("sb-1", "acme", 8000, "db", "TCP")
+    await gw.exposures.add("sb-1", "acme", 53, "dns", "UDP")
     before = gw.exposures.list("acme")
     await gw.exposures.close()
     assert store.stat().st_mode & 0o777 == 0o600
@@ -120,14 +121,15 @@ async def test_exposures_survive_the_gateway(exposed, upstream, stack, tmp_path)
     assert again.list("acme") == []
 
 
-async def test_the_configured_ports_are_used_in_order_and_run_out(gateway, stack):
+@pytest.mark.parametrize("protocol", ["TCP", "UDP"])
+async def test_the_configured_ports_are_used_in_order_and_run_out(gateway, stack, protocol):
     ports = free_ports(2)
     gw = await gateway()
-    exposures = Exposures(routes=gw.directory, pool=gw.pool, ports=ports)
+    exposures = Exposures(routes=gw.directory, pool=gw.pool, ports={protocol: ports})
     stack.push_async_callback(exposures.close)
-    made = [await exposures.add("sb-1", "acme", 80, None, "TCP") for _ in ports]
+    made = [await exposures.add("sb-1", "acme", 80, None, protocol) for _ in ports]
     assert [exposure.listen_port for exposure in made] == ports
     with pytest.raises(ExposeError, match="no free port"):
-        await exposures.add("sb-1", "acme", 80, None, "TCP")
+        await exposures.add("sb-1", "acme", 80, None, protocol)
     await exposures.remove(made[0].id, "acme")
-    assert (await exposures.add("sb-1", "acme", 80, None, "TCP")).listen_port == ports[0]
+    assert (await exposures.add("sb-1", "acme", 80, None, protocol)).listen_port == ports[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -22,6 +24,10 @@ SERVE = (
     " lambda self: (self.rfile.readline(), self.wfile.write(b'HTTP/1.0 200 OK\\r\\n\\r\\nhello'))});"
     " socketserver.TCPServer.allow_reuse_address = True;"
     f" socketserver.TCPServer(('127.0.0.1', {PORT}), h).serve_forever()\" >/dev/null 2>&1 &"
+)
+SERVE_UDP = (
+    'nohup python3 -c "import socket; s = socket.socket(type=socket.SOCK_DGRAM);'
+    f" s.bind(('127.0.0.1', {PORT}))\nwhile True: s.sendto(*s.recvfrom(100))\" >/dev/null 2>&1 &"
 )
 
 
@@ -125,10 +131,37 @@ async def test_tcp_ports_are_told_apart_by_all_gateways(world: World) -> None:
                 await until(lambda gateway=gateway: not gateway.gateway.exposures.list("alpha"))
 
 
-async def test_without_ports_tcp_is_refused(world: World) -> None:
+async def test_udp_is_served_by_every_gateway(world: World) -> None:
+    async with (
+        world.gateway("a", udp_ports=port_range(2), host="127.0.0.2") as one,
+        world.gateway("b", udp_ports=one.gateway.settings.udp_ports, host="127.0.0.3") as other,
+    ):
+        box = await sandbox(world, one)
+        await one.run(box, SERVE_UDP)
+        made = await expose(one, box, protocol="UDP")
+        assert made["url"] == f"udp://{made['external_endpoint']}"
+        await other.gateway.exposures.found(made["exposure_id"])
+        for host in ("127.0.0.2", "127.0.0.3"):
+            with socket.socket(type=socket.SOCK_DGRAM) as client:
+                client.setblocking(False)
+                client.connect((host, made["external_port"]))
+                await until(lambda client=client: answers(client))
+
+
+async def answers(client: socket.socket) -> bool:
+    """Return whether an answer came: the server in there, or this gateway's port, may not be open yet."""
+    with contextlib.suppress(ConnectionRefusedError, TimeoutError):
+        client.send(b"hello")
+        async with asyncio.timeout(0.2):
+            return await asyncio.get_running_loop().sock_recv(client, 100) == b"hello"
+    return False
+
+
+async def test_without_ports_tcp_and_udp_are_refused(world: World) -> None:
     async with world.gateway("a") as gateway:
         box = await sandbox(world, gateway)
-        answer = await gateway.client.post(
-            f"/api/v1/sandbox/{box}/expose", json={"port": PORT, "protocol": "TCP"}
-        )
-        assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "protocol")
+        for protocol in ("TCP", "UDP"):
+            answer = await gateway.client.post(
+                f"/api/v1/sandbox/{box}/expose", json={"port": PORT, "protocol": protocol}
+            )
+            assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "protocol")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster import gobuild
+from tests.cluster.gomodules import environment
 from tests.cluster.lock import exclusive
 from tests.cluster.paths import CACHE
 from tests.cluster.shell import run
@@ -30,7 +31,7 @@ def build() -> Path:
             copy = Path(directory) / "lazy"
             shutil.copytree(SOURCES, copy)
             command = ["go", "build", "-C", copy, "-trimpath", "-ldflags", "-s -w", "-o", part, "."]
-            run(command, env=gobuild.environment() | {"GOFLAGS": "-mod=readonly"}, timeout=1800)
+            run(command, env=environment() | {"GOFLAGS": "-mod=readonly"}, timeout=1800)
 
     with exclusive(_DIRECTORY / "lock"):
         return gobuild.own_program(

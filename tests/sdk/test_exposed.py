@@ -1,10 +1,11 @@
-"""A port of a real sandbox is reached from outside, over HTTP and over bare TCP."""
+"""A port of a real sandbox is reached from outside, over HTTP, bare TCP and UDP."""
 
 from __future__ import annotations
 
 import socket
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from sandlot import Client, Sandbox, Stderr, Stdout
@@ -25,6 +26,16 @@ while True:
     with peer:
         while data := peer.recv(4096):
             peer.sendall(data.upper())
+"""
+
+DATAGRAMS = """
+import socket, sys
+server = socket.socket(type=socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+while True:
+    data, client = server.recvfrom(65536)
+    server.sendto(data.upper(), client)
 """
 
 
@@ -64,3 +75,22 @@ def test_tcp(box: Sandbox) -> None:
         while data := peer.recv(4096):
             received += data
     assert received == b"HELLO"
+
+
+def test_udp(box: Sandbox) -> None:
+    inside = free_port()
+    start(box, ["python3", "-c", DATAGRAMS, str(inside)], says="listening")
+    host, _, port = box.expose(inside, protocol="udp").rpartition(":")
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(2)]
+        for client in clients:
+            client.settimeout(SECONDS)
+            client.connect((host, int(port)))
+            for payload in (b"hello", b"", b"a" * 65_507):
+                client.send(payload)
+                assert client.recv(65_536) == payload.upper()
+        assert [(each.protocol, each.port) for each in box.exposures()] == [("udp", inside)]
+        box.unexpose(inside)
+        clients[0].send(b"to nobody")
+        with pytest.raises(ConnectionRefusedError):
+            clients[0].recv(1)

@@ -38,7 +38,7 @@ def ask(method, path, token=None, body=b'{}'):
     while part := s.recv(65536):
         data += part
     return int(data.split()[1])
-paths = [('POST', p) for p in ('/v1/claim', '/v1/use', '/v1/orphan', '/v1/end', '/v1/reset', '/v1/exec', '/v1/ops', '/v1/upload', '/v1/tcp?port=22',
+paths = [('POST', p) for p in ('/v1/claim', '/v1/use', '/v1/orphan', '/v1/end', '/v1/reset', '/v1/exec', '/v1/ops', '/v1/upload', '/v1/tcp?port=22', '/v1/udp?port=22',
          '/v1/files/mkdir', '/v1/ops/x/stdin', '/v1/ops/x/signal')]
 paths += [('GET', p) for p in ('/v1/state', '/v1/metrics', '/v1/logs', '/v1/ops', '/v1/files?path=/etc/passwd', '/v1/nothing', '/')]
 paths += [('PUT', '/v1/files?path=/x'), ('DELETE', '/v1/ops/x')]

@@ -149,6 +149,7 @@ class Gateway:
             ports=settings.expose_ports(),
             store=state_dir / "exposures.json",
             shared=shared,
+            observer=self.metrics,
         )
         self.ssh = sessions_of(
             settings, notes=notes, routes=self.directory, pool=self.pool, tokens=self.tokens

@@ -13,6 +13,8 @@ from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
 ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
+DatagramDirection = Literal["to_sandbox", "to_client"]
+DropReason = Literal["too_many_flows", "no_connection", "too_long", "sandbox_slow", "client_slow"]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
 # an upstream must not be able to add label values.
@@ -159,6 +161,15 @@ class Metrics:
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
         self._dial_ok = dials.labels("ok")
         self._dial_failed = dials.labels("failed")
+        self._udp_flows = Gauge("sandlot_udp_flows", "Clients of UDP exposures.", registry=registry)
+        carried = Counter(
+            "sandlot_datagrams", "Datagrams of UDP exposures.", ["direction"], registry=registry
+        )
+        self._datagrams = {name: carried.labels(name) for name in get_args(DatagramDirection)}
+        dropped = Counter(
+            "sandlot_datagrams_dropped", "Dropped datagrams of UDP exposures.", ["reason"], registry=registry
+        )
+        self._datagrams_dropped = {name: dropped.labels(name) for name in get_args(DropReason)}
         self._live = _LiveGauges()
         registry.register(self._live)
         for name, route in self.routes.items():
@@ -193,6 +204,15 @@ class Metrics:
 
     def trace_limited(self) -> None:
         self._traces_limited.inc()
+
+    def udp_flows(self, flows: int) -> None:
+        self._udp_flows.set(flows)
+
+    def datagrams_carried(self, direction: DatagramDirection, datagrams: int) -> None:
+        self._datagrams[direction].inc(datagrams)
+
+    def datagrams_dropped(self, reason: DropReason, datagrams: int) -> None:
+        self._datagrams_dropped[reason].inc(datagrams)
 
     def live(
         self, name: str, text: str, *, read: Callable[[], float], label: tuple[str, str] | None = None

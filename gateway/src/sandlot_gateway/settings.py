@@ -15,6 +15,7 @@ from sandlot_gateway import local_images
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
 from sandlot_gateway.pool_option import parse_pool
+from sandlot_gateway.port_range import PortRange, port_range
 from sandlot_gateway.registries import REGISTRY
 from sandlot_gateway.state_dir import default_state_dir
 
@@ -134,10 +135,13 @@ class Settings(BaseSettings):
         20_000, ge=1, description="Maximum number of requests in flight and queued over all sandboxes."
     )
     max_body: int = Field(2 << 20, ge=1024, description="Maximum bytes of a control request's body.")
-    tcp_ports: str | None = Field(
+    tcp_ports: PortRange | None = Field(
         None,
-        pattern=r"^\d{1,5}-\d{1,5}$",
         description="`FIRST-LAST`: the ports of TCP exposures; default any (local) or none (Kubernetes).",
+    )
+    udp_ports: PortRange | None = Field(
+        None,
+        description="`FIRST-LAST`: the ports of UDP exposures; default any (local) or none (Kubernetes).",
     )
     checkpoint_dir: Path | None = Field(
         None,
@@ -275,20 +279,9 @@ class Settings(BaseSettings):
             raise ValueError("--tls-cert and --tls-key must be given together")
         return self
 
-    @field_validator("tcp_ports")
-    @classmethod
-    def _are_ports(cls, value: str | None) -> str | None:
-        first, _, last = (value or "1-1").partition("-")
-        if not 1 <= int(first) <= int(last) <= 65535:
-            raise ValueError(f"{value} must be a range of ports from 1 to 65535")
-        return value
-
-    def expose_ports(self) -> range | None:
-        """Return the ports for TCP exposures."""
-        if self.tcp_ports is None:
-            return None
-        first, _, last = self.tcp_ports.partition("-")
-        return range(int(first), int(last) + 1)
+    def expose_ports(self) -> dict[str, range]:
+        """Return the ports for exposures by protocol."""
+        return {"TCP": port_range(self.tcp_ports), "UDP": port_range(self.udp_ports)}
 
     def checkpoints(self) -> Path | None:
         """Return the directory of checkpoints, or None."""

@@ -165,7 +165,7 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """A port of a sandbox that is reachable from outside: `url` for HTTP, `endpoint` (host:port) for TCP."""
+    """A port of a sandbox that is reachable from outside: `url` for HTTP, `endpoint` (host:port) for TCP and UDP."""
 
     id: str
     sandbox_id: str

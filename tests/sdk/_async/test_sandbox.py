@@ -131,11 +131,12 @@ async def test_reset_makes_it_new(box: AsyncSandbox) -> None:
 async def test_ports(box: AsyncSandbox) -> None:
     url = await box.expose(8000, name="web")
     assert url.startswith("http://")
-    endpoint = await box.expose(9000, protocol="tcp")
-    assert endpoint.rpartition(":")[2].isdigit()
-    assert sorted(item.port for item in await box.exposures()) == [8000, 9000]
-    await box.unexpose(8000)
-    await box.unexpose(9000)
+    for port, protocol in ((9000, "tcp"), (9001, "udp")):
+        endpoint = await box.expose(port, protocol=protocol)
+        assert endpoint.rpartition(":")[2].isdigit()
+    assert sorted(item.port for item in await box.exposures()) == [8000, 9000, 9001]
+    for port in (8000, 9000, 9001):
+        await box.unexpose(port)
     with pytest.raises(NotFound):
         await box.unexpose(8000)
 

@@ -126,11 +126,12 @@ def test_reset_makes_it_new(box: Sandbox) -> None:
 def test_ports(box: Sandbox) -> None:
     url = box.expose(8000, name="web")
     assert url.startswith("http://")
-    endpoint = box.expose(9000, protocol="tcp")
-    assert endpoint.rpartition(":")[2].isdigit()
-    assert sorted(item.port for item in box.exposures()) == [8000, 9000]
-    box.unexpose(8000)
-    box.unexpose(9000)
+    for port, protocol in ((9000, "tcp"), (9001, "udp")):
+        endpoint = box.expose(port, protocol=protocol)
+        assert endpoint.rpartition(":")[2].isdigit()
+    assert sorted(item.port for item in box.exposures()) == [8000, 9000, 9001]
+    for port in (8000, 9000, 9001):
+        box.unexpose(port)
     with pytest.raises(NotFound):
         box.unexpose(8000)
 

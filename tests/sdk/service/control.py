@@ -190,7 +190,7 @@ class ControlApi:
                 "name": document.get("name"),
                 "url": f"{self._state.url}/expose/ex-{len(self._state.exposures) + 1}",
                 "tls_socket": "",
-                "external_endpoint": "127.0.0.1:4242" if document["protocol"] == "TCP" else None,
+                "external_endpoint": "127.0.0.1:4242" if document["protocol"] != "HTTP" else None,
             }
             self._state.exposures[str(exposure["exposure_id"])] = exposure
             return 200, exposure, {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
@@ -16,7 +16,7 @@ from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import base_url, iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.data.exposure import ExposeError, Exposure
+from sandlot_gateway.data.exposure import ExposeError, Exposure, ExposureProtocol
 
 router = APIRouter(prefix=PREFIX, tags=["exposures"])
 
@@ -24,7 +24,7 @@ router = APIRouter(prefix=PREFIX, tags=["exposures"])
 class ExposeRequest(Strict):
     port: Port = Field(description="Port in the sandbox.")
     name: str | None = Field(None, max_length=50)
-    protocol: Literal["HTTP", "TCP"] | None = Field(None, description="Default HTTP.")
+    protocol: ExposureProtocol | None = Field(None, description="Default HTTP.")
 
 
 class ExposeResponse(BaseModel):
@@ -32,11 +32,11 @@ class ExposeResponse(BaseModel):
     sandbox_id: SandboxId
     port: int
     name: str | None
-    protocol: Literal["HTTP", "TCP"]
-    url: str = Field(description="For TCP: tcp://HOST:PORT.")
+    protocol: ExposureProtocol
+    url: str = Field(description="For TCP tcp://HOST:PORT, for UDP udp://HOST:PORT.")
     tls_socket: str = Field(description="HOST:PORT; this server does not use TLS for it.")
-    external_port: int | None = Field(description="TCP only.")
-    external_endpoint: str | None = Field(description="TCP only: HOST:PORT.")
+    external_port: int | None = Field(description="TCP and UDP only.")
+    external_endpoint: str | None = Field(description="TCP and UDP only: HOST:PORT.")
     created_at: str
 
 
@@ -122,7 +122,7 @@ def _document(exposure: Exposure, *, have: Services, request: Request) -> dict[s
         "port": exposure.port,
         "name": exposure.name,
         "protocol": exposure.protocol,
-        "url": f"tcp://{endpoint}" if endpoint else f"{base}{exposure.path}",
+        "url": f"{exposure.protocol.lower()}://{endpoint}" if endpoint else f"{base}{exposure.path}",
         "tls_socket": endpoint or base.partition("://")[2],
         "external_port": exposure.listen_port,
         "external_endpoint": endpoint,

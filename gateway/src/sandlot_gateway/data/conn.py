@@ -92,6 +92,11 @@ class Connection(asyncio.Protocol):
         if not self.lost and self.transport.can_write_eof():
             self.transport.write_eof()
 
+    @property
+    def congested(self) -> bool:
+        """Whether the write buffer is above its limit."""
+        return self._write_paused
+
     async def drain(self) -> None:
         """Wait until the write buffer is below its limit."""
         while self._write_paused and not self.closed:

@@ -1,4 +1,4 @@
-"""Keeps exposures: ports of a sandbox reachable by path (HTTP) or on a port of the gateway's host (TCP)."""
+"""Keeps exposures: ports of a sandbox reachable by path (HTTP) or on a port of the gateway's host."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -19,16 +20,19 @@ from sandlot_contract.statuses import Status
 
 from ..atomic_file import write_atomic
 from ..tasks import Tasks
+from .bridge import PortListener
 from .exposure import ExposeError, Exposure, checked
 from .pool import HttpPool
+from .port_listeners import PortListeners
 from .routes import Routes
-from .tcp_listeners import TcpListeners
 from .tunnel import tunnel_key
+from .udp_limits import Observer
+from .udp_port import UdpPort, UdpPorts
 
 log = logging.getLogger("sandlot.expose")
 
 MAX_PER_SANDBOX = 64
-_TRIES = 8  # ports to try before a create of a TCP exposure fails
+_TRIES = 8  # ports to try before a create of a TCP or UDP exposure fails
 _PATIENCE = 2.0  # seconds to wait for an exposure of another gateway, which takes some 30 ms
 
 
@@ -52,11 +56,10 @@ class Shared(Protocol):
 
 
 class Exposures:
-    """The exposures of all sandboxes; with a `store` they survive a restart (TCP ones on the same port).
+    """The exposures of all sandboxes; with a `store` they survive a restart, on the same port.
 
-    `ports` are those for TCP listeners; without them the kernel picks one. `shared` replaces `store` when several
-    gateways run: each then serves all exposures, TCP ones on the same port everywhere, and TCP exposures need
-    `ports`.
+    `ports` are those for TCP and UDP; without them the kernel picks one. `shared` replaces `store` when several
+    gateways run: each then serves all exposures, on the same port everywhere, and TCP and UDP need `ports`.
     """
 
     def __init__(
@@ -65,14 +68,19 @@ class Exposures:
         routes: Routes,
         pool: HttpPool,
         listen_host: str = "127.0.0.1",
-        ports: Iterable[int] | None = None,
+        ports: Mapping[str, Iterable[int]] | None = None,
         store: Path | None = None,
         shared: Shared | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._routes = routes
         self._pool = pool
-        self._tcp = TcpListeners(routes=routes, pool=pool, host=listen_host)
-        self._ports = None if ports is None else list(ports)
+        self._host = listen_host
+        self._udp = UdpPorts(observer)
+        listeners = partial(PortListeners, routes=routes, pool=pool, host=listen_host)
+        udp = listeners(partial(UdpPort, self._udp), kind="udp")
+        self._listeners = {"TCP": listeners(PortListener, kind="tcp"), "UDP": udp}
+        self._ports = {kind: list((ports or {}).get(kind, ())) for kind in self._listeners}
         self._store = store if shared is None else None
         self._shared = shared
         self._unconfirmed: set[str] = set()  # stored by this gateway, not yet reported back
@@ -84,7 +92,7 @@ class Exposures:
         self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Restore the stored exposures. One whose TCP port is taken now is dropped, with a log line."""
+        """Restore the stored exposures. One whose port is taken now is dropped, with a log line."""
         if self._store is None or not self._store.exists():
             return
         try:
@@ -94,7 +102,7 @@ class Exposures:
             log.warning("cannot read the exposures in %s: %s; starting without them", self._store, error)
             return
         for exposure in known:
-            if exposure.protocol == "TCP":
+            if exposure.protocol in self._listeners:
                 try:
                     await self._listen(exposure, [exposure.listen_port or 0])
                 except OSError as error:
@@ -116,7 +124,7 @@ class Exposures:
     async def add(
         self, sandbox_id: SandboxId, tenant: str, port: int, name: str | None = None, protocol: str = "HTTP"
     ) -> Exposure:
-        """Create an exposure; a TCP listener is open when this returns. Raises ExposeError."""
+        """Create an exposure; its port is open when this returns. Raises ExposeError."""
         kind = checked(port, name=name, protocol=protocol)
         if len(self.list(tenant, sandbox_id=sandbox_id)) >= MAX_PER_SANDBOX:
             raise ExposeError(f"a sandbox has at most {MAX_PER_SANDBOX} exposures: remove one first")
@@ -131,14 +139,14 @@ class Exposures:
         )
         if self._shared is not None:
             return await self._add_shared(exposure, self._shared)
-        if exposure.protocol == "TCP":
+        if exposure.protocol in self._listeners:
             try:
-                bound = await self._listen(exposure, self._ports or [0])
+                bound = await self._listen(exposure, self._ports[exposure.protocol] or [0])
             except OSError as error:
                 raise ExposeError(
                     f"no free port on the gateway's host: {error}; remove an exposure, or free a port"
                 ) from error
-            exposure = replace(exposure, listen_host=self._tcp.host, listen_port=bound)
+            exposure = replace(exposure, listen_host=self._host, listen_port=bound)
         self._all[exposure.id] = exposure
         self._save()
         return exposure
@@ -155,7 +163,8 @@ class Exposures:
                 return True  # the removal was reported meanwhile
         self._drop(exposure)
         self._save()
-        await self._tcp.closed()
+        for listeners in self._listeners.values():
+            await listeners.closed()
         return True
 
     def list(self, tenant: str, *, sandbox_id: SandboxId | None = None) -> list[Exposure]:
@@ -197,17 +206,20 @@ class Exposures:
     async def close(self) -> None:
         """Stop listening; stored exposures return with the next start."""
         await self._tasks.close()
-        await self._tcp.close_all()
+        for listeners in self._listeners.values():
+            await listeners.close_all()
+        self._udp.turns.close()
 
     async def _add_shared(self, exposure: Exposure, shared: Shared) -> Exposure:
         """Store the exposure, on a port that is free here and that no other gateway takes at the same moment."""
         ports: list[int | None] = [None]
-        if exposure.protocol == "TCP":
+        kind = exposure.protocol
+        if kind in self._listeners:
             taken = {each.listen_port for each in self._all.values()}
-            free = [port for port in self._ports or [] if port not in taken]
-            if not self._ports:
+            free = [port for port in self._ports[kind] if port not in taken]
+            if not self._ports[kind]:
                 raise ExposeError(
-                    "this server has no ports for TCP: expose HTTP, or ask the operator to set tcp_ports",
+                    f"this server has no ports for {kind}: ask the operator to set {kind.lower()}_ports",
                     field="protocol",
                 )
             ports = [*random.sample(free, k=min(len(free), _TRIES))]
@@ -217,7 +229,7 @@ class Exposures:
                     await self._listen(exposure, [port])
                 except OSError:
                     continue
-                exposure = replace(exposure, listen_host=self._tcp.host, listen_port=port)
+                exposure = replace(exposure, listen_host=self._host, listen_port=port)
             self._all[exposure.id] = exposure
             self._unconfirmed.add(exposure.id)
             kept = False
@@ -229,7 +241,7 @@ class Exposures:
             if kept:
                 return exposure
         raise ExposeError(
-            "no port for TCP is free: remove an exposure, or ask the operator for more tcp_ports"
+            f"no port for {kind} is free: remove an exposure, or ask the operator for more {kind.lower()}_ports"
         )
 
     def _told(self, sandbox_id: SandboxId, exposures: list[Exposure]) -> None:
@@ -257,18 +269,23 @@ class Exposures:
                 "cannot listen on port %s of an exposure: %s; this gateway does not serve it", port, error
             )
         if exposure.id not in self._all:
-            self._tcp.close(exposure.id)
+            self._close_port(exposure)
 
     def _drop(self, exposure: Exposure) -> None:
         del self._all[exposure.id]
         self._unconfirmed.discard(exposure.id)
-        self._tcp.close(exposure.id)
+        self._close_port(exposure)
         route = self._routes.find(exposure.sandbox_id)
         if route is not None:
             self._pool.forget(tunnel_key(route, exposure.port))
 
     async def _listen(self, exposure: Exposure, ports: list[int]) -> int:
-        return await self._tcp.open(exposure.id, ports, sandbox_id=exposure.sandbox_id, port=exposure.port)
+        listeners = self._listeners[exposure.protocol]
+        return await listeners.open(exposure.id, ports, sandbox_id=exposure.sandbox_id, port=exposure.port)
+
+    def _close_port(self, exposure: Exposure) -> None:
+        if exposure.protocol in self._listeners:
+            self._listeners[exposure.protocol].close(exposure.id)
 
     def _save(self) -> None:
         if self._store is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from sandlot_contract.ids import SandboxId
 
 MAX_NAME = 50  # characters
+ExposureProtocol = Literal["HTTP", "TCP", "UDP"]
+PROTOCOLS: tuple[ExposureProtocol, ...] = get_args(ExposureProtocol)
 
 
 class ExposeError(Exception):
@@ -27,10 +29,10 @@ class Exposure:
     tenant: str
     port: int  # in the sandbox
     name: str | None
-    protocol: Literal["HTTP", "TCP"]
+    protocol: ExposureProtocol
     created_at: float  # Unix seconds
-    listen_host: str | None = None  # TCP only
-    listen_port: int | None = None  # TCP only
+    listen_host: str | None = None  # TCP and UDP
+    listen_port: int | None = None  # TCP and UDP
 
     @property
     def path(self) -> str:
@@ -38,13 +40,13 @@ class Exposure:
         return f"/expose/{self.id}/"
 
 
-def checked(port: int, *, name: str | None, protocol: str) -> Literal["HTTP", "TCP"]:
+def checked(port: int, *, name: str | None, protocol: str) -> ExposureProtocol:
     """Validate the fields and return the protocol in upper case. Raises ExposeError."""
     if not 1 <= port <= 65535:
         raise ExposeError("port must be between 1 and 65535", field="port")
     if name is not None and len(name) > MAX_NAME:
         raise ExposeError(f"name must have at most {MAX_NAME} characters", field="name")
-    kind = protocol.upper()
-    if kind not in ("HTTP", "TCP"):
-        raise ExposeError("protocol must be HTTP or TCP", field="protocol")
-    return "HTTP" if kind == "HTTP" else "TCP"
+    for kind in PROTOCOLS:
+        if kind == protocol.upper():
+            return kind
+    raise ExposeError("protocol must be HTTP, TCP or UDP", field="protocol")

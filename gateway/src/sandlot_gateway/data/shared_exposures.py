@@ -12,13 +12,13 @@ from sandlot_contract.ids import SandboxId
 from ..core.backend import Notes
 from ..notes import follow
 from ..tokens import Tokens
-from .exposure import Exposure
+from .exposure import Exposure, ExposureProtocol
 
 
 class _Kept(msgspec.Struct, frozen=True):
     tenant: str
     port: int
-    protocol: str
+    protocol: ExposureProtocol
     created_at: float
     name: str | None = None
     listen_port: int | None = None
@@ -69,7 +69,7 @@ class SharedExposures:
             kept = msgspec.convert(document, _Kept)
         except msgspec.ValidationError:
             return None
-        if len(nonce) != Tokens.NONCE or kept.protocol not in ("HTTP", "TCP"):
+        if len(nonce) != Tokens.NONCE:
             return None
         if kept.key is not None and kept.key not in self._tokens.keys:
             return None
@@ -79,7 +79,7 @@ class SharedExposures:
             tenant=kept.tenant,
             port=kept.port,
             name=kept.name,
-            protocol="HTTP" if kept.protocol == "HTTP" else "TCP",
+            protocol=kept.protocol,
             created_at=kept.created_at,
             listen_host=None if kept.listen_port is None else self._listen_host,
             listen_port=kept.listen_port,

@@ -1,8 +1,9 @@
-"""Opens a raw connection to a port inside a sandbox, through its sidecar's `/v1/tcp` upgrade."""
+"""Opens a connection to a port inside a sandbox, through its sidecar's upgrades `/v1/tcp` and `/v1/udp`."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import msgspec
 
@@ -11,6 +12,8 @@ from .errors import DialError, UpstreamError
 from .outgoing import request_bytes
 from .pool import HttpPool
 from .routes import Route
+
+TunnelKind = Literal["tcp", "udp"]
 
 ANSWER_TIMEOUT = 30.0  # seconds; the sidecar connects to its own loopback
 
@@ -24,8 +27,8 @@ def tunnel_key(route: Route, port: int) -> str:
     return f"{route.sandbox_id}:{port}@{route.address}"
 
 
-async def open_tunnel(*, pool: HttpPool, route: Route, port: int) -> Connection:
-    """Open a raw duplex to `127.0.0.1:port` in the sandbox; the caller closes it.
+async def open_tunnel(*, pool: HttpPool, route: Route, port: int, kind: TunnelKind = "tcp") -> Connection:
+    """Open a duplex to `127.0.0.1:port` in the sandbox, of bytes or framed datagrams; the caller closes it.
 
     Raises DialError or Refused: nothing was sent to the port.
     """
@@ -34,9 +37,9 @@ async def open_tunnel(*, pool: HttpPool, route: Route, port: int) -> Connection:
         headers = [
             ("authorization", f"Bearer {route.token}"),
             ("connection", "upgrade"),
-            ("upgrade", "sandlot-tcp"),
+            ("upgrade", f"sandlot-{kind}"),
         ]
-        request = request_bytes("POST", f"/v1/tcp?port={port}", host=b"sidecar", headers=headers)
+        request = request_bytes("POST", f"/v1/{kind}?port={port}", host=b"sidecar", headers=headers)
         connection.begin(request, upgrade=True)
         async with asyncio.timeout(ANSWER_TIMEOUT):
             response = await connection.head()

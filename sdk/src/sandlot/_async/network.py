@@ -35,8 +35,8 @@ class AsyncNetwork(AsyncHandle):
         return documents.network_policy(await self.client.call("GET", path, sandbox_id=self.id))
 
     async def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
-        """Expose a port to the outside; return its URL, or `host:port` for `protocol="tcp"`."""
-        checks.one_of(protocol, ("http", "tcp"), name="protocol")
+        """Expose a port to the outside; return its URL, or `host:port` for `protocol="tcp"` and `"udp"`."""
+        checks.one_of(protocol, ("http", "tcp", "udp"), name="protocol")
         body: dict[str, object] = {"port": checks.port(port), "protocol": protocol.upper()}
         if name is not None:
             body["name"] = name
@@ -44,7 +44,7 @@ class AsyncNetwork(AsyncHandle):
         exposed = documents.exposure(
             await self.client.call("POST", path, body=body, safe=False, sandbox_id=self.id)
         )
-        return exposed.endpoint or exposed.url if protocol == "tcp" else exposed.url
+        return exposed.url if protocol == "http" else exposed.endpoint or exposed.url
 
     async def exposures(self) -> list[Exposure]:
         """Return the exposed ports of this sandbox."""

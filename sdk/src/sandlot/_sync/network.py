@@ -36,8 +36,8 @@ class Network(Handle):
         return documents.network_policy(self.client.call("GET", path, sandbox_id=self.id))
 
     def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
-        """Expose a port to the outside; return its URL, or `host:port` for `protocol="tcp"`."""
-        checks.one_of(protocol, ("http", "tcp"), name="protocol")
+        """Expose a port to the outside; return its URL, or `host:port` for `protocol="tcp"` and `"udp"`."""
+        checks.one_of(protocol, ("http", "tcp", "udp"), name="protocol")
         body: dict[str, object] = {"port": checks.port(port), "protocol": protocol.upper()}
         if name is not None:
             body["name"] = name
@@ -45,7 +45,7 @@ class Network(Handle):
         exposed = documents.exposure(
             self.client.call("POST", path, body=body, safe=False, sandbox_id=self.id)
         )
-        return exposed.endpoint or exposed.url if protocol == "tcp" else exposed.url
+        return exposed.url if protocol == "http" else exposed.endpoint or exposed.url
 
     def exposures(self) -> list[Exposure]:
         """Return the exposed ports of this sandbox."""

@@ -124,7 +124,8 @@ class Executor:
                 return
             if message.get("do") == "connect":
                 port = _port(message)
-                self._jobs.start(seq, lambda: ({}, [self._connect(port)]))
+                connect = self._connect_datagrams if message.get("datagrams") else self._connect
+                self._jobs.start(seq, lambda: ({}, [connect(port)]))
                 return
             self._replies.answer(seq, self._do(message))
         except ExecutorError as error:
@@ -195,6 +196,12 @@ class Executor:
         raise ExecutorError(
             "refused", f"nothing listens on port {port} in the sandbox: start the server first"
         ) from refused
+
+    def _connect_datagrams(self, port: int) -> int:
+        self.sandbox.enter_network()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(("127.0.0.1", port))
+            return sock.detach()
 
 
 def _port(message: dict[str, Any]) -> int:

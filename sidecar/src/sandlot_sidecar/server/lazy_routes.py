@@ -32,6 +32,12 @@ def _tunnels(http: Http, instance: Instance) -> None:
     TunnelRoutes(instance).add_to(http)
 
 
+def _datagrams(http: Http, instance: Instance) -> None:
+    from .datagrams import DatagramRoutes
+
+    DatagramRoutes(instance).add_to(http)
+
+
 LATE = {
     "/v1/files": _files,
     "/v1/files/stat": _files,
@@ -45,6 +51,7 @@ LATE = {
     "/v1/checkpoint": _layers,
     "/v1/restore": _layers,
     "/v1/tcp": _tunnels,
+    "/v1/udp": _datagrams,
     "/v1/commands": _commands,
     "/v1/commands/output": _commands,
 }

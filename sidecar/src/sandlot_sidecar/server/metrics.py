@@ -37,6 +37,7 @@ def render(instance: Instance, http: Http) -> str:
     ]
     add("impossible_events_total", "counter", impossible)
     add("runners_made_total", "counter", [("", instance.ops.runners_made())])
+    add("datagrams_dropped_total", "counter", [("", instance.use.datagrams_dropped)])
     add("http_requests_total", "counter", [("", http.requests)])
     add("webhooks_sent_total", "counter", [("", webhooks.sent)])
     add("webhooks_failed_total", "counter", [("", webhooks.failed)])

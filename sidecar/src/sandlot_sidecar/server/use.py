@@ -30,6 +30,8 @@ class Use:
         self._ops = ops
         self._end = end
         self._loop = asyncio.get_running_loop()
+        self.datagrams_dropped = 0
+        self.cut_at_stop: set[Callable[[], None]] = set()  # cut what a reset must not leave connected
         self._begun = False
         self._streams = 0  # active file transfers and tunnels
         self._idle_timeout: float | None = None
@@ -95,7 +97,9 @@ class Use:
             self._end(ends.IDLE)
 
     def stop(self) -> None:
-        """Stop all timers."""
+        """Stop all timers, and cut what must not outlast a reset."""
+        for cut in list(self.cut_at_stop):
+            cut()
         self.ahead.stop()
         for timer in (self._deadline, self._idle):
             if timer is not None:

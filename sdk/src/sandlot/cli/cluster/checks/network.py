@@ -97,8 +97,9 @@ def _webhook_address(pod: Doc) -> str | None:
     for container in pod.docs("spec", "containers"):
         for variable in container.docs("env"):
             if variable.text("name") == _CONFIG:
-                config = json_of(variable.text("value"), None)
-                return Doc(config).text("webhook_address") if isinstance(config, dict) else None
+                told = Doc({"config": json_of(variable.text("value"), None)})
+                known = isinstance(told.value("config"), dict)
+                return told.text("config", "webhook_address") if known else None
     return None
 
 

@@ -1,27 +1,50 @@
-"""Opens the TCP ports of exposures on the gateway's host and connects their clients to a sandbox's port."""
+"""Opens the ports of exposures on the gateway's host, of TCP or UDP, and connects their clients to a sandbox's port."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
-from .bridge import PortListener
 from .conn import Connection
 from .pool import HttpPool
 from .routes import Routes
-from .tunnel import open_tunnel
+from .tunnel import TunnelKind, open_tunnel
+
+OpenTunnel = Callable[[], Awaitable[Connection | None]]
 
 
-class TcpListeners:
-    """The TCP listeners by exposure."""
+class Port(Protocol):
+    """A port of the host."""
 
-    def __init__(self, *, routes: Routes, pool: HttpPool, host: str) -> None:
+    async def open(self, host: str, port: int) -> int:
+        """Return the bound port. Raises OSError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class PortListeners:
+    """The open ports by exposure; `make` gets what opens a connection into the sandbox for each client, or None."""
+
+    def __init__(
+        self,
+        make: Callable[[OpenTunnel], Port],
+        *,
+        kind: TunnelKind,
+        routes: Routes,
+        pool: HttpPool,
+        host: str,
+    ) -> None:
+        self._make = make
+        self._kind: TunnelKind = kind
         self._routes = routes
         self._pool = pool
-        self.host = host
-        self._listeners: dict[str, PortListener] = {}
+        self._host = host
+        self._open: dict[str, Port] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def open(self, exposure_id: str, ports: list[int], *, sandbox_id: SandboxId, port: int) -> int:
@@ -32,34 +55,34 @@ class TcpListeners:
             if route is None or route.status is not Status.RUNNING:
                 return None
             self._routes.touched(sandbox_id)
-            return await open_tunnel(pool=self._pool, route=route, port=port)
+            return await open_tunnel(pool=self._pool, route=route, port=port, kind=self._kind)
 
         failure: OSError | None = None
         for tried in ports:
-            listener = PortListener(tunnel)
+            listener = self._make(tunnel)
             try:
-                bound = await listener.open(self.host, tried)
+                bound = await listener.open(self._host, tried)
             except OSError as error:
                 failure = error
                 continue
-            self._listeners[exposure_id] = listener
+            self._open[exposure_id] = listener
             return bound
         raise failure or OSError("no port is configured")
 
     def close(self, exposure_id: str) -> None:
-        """Close a listener; its connections end in the background."""
-        listener = self._listeners.pop(exposure_id, None)
+        """Close a port, if it is open; its clients' connections end in the background."""
+        listener = self._open.pop(exposure_id, None)
         if listener is not None:
             task = asyncio.get_running_loop().create_task(listener.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def closed(self) -> None:
-        """Wait until all listeners that are closing have closed."""
+        """Wait until all ports that are closing have closed."""
         if self._closing:
             await asyncio.wait(set(self._closing))
 
     async def close_all(self) -> None:
-        for exposure_id in list(self._listeners):
+        for exposure_id in list(self._open):
             self.close(exposure_id)
         await self.closed()

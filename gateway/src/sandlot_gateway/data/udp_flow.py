@@ -1,0 +1,222 @@
+"""Carries the datagrams of one client of a UDP exposure between its socket and its connection into the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+from sandlot_contract.datagrams import MAX_DATAGRAM, DatagramReader, frame
+
+from . import udp_limits
+from .conn import Connection
+from .errors import PoolError
+from .udp_limits import Observer
+from .udp_sockets import MAX_READ, Address, rejected
+from .udp_turns import BATCH, BATCH_BYTES, Turns
+
+_MAX_WRITES = 256 * 1024  # bytes that wait for the sidecar; further datagrams stay in the socket's buffer
+_EARLY = 16  # datagrams that wait for the connection, besides those in the socket's buffer
+_LOOK_AGAIN = 0.005  # seconds until a full connection is looked at again
+_RETRY = 1.0  # seconds until a client may try again to reach the sandbox
+_buffer = bytearray(MAX_READ)  # for all flows, which never wait while they use it
+_view = memoryview(_buffer)
+
+
+class UdpFlow:
+    """One client; `tunnel` opens the connection, or returns None.
+
+    `astray` receives datagrams of other clients, which the kernel gave to this socket before it was connected.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Address,
+        sock: socket.socket,
+        tunnel: Callable[[], Awaitable[Connection | None]],
+        astray: Callable[[bytes, Address], None],
+        turns: Turns,
+        observer: Observer,
+    ) -> None:
+        self._client = client
+        self._sock = sock
+        self._tunnel = tunnel
+        self._astray = astray
+        self._turns = turns
+        self._observer = observer
+        self._loop = asyncio.get_running_loop()
+        self._early: list[bytes] = []
+        self._connection: Connection | None = None
+        self._reads = False
+        self._look: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._heard_at = time.monotonic()
+        self._closed = False
+
+    async def run(self) -> None:
+        """Carry datagrams until the client is idle or the connection ends; the caller may cancel it."""
+        try:
+            self._connection = connection = await self._connected()
+            if connection is None:
+                # Else the sidecar would be asked again for each datagram of a client that it rejects.
+                await asyncio.sleep(_RETRY)
+                return
+            connection.transport.set_write_buffer_limits(high=_MAX_WRITES)
+            early, self._early = self._early, []
+            for data in early:
+                self.up(data)
+            self._read()
+            self._check_idle()
+            await self._down(connection)
+        finally:
+            self._close()
+
+    def up(self, data: bytes) -> None:
+        """Send a datagram of the client that arrived elsewhere, such as its first one."""
+        if len(data) > MAX_DATAGRAM:
+            self._observer.datagrams_dropped("too_long", 1)
+        elif self._closed or (self._connection is None and len(self._early) >= _EARLY):
+            self._observer.datagrams_dropped("no_connection", 1)
+        elif self._connection is None:
+            self._early.append(data)
+        elif self._connection.congested:
+            self._observer.datagrams_dropped("sandbox_slow", 1)
+        else:
+            self._heard_at = time.monotonic()
+            self._connection.write(frame(data))
+            self._observer.datagrams_carried("to_sandbox", 1)
+
+    async def _connected(self) -> Connection | None:
+        try:
+            return await self._tunnel()
+        except PoolError:
+            return None
+
+    # -- from the client -------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        if not self._reads:
+            self._reads = True
+            self._loop.add_reader(self._sock.fileno(), self._readable)
+
+    def _stop_reading(self) -> None:
+        if self._reads:
+            self._reads = False
+            self._loop.remove_reader(self._sock.fileno())
+
+    def _readable(self) -> None:
+        if self._turns.must_wait():
+            self._stop_reading()
+            self._turns.wait(self._take_turn)
+        else:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        connection = self._connection
+        if self._closed or connection is None:
+            return
+        if connection.congested:
+            # What arrives meanwhile stays in the socket's buffer; the kernel drops and counts what is too much.
+            self._stop_reading()
+            self._look = self._loop.call_later(_LOOK_AGAIN, self._take_turn)
+            return
+        begin = time.monotonic()
+        carried = self._up_batch(connection)
+        if carried:
+            self._heard_at = begin
+            self._observer.datagrams_carried("to_sandbox", carried)
+        self._turns.spent(time.monotonic() - begin)
+        self._read()
+
+    def _up_batch(self, connection: Connection) -> int:
+        carried = size = 0
+        for _ in range(BATCH):
+            try:
+                length, sender = self._sock.recvfrom_into(_buffer)
+            except ConnectionRefusedError:
+                continue  # the client closed its port; it may open it again
+            except OSError:
+                break
+            size += length
+            if sender != self._client:
+                self._astray(bytes(_view[:length]), sender)
+            elif length > MAX_DATAGRAM:  # over IPv6, which allows 20 bytes more
+                self._observer.datagrams_dropped("too_long", 1)
+            else:
+                connection.write(frame(_view[:length]))
+                carried += 1
+            if size > BATCH_BYTES:
+                break
+        return carried
+
+    # -- from the sandbox ------------------------------------------------------------------------------------
+
+    async def _down(self, connection: Connection) -> None:
+        frames = DatagramReader()
+        with contextlib.suppress(PoolError, ValueError):
+            while data := await connection.read():
+                frames.feed(data)
+                while self._down_batch(frames):
+                    await asyncio.sleep(0)
+                    await self._turns.turn()
+                await self._turns.turn()
+
+    def _down_batch(self, frames: DatagramReader) -> bool:
+        """Send some of the datagrams that have arrived; return whether more may be there. Raises ValueError."""
+        begin = time.monotonic()
+        more, carried, dropped, size = True, 0, 0, 0
+        for _ in range(BATCH):
+            payload = frames.read()
+            if payload is None:
+                more = False
+                break
+            sent = self._answer(payload)
+            carried += sent
+            dropped += not sent
+            size += len(payload)
+            if size > BATCH_BYTES:
+                break
+        self._turns.spent(time.monotonic() - begin)
+        if carried:
+            self._observer.datagrams_carried("to_client", carried)
+        if dropped:
+            self._observer.datagrams_dropped("client_slow", dropped)
+        return more
+
+    def _answer(self, payload: bytes) -> bool:
+        for _ in range(2):
+            try:
+                self._sock.send(payload)
+            except ConnectionRefusedError:
+                continue  # of an earlier datagram: this one was not sent yet
+            except OSError:
+                break
+            else:
+                return True
+        return False
+
+    # -- end -------------------------------------------------------------------------------------------------
+
+    def _check_idle(self) -> None:
+        left = self._heard_at + udp_limits.IDLE - time.monotonic()
+        if left > 0:
+            self._idle = self._loop.call_later(left, self._check_idle)
+        elif self._connection is not None:
+            self._connection.close()  # `run` ends
+
+    def _close(self) -> None:
+        self._closed = True
+        self._stop_reading()
+        for timer in (self._look, self._idle):
+            if timer is not None:
+                timer.cancel()
+        if self._connection is not None:
+            self._connection.close()
+        if self._early:
+            self._observer.datagrams_dropped("no_connection", len(self._early))
+        if lost := rejected(self._sock):
+            self._observer.datagrams_dropped("sandbox_slow", lost)
+        self._sock.close()

@@ -1,0 +1,34 @@
+"""Limits the clients of UDP exposures, and tells what was carried and dropped."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..metrics import DatagramDirection, DropReason
+
+IDLE = 60.0  # seconds without a datagram of the client; an answer does not count: the address may be a forged one
+FLOWS = 256  # clients of one exposure
+ALL_FLOWS = 2048  # of all exposures of one gateway; each has two descriptors
+
+
+class Observer(Protocol):
+    """Counts datagrams and clients."""
+
+    def udp_flows(self, flows: int) -> None: ...
+
+    def datagrams_carried(self, direction: DatagramDirection, datagrams: int) -> None: ...
+
+    def datagrams_dropped(self, reason: DropReason, datagrams: int) -> None: ...
+
+
+class NotCounted:
+    """An observer for a gateway without metrics."""
+
+    def udp_flows(self, flows: int) -> None:
+        return
+
+    def datagrams_carried(self, direction: DatagramDirection, datagrams: int) -> None:
+        return
+
+    def datagrams_dropped(self, reason: DropReason, datagrams: int) -> None:
+        return

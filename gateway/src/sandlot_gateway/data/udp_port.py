@@ -1,0 +1,147 @@
+"""One UDP port of the gateway's host: tells its clients apart and gives each a flow of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from ..tasks import Tasks
+from . import udp_limits
+from .conn import Connection
+from .open_files import OpenFiles, Room
+from .udp_flow import UdpFlow
+from .udp_limits import NotCounted, Observer
+from .udp_sockets import Address, connected, listening, receive, rejected
+from .udp_turns import BATCH, BATCH_BYTES, Turns
+
+log = logging.getLogger("sandlot.expose")
+
+
+class UdpPorts:
+    """What the UDP ports of one gateway share."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.observer = observer or NotCounted()
+        self.turns = Turns()
+        self._files = OpenFiles()
+        self.ports: set[int] = set()
+        self._flows = 0
+
+    def count(self, flows: int) -> None:
+        """Count flows that began, or, negative, ended."""
+        self._flows += flows
+        self.observer.udp_flows(self._flows)
+
+    def has_room(self, sock: socket.socket) -> bool:
+        return self._flows < udp_limits.ALL_FLOWS and self._files.room_after(sock.fileno()) is Room.ENOUGH
+
+
+class UdpPort:
+    """A port; `tunnel` opens a connection into the sandbox for each client, or returns None."""
+
+    def __init__(self, ports: UdpPorts, tunnel: Callable[[], Awaitable[Connection | None]]) -> None:
+        self._all = ports
+        self._tunnel = tunnel
+        self._sock: socket.socket | None = None
+        self._port = 0
+        self._reads = False
+        self._flows: dict[tuple[Address, str], UdpFlow] = {}
+        self._tasks = Tasks()
+
+    async def open(self, host: str, port: int) -> int:
+        """Receive from now on; return the bound port. Raises OSError."""
+        self._sock = listening(host, port)
+        self._port = self._sock.getsockname()[1]
+        self._all.ports.add(self._port)
+        self._read(self._sock)
+        return self._port
+
+    async def close(self) -> None:
+        """Stop receiving and end every flow."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._all.ports.discard(self._port)
+            self._stop_reading(sock)
+            if lost := rejected(sock):
+                self._all.observer.datagrams_dropped("sandbox_slow", lost)
+            sock.close()
+        await self._tasks.close()
+
+    def _read(self, sock: socket.socket) -> None:
+        if not self._reads:
+            self._reads = True
+            asyncio.get_running_loop().add_reader(sock.fileno(), self._readable, sock)
+
+    def _stop_reading(self, sock: socket.socket) -> None:
+        if self._reads:
+            self._reads = False
+            asyncio.get_running_loop().remove_reader(sock.fileno())
+
+    def _readable(self, sock: socket.socket) -> None:
+        turns = self._all.turns
+        if turns.must_wait():
+            self._stop_reading(sock)
+            turns.wait(partial(self._take_turn, sock))
+        else:
+            self._take_turn(sock)
+
+    def _take_turn(self, sock: socket.socket) -> None:
+        if self._sock is None:
+            return
+        begin, size = time.monotonic(), 0
+        for _ in range(BATCH):
+            try:
+                data, client, local = receive(sock)
+            except OSError:
+                break
+            self._received(local, data, client)
+            size += len(data)
+            if size > BATCH_BYTES:
+                break
+        self._all.turns.spent(time.monotonic() - begin)
+        self._read(sock)
+
+    def _received(self, local: str, data: bytes, client: Address) -> None:
+        flow = self._flows.get((client, local)) or self._new_flow(client, local)
+        if flow is not None:
+            flow.up(data)
+
+    def _new_flow(self, client: Address, local: str) -> UdpFlow | None:
+        if self._sock is None:
+            return None
+        if len(self._flows) >= udp_limits.FLOWS:
+            self._all.observer.datagrams_dropped("too_many_flows", 1)
+            return None
+        if client[1] == 0 or (client[0] == local and client[1] in self._all.ports):
+            return None  # a forged address, by which two exposed servers would answer each other for ever
+        try:
+            sock = connected(self._sock, local=local, client=client)
+        except OSError as error:
+            log.debug("no socket for a client of port %s: %s; its datagram is dropped", self._port, error)
+            self._all.observer.datagrams_dropped("no_connection", 1)
+            return None
+        if not self._all.has_room(sock):
+            sock.close()
+            self._all.observer.datagrams_dropped("too_many_flows", 1)
+            return None
+        flow = UdpFlow(
+            client=client,
+            sock=sock,
+            tunnel=self._tunnel,
+            astray=partial(self._received, local),
+            turns=self._all.turns,
+            observer=self._all.observer,
+        )
+        self._flows[client, local] = flow
+        self._all.count(1)
+        self._tasks.spawn(flow.run()).add_done_callback(lambda _: self._ended((client, local), sock))
+        return flow
+
+    def _ended(self, key: tuple[Address, str], sock: socket.socket) -> None:
+        sock.close()  # a flow that was cancelled before it began has not
+        del self._flows[key]
+        self._all.count(-1)

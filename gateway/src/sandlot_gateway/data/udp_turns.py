@@ -1,0 +1,69 @@
+"""Gives the sockets of UDP exposures turns, so that floods of datagrams leave the gateway time for its requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+BATCH = 32  # datagrams in a turn
+BATCH_BYTES = 128 * 1024
+_SHARE = 0.5  # of the gateway's time, for all UDP exposures together
+_AHEAD = 0.01  # seconds of it that may be used at once
+
+
+class Turns:
+    """Counts the time that datagrams took; once the share is used up, sockets wait in order for a turn."""
+
+    def __init__(self) -> None:
+        self._left = _AHEAD
+        self._at = time.monotonic()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def spent(self, seconds: float) -> None:
+        self._refill()
+        self._left -= seconds
+
+    def must_wait(self) -> bool:
+        self._refill()
+        return self._left <= 0 or bool(self._waiting)
+
+    def wait(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once all that wait already have had a turn; it begins with its own."""
+        self._waiting.append(resume)
+        self._plan()
+
+    async def turn(self) -> None:
+        """Wait for a turn, if the share is used up."""
+        if self.must_wait():
+            resumed = asyncio.get_running_loop().create_future()
+            self.wait(lambda: None if resumed.done() else resumed.set_result(None))
+            await resumed
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiting.clear()
+
+    def _refill(self) -> None:
+        now = time.monotonic()
+        self._left = min(_AHEAD, self._left + _SHARE * (now - self._at))
+        self._at = now
+
+    def _plan(self) -> None:
+        if self._timer is None:
+            pause = max(0.001, -self._left / _SHARE)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._give)
+
+    def _give(self) -> None:
+        self._timer = None
+        self._refill()
+        for _ in range(len(self._waiting)):
+            if self._left <= 0:
+                break
+            self._waiting.popleft()()
+        if self._waiting:
+            self._plan()

@@ -1,0 +1,103 @@
+"""What a client does through a proxy, by the proxy's host names: `python -m tests.chart.from_outside URL HOST [SECONDS]`.
+
+HOST is another name that leads to the same gateway, and SECONDS how long a command says nothing. A buffered body
+would make a step wait for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.parse
+import urllib.request
+
+import websockets.sync.client
+from sandlot import Client, Sandbox, Stderr, Stdout
+
+from tests.ports import free_port
+
+MEBIBYTES = 8
+# The second event comes when somebody has asked for /more.
+APP = """
+import http.server, sys, threading
+asked = threading.Event()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        if self.path == "/more":
+            asked.set()
+            return
+        self.wfile.write(b"data: one\\n\\n")
+        asked.wait()
+        self.wfile.write(b"data: two\\n\\n")
+    def log_message(self, *words): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+print("listening", flush=True)
+server.serve_forever()
+"""
+
+
+def main(url: str, other: str, seconds: float) -> None:
+    """Does all of it, and says so."""
+    with (
+        Client(url=url, api_key=os.environ["SANDLOT_API_KEY"]) as client,
+        Sandbox.create(client=client) as box,
+    ):
+        assert box.exec("echo created").stdout == "created\n"
+        output_comes_at_once(box)
+        a_terminal(url, box)
+        a_large_file(box)
+        events_of_an_app(box, other)
+        assert box.exec(f"sleep {seconds}; echo late").stdout == "late\n"
+    print("all of it")
+
+
+def output_comes_at_once(box: Sandbox) -> None:
+    with box.start("cat") as process:
+        for line in ("first\n", "second\n"):
+            process.write(line)
+            event = next(event for event in process if isinstance(event, Stdout | Stderr))
+            assert event.text == line, event
+
+
+def a_terminal(url: str, box: Sandbox) -> None:
+    key = {"Authorization": f"Bearer {os.environ['SANDLOT_API_KEY']}"}
+    address = f"{url.replace('http', 'ws', 1)}/sbx/{box.id}/terminal?command=bash"
+    with websockets.sync.client.connect(address, additional_headers=key, proxy=None) as terminal:
+        assert "op_id" in json.loads(terminal.recv())
+        terminal.send(b"expr 6 \\* 7; exit\n")
+        said = b""
+        for message in terminal:
+            if isinstance(message, str):
+                assert json.loads(message)["exit"]["exit_code"] == 0
+                break
+            said += message
+    assert b"42" in said, said
+
+
+def a_large_file(box: Sandbox) -> None:
+    data = os.urandom(1024 * 1024) * MEBIBYTES
+    box.files.write("/tmp/large", data)
+    assert box.files.read("/tmp/large") == data
+
+
+def events_of_an_app(box: Sandbox, other: str) -> None:
+    port = free_port()  # sandboxes of one machine share its network
+    process = box.start(["python3", "-c", APP, str(port)], stdin=False)
+    with process:
+        assert any(isinstance(event, Stdout) and "listening" in event.text for event in process)
+        exposed = box.expose(port).rstrip("/")
+        there = urllib.parse.urlsplit(exposed)
+        elsewhere = there._replace(netloc=f"{other}:{there.port}").geturl()
+        with urllib.request.urlopen(f"{exposed}/events", timeout=60) as events:
+            assert events.readline() == b"data: one\n"
+            with urllib.request.urlopen(f"{elsewhere}/more", timeout=60) as more:
+                assert more.status == 200
+            assert events.read() == b"\ndata: two\n\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 0)

@@ -1,0 +1,172 @@
+"""Exposures over UDP: boundaries, clients told apart, floods, idle clients, limits, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from sandlot_contract.datagrams import MAX_DATAGRAM
+from sandlot_gateway.data.exposure import Exposure
+
+from tests.dataplane.gateway import Gateway
+from tests.dataplane.udp_sidecar import UdpSidecar
+from tests.waiting import until
+
+Started = tuple[Gateway, Exposure, UdpSidecar]
+
+
+class Client:
+    """One client's socket."""
+
+    def __init__(self, exposure: Exposure, *, host: str = "127.0.0.1", source: str = "") -> None:
+        assert exposure.listen_port is not None
+        self.sock = socket.socket(type=socket.SOCK_DGRAM)
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self.sock.bind((source, 0))
+        self.sock.connect((host, exposure.listen_port))
+
+    async def receive(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        return await asyncio.wait_for(loop.sock_recv(self.sock, 65536), 10)
+
+    async def ask(self, payload: bytes) -> bytes:
+        self.sock.send(payload)
+        return await self.receive()
+
+
+@pytest.fixture
+async def server(stack) -> AsyncIterator[int]:
+    """A UDP server that returns what it gets, and to `who` its client's port."""
+    with socket.socket(type=socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.bind(("127.0.0.1", 0))
+
+        def answer() -> None:
+            data, client = sock.recvfrom(65536)
+            sock.sendto(b"%d" % client[1] if data == b"who" else data, client)
+
+        asyncio.get_running_loop().add_reader(sock, answer)
+        yield sock.getsockname()[1]
+        asyncio.get_running_loop().remove_reader(sock)
+
+
+@pytest.fixture
+async def udp(gateway, upstream, server) -> Callable[..., Awaitable[Started]]:
+    """`await udp()`: a gateway, its UDP exposure, and the sidecar behind it."""
+
+    async def start() -> Started:
+        side = UdpSidecar(server)
+        address = (await upstream(side)).address
+        gw = await gateway(listen_host="0.0.0.0")
+        gw.route(address)
+        return gw, await gw.exposures.add("sb-1", "acme", 53, "dns", "udp"), side
+
+    return start
+
+
+@pytest.fixture
+def client(stack) -> Callable[..., Client]:
+    """`client(exposure)`: another client, whose socket the test's end closes."""
+
+    def make(exposure: Exposure, **addresses: str) -> Client:
+        made = Client(exposure, **addresses)
+        stack.callback(made.sock.close)
+        return made
+
+    return make
+
+
+def counted(gw: Gateway, name: str, **labels: str) -> float:
+    return gw.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def test_datagrams_keep_their_boundaries_and_clients_are_told_apart(udp, client):
+    gw, exposure, side = await udp()
+    assert exposure.protocol == "UDP"
+    one, other = client(exposure), client(exposure, host="127.0.0.2", source="127.0.0.3")
+    for each in (one, other, client(exposure)):
+        for payload in (b"first", b"", b"x", os.urandom(MAX_DATAGRAM)):
+            assert await each.ask(payload) == payload
+    assert await one.ask(b"who") != await other.ask(b"who")
+    assert await one.ask(b"who") == await one.ask(b"who")
+    for number in range(50):
+        one.sock.send(b"%d" % number)
+    assert [await one.receive() for _ in range(50)] == [b"%d" % number for number in range(50)]
+    assert side.opened == counted(gw, "sandlot_udp_flows") == 3
+    assert gw.directory.touches
+
+
+async def test_a_flood_is_dropped_and_holds_up_no_other_client(udp, client):
+    gw, exposure, side = await udp()
+    flood, other = client(exposure), client(exposure)
+    assert await flood.ask(b"a") == b"a"
+    flood.sock.send(b"stall")  # from now on nothing takes what this client sends
+    for number in range(20):
+        for _ in range(200):
+            flood.sock.send(bytes(4096))
+        assert await other.ask(b"%d" % number) == b"%d" % number
+    assert side.carried < 100
+    side.go.set()
+    assert await flood.receive() == b"stall"
+    await gw.exposures.remove(exposure.id, "acme")
+    dropped = counted(gw, "sandlot_datagrams_dropped_total", reason="sandbox_slow")
+    assert dropped > 3000
+    assert dropped + counted(gw, "sandlot_datagrams_total", direction="to_sandbox") == 4022
+
+
+async def test_a_client_that_is_idle_is_given_up_and_may_come_again(udp, client, monkeypatch):
+    monkeypatch.setattr("sandlot_gateway.data.udp_limits.IDLE", 0.2)
+    gw, exposure, side = await udp()
+    one = client(exposure)
+    for flows in (1, 2):
+        assert await one.ask(b"hello") == b"hello"
+        await until(lambda flows=flows: side.opened == side.ended == flows)
+        await until(lambda: counted(gw, "sandlot_udp_flows") == 0)
+
+
+async def test_the_number_of_clients_is_limited(udp, client, monkeypatch):
+    monkeypatch.setattr("sandlot_gateway.data.udp_limits.FLOWS", 1)
+    gw, exposure, side = await udp()
+    assert await client(exposure).ask(b"in") == b"in"
+    client(exposure).sock.send(b"one too many")
+    await until(lambda: counted(gw, "sandlot_datagrams_dropped_total", reason="too_many_flows") == 1)
+    assert side.opened == 1
+
+
+@pytest.mark.parametrize("how", ["removed", "sandbox ended"])
+async def test_it_ends_with_its_exposure(udp, client, how):
+    gw, exposure, side = await udp()
+    one = client(exposure)
+    assert await one.ask(b"x") == b"x"
+    if how == "removed":
+        await gw.exposures.remove(exposure.id, "acme")
+    else:
+        gw.exposures.sandbox_ended("sb-1")
+    await until(lambda: side.ended == 1)
+
+    def refused() -> bool:
+        try:
+            one.sock.send(b"y")
+            one.sock.send(b"y")
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    await until(refused)
+
+
+async def test_without_a_running_sandbox_datagrams_are_dropped(udp, client, monkeypatch):
+    monkeypatch.setattr("sandlot_gateway.data.udp_flow._RETRY", 0.1)
+    gw, exposure, side = await udp()
+    address = gw.directory.routes["sb-1"].address
+    gw.route(address, status="PENDING")
+    one = client(exposure)
+    one.sock.send(b"too early")
+    await until(lambda: counted(gw, "sandlot_datagrams_dropped_total", reason="no_connection") == 1)
+    assert side.opened == 0
+    gw.route(address)
+    assert await one.ask(b"now") == b"now"
