@@ -28,10 +28,10 @@ def pod_of(box: Sandbox) -> str:
     return box.exec("echo $HOSTNAME", timeout=60).stdout.strip()
 
 
-def used(client: Client, *, run: str) -> UsageRow | None:
+def used(client: Client, *, run: str) -> list[UsageRow]:
     """What sandboxes of a run have used, once that is more than nothing."""
     rows = Accounting(client=client).usage(group_by=["run"]).rows
-    return next((row for row in rows if row.run == run and row.gpu_seconds), None)
+    return [row for row in rows if row.run == run and row.gpu_seconds]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_a_create_waits_while_no_gpu_is_free(release: Stack, caller: Client, tmp
             return caller.call("GET", f"/sandbox/{fifth.id}", safe=True)["pendingMessage"] or ""
 
         until(lambda: "Insufficient nvidia.com/gpu" in waits_for())
-        row = until(lambda: used(caller, run="all"))
+        (row,) = until(lambda: used(caller, run="all"))
         assert row.gpu_seconds == pytest.approx(len(DEVICES) * row.sandbox_seconds, abs=0.01)
         all_of_them.delete()
         until(lambda: fifth.refresh().status == "RUNNING")
