@@ -52,7 +52,8 @@ class LocalBackend(OnlyGateway):
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
-    lays_images = True
+lays_images = True
+    gpus_keep_image = False
     pools_without_image = False
 
     def __init__(
