@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sandlot_contract.template import Template
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
-from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, by_template
 from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.core.slots import Slots
@@ -73,6 +73,9 @@ class Below:
             made = Instance(instance_id, TEMPLATE, address, token, started_at=time.time())
             self.instances[instance_id] = made
         return self.instances[instance_id]
+
+    def kind(self, template: Template) -> str:
+        return by_template(template)
 
     def begun(self, instance_id: str) -> float | None:
         return 0.0

@@ -18,7 +18,6 @@ from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.direct import Direct
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
-from sandlot_gateway.core.instances import by_size, by_template
 from sandlot_gateway.core.ready import by_chance, first_come
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply_settings import SupplySettings
@@ -96,7 +95,7 @@ class Gateway:
             backend=self.backend,
             slots=Slots(
                 rank=first_come() if self.backend.single_gateway else by_chance(),
-                kind=by_size if self.backend.lays_images else by_template,
+                kind=self.backend.kind,
             ),
             settings=SupplySettings(
                 max_starts=settings.max_starts,
