@@ -11,6 +11,8 @@ from sandlot_grade.stack import PrivateStack
 from loadtests.bounds import SPEC
 from loadtests.gateway.create_rate_rows import ROWS as CREATE_RATE_ROWS
 from loadtests.gateway.create_rate_rows import create_rate
+from loadtests.gateway.encrypted_rows import ROWS as ENCRYPTED_ROWS
+from loadtests.gateway.encrypted_rows import encrypted
 from loadtests.gateway.request_rate_rows import gateway
 from loadtests.local import other_image_rows, reset_rows
 from loadtests.local.create_rows import warm_create
@@ -93,6 +95,7 @@ GROUPS = (
     Group(("prime_rest",), _prime_rest),
     Group(("sidecar_memory", "sidecar_wakeups"), idle),
     Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
+    Group(ENCRYPTED_ROWS, encrypted, requires=(Requirement.ROOT,)),
     Group(CREATE_RATE_ROWS, create_rate, requires=(Requirement.ROOT, Requirement.API_SERVER)),
     Group(("sdk_cpu",), _sdk),
     Group(PLACEMENT_ROWS, _placement),
