@@ -140,8 +140,14 @@ class Backend(ClaimImages, Protocol):
 
     @property
     def lays_images(self) -> bool:
-        """Return whether instances take any image with their claim, so that only their size class counts."""
+        """Return whether instances take any image with their claim, maybe but those with GPUs."""
         ...
+
+    def kind(self, template: Template) -> str:
+        """Return what instances that replace each other have in common, whichever image they take."""
+        ...
+
+    gpus_keep_image: bool  # instances with GPUs keep the image that they start with, although others take any
 
     @property
     def pools_without_image(self) -> bool:

@@ -57,6 +57,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
 
     name = "kubernetes"
     single_gateway = False
+    gpus_keep_image = True  # the node puts the driver's files into the pod's container
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
             domain=domain,
             local_time=self._client.local,
             image_name=self._images.name_of if self._images is not None else None,
+            encrypted=settings.sidecar_tls,
             claimed_here=lambda instance_id: (
                 self._reporter.events.phase(instance_id) in (Phase.CLAIMING, Phase.OWNED)
             ),

@@ -14,8 +14,12 @@ from sandlot_contract.template import Template
 
 from ...core.backend import Events, StillPreparing
 from ...core.claim_images import ClaimImage
+<<<<<<< HEAD
 from ...core.gateways import OnlyGateway
 from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus
+=======
+from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus, by_size
+>>>>>>> fixa
 from ...core.owners import Claim, PendingCreate
 from ...core.slot import Loss
 from ...core.warmups import Warmups
@@ -52,7 +56,8 @@ class LocalBackend(OnlyGateway):
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
-    lays_images = True
+lays_images = True
+    gpus_keep_image = False
     pools_without_image = False
 
     def __init__(
@@ -252,6 +257,9 @@ class LocalBackend(OnlyGateway):
     def nudge(self, pool: str) -> None:
         self._planner.claimed(pool, now=asyncio.get_running_loop().time())
         self._keeper.wake()
+
+    def kind(self, template: Template) -> str:
+        return by_size(template)
 
     def begun(self, instance_id: InstanceId) -> float | None:
         entry = self._entries.get(instance_id)
