@@ -45,7 +45,6 @@ async def test_a_create_that_waits_for_a_gpu_says_what_the_scheduler_says(world:
         assert await message() is None
 
 
-<<<<<<< HEAD
 async def test_pods_with_gpus_run_no_command_of_their_image(world: World, nodes: list[ImageNode]) -> None:
     async with laying_gateway(world) as gateway:
         body = {"docker_image": IMAGES[0], "run_image_command": True, "gpu_count": 1}
@@ -54,7 +53,8 @@ async def test_pods_with_gpus_run_no_command_of_their_image(world: World, nodes:
         (error,) = answer.json()["errors"]
         assert error["param"] == "run_image_command"
         assert "pods with GPUs keep the image" in error["details"]
-=======
+
+
 async def test_a_start_with_gpus_is_for_creates_of_its_image_also_with_slots(world: World) -> None:
     """Its pod keeps the image, so another create has to have a start of its own."""
     kubelet = world.kubelet
@@ -81,4 +81,3 @@ async def test_a_start_with_gpus_is_for_creates_of_its_image_also_with_slots(wor
         assert (await gateway.client.delete(f"/api/v1/sandbox/{first}")).status_code == 200
         await asked("registry.example/two:1")
         await kubelet.until(lambda: start("registry.example/two:1"), timeout=20.0)
->>>>>>> fixa
