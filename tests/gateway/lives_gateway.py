@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sandlot_contract.template import Template
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
-from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, by_template
 from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.core.slots import Slots
@@ -44,7 +44,7 @@ class Below:
     """A gateway's backend, over the world. Pods are everybody's: one that cannot be asked is left to whoever has it."""
 
     name = "world"
-    single_gateway = lays_images = pools_without_image = False
+    single_gateway = lays_images = pools_without_image = gpus_keep_image = False
     delete_wait = 2.0
     shared_notes = others = warmups = secrets = None
 
@@ -73,6 +73,9 @@ class Below:
             made = Instance(instance_id, TEMPLATE, address, token, started_at=time.time())
             self.instances[instance_id] = made
         return self.instances[instance_id]
+
+    def kind(self, template: Template) -> str:
+        return by_template(template)
 
     def begun(self, instance_id: str) -> float | None:
         return 0.0

@@ -12,7 +12,7 @@ from typing import Any
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.warmups import LocalWarmups
 from sandlot_gateway.core.backend import BackendError, Events
-from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, by_template
 from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.secret_refs import SecretSource
 from sandlot_gateway.core.slot import Loss
@@ -65,7 +65,7 @@ class StubBackend:
     name = "stub"
     single_gateway = True
     delete_wait = 0.0
-    lays_images = pools_without_image = False
+    lays_images = pools_without_image = gpus_keep_image = False
     shared_notes = None
     others = None
     warmups: LocalWarmups
@@ -125,6 +125,9 @@ class StubBackend:
         self.machine.instances[instance_id] = instance
         self._own(self._get_ready(sidecar))
         return instance
+
+    def kind(self, template: Template) -> str:
+        return by_template(template)
 
     def begun(self, instance_id: str) -> float | None:
         self.machine.looked += 1

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sandlot_gateway.backends.kubernetes.translate import from_kube
 from sandlot_kube.objects import Sandbox
 
+from tests.gateway.image_node import IMAGES, ImageNode, laying_gateway
 from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, World
 from tests.waiting import until
 
@@ -40,3 +43,42 @@ async def test_a_create_that_waits_for_a_gpu_says_what_the_scheduler_says(world:
         await kubelet.set_status(name, conditions=[{**unplaced, "status": "True", "message": ""}])
         await until(lambda: backend.unplaced(from_kube(template)) is None)
         assert await message() is None
+
+
+<<<<<<< HEAD
+async def test_pods_with_gpus_run_no_command_of_their_image(world: World, nodes: list[ImageNode]) -> None:
+    async with laying_gateway(world) as gateway:
+        body = {"docker_image": IMAGES[0], "run_image_command": True, "gpu_count": 1}
+        answer = await gateway.client.post("/api/v1/sandbox", json=body)
+        assert answer.status_code == 422, answer.text
+        (error,) = answer.json()["errors"]
+        assert error["param"] == "run_image_command"
+        assert "pods with GPUs keep the image" in error["details"]
+=======
+async def test_a_start_with_gpus_is_for_creates_of_its_image_also_with_slots(world: World) -> None:
+    """Its pod keeps the image, so another create has to have a start of its own."""
+    kubelet = world.kubelet
+    kubelet.make_cold = False
+    token = world.directory / "agent-token"
+    token.write_text("t")
+    async with world.gateway(backend={"node_agent_token_file": token}) as gateway:
+
+        async def asked(image: str, **fields: Any) -> str:
+            body = {**FIELDS, "docker_image": image, "gpu_count": 1, "wait_seconds": 0, **fields}
+            made = (await gateway.client.post("/api/v1/sandbox", json=body)).json()
+            assert made["status"] == "PENDING", made
+            return made["id"]
+
+        def start(image: str) -> tuple[str, Sandbox] | None:
+            its = ((name, one) for name, one in kubelet.sandboxes.items() if not one.spec.waits)
+            return next((item for item in its if item[1].spec.template.image == image), None)
+
+        first = await asked("registry.example/one:1")
+        name, sandbox = await kubelet.until(lambda: start("registry.example/one:1"))
+        await kubelet.pod_object(sandbox.spec.template, cold=name, node="n-1")
+        await until(lambda: gateway.gateway.backend.begun(name))
+        # Its start goes on, since it has begun.
+        assert (await gateway.client.delete(f"/api/v1/sandbox/{first}")).status_code == 200
+        await asked("registry.example/two:1")
+        await kubelet.until(lambda: start("registry.example/two:1"), timeout=20.0)
+>>>>>>> fixa

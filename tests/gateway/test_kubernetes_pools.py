@@ -153,3 +153,12 @@ async def test_gpus_that_no_pod_could_have_name_the_field(world: World) -> None:
         assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "gpu_type"), answer.text
         good = {**pool_fields(), "size": 0, "gpu_count": 1, "gpu_type": "NVIDIA-H100"}
         assert (await gateway.client.put("/api/v1/pools/gpus", json=good)).status_code == 200
+        # kubectl may have made one that is refused here: it shrinks all the same.
+        change = {"spec": {"size": 2, "template": {"image": None}}}
+        path = paths.pools(world.namespace, "gpus")
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        backend = gateway.gateway.backend
+        await until(lambda: backend.pools()[0].spec.size == 2)
+        assert await refused(size=1) == (422, "image")
+        none = await gateway.client.put("/api/v1/pools/gpus", json={"size": 0})
+        assert (none.status_code, none.json()["size"]) == (200, 0), none.text

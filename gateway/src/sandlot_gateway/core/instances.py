@@ -26,6 +26,11 @@ def by_size(template: Template) -> str:
     return template.size_class
 
 
+def by_size_or_gpus(template: Template) -> str:
+    """Return the kind of an instance that takes any image with its claim, unless it has GPUs."""
+    return by_template(template) if template.gpu_count else by_size(template)
+
+
 @dataclass(frozen=True, slots=True)
 class Laid:
     """The image that a claim has laid over an instance's own. `id` is what its sidecar calls it."""

@@ -9,7 +9,7 @@ from sandlot_contract.template import Template
 
 from ...core.backend import BackendError
 from ...core.claim_images import ClaimImage
-from ...core.instances import ImageCheck, Instance, Laid
+from ...core.instances import ImageCheck, Instance, Laid, by_size_or_gpus, by_template
 from ...data.pool import HttpPool
 from .claim_images import KubernetesImages
 from .instances import Instances
@@ -44,6 +44,9 @@ class ImageCalls:
     @property
     def lays_images(self) -> bool:
         return self._images is not None
+
+    def kind(self, template: Template) -> str:
+        return by_size_or_gpus(template) if self.lays_images else by_template(template)
 
     @property
     def pools_without_image(self) -> bool:

@@ -102,16 +102,10 @@ class Pools:
 
     async def set(self, spec: PoolSpec) -> None:
         """Create the pool, or change what differs from the known one. Raises BackendError, PoolChanged."""
-        if spec.template.image:
-            check_image(spec.template)
-        elif spec.template.gpu_count:
-            raise BackendError(
-                "a pool with GPUs needs one: its pods cannot take the image of a create, over which the driver's "
-                "files would be missing; set the image of its sandboxes",
-                field="image",
-            )
-        check_gpu_type(spec.template)
-        known = self._pools.get(spec.name)
+        known, before = self._pools.get(spec.name), self._specs.get(spec.name)
+        # One that kubectl made, or an earlier version, must shrink to nothing although its template is refused.
+        if spec.size or spec.bounds is not None or before is None or spec.template != before.template:
+            _check(spec.template)
         try:
             body = await (self._create(spec) if known is None else self._change(known, spec))
         except KubeError as error:
@@ -184,6 +178,19 @@ class Pools:
             self._forget(name)
         else:
             self._answered(body)
+
+
+def _check(template: Template) -> None:
+    """Raise BackendError unless pods of this template can run."""
+    if template.image:
+        check_image(template)
+    elif template.gpu_count:
+        raise BackendError(
+            "a pool with GPUs needs one: its pods cannot take the image of a create, over which the driver's "
+            "files would be missing; set the image of its sandboxes",
+            field="image",
+        )
+    check_gpu_type(template)
 
 
 def _version(pool: SandboxPool) -> int:
