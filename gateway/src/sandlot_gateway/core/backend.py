@@ -143,6 +143,8 @@ class Backend(ClaimImages, Protocol):
         """Return whether instances take any image with their claim, so that only their size class counts."""
         ...
 
+    gpus_keep_image: bool  # instances with GPUs keep the image that they start with, although others take any
+
     @property
     def pools_without_image(self) -> bool:
         """Return whether a pool may be without an image: its instances start with one in which no command runs."""

@@ -57,6 +57,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
 
     name = "kubernetes"
     single_gateway = False
+    gpus_keep_image = True  # the node puts the driver's files into the pod's container
 
     def __init__(
         self,

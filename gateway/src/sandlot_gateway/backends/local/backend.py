@@ -53,6 +53,7 @@ class LocalBackend(OnlyGateway):
 
     name = "local"
     lays_images = True
+    gpus_keep_image = False
     pools_without_image = False
 
     def __init__(
