@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandlot_gateway.backends.kubernetes.translate import from_kube
 from sandlot_kube.objects import Sandbox
 
+from tests.gateway.image_node import IMAGES, ImageNode, laying_gateway
 from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, World
 from tests.waiting import until
 
@@ -40,3 +41,13 @@ async def test_a_create_that_waits_for_a_gpu_says_what_the_scheduler_says(world:
         await kubelet.set_status(name, conditions=[{**unplaced, "status": "True", "message": ""}])
         await until(lambda: backend.unplaced(from_kube(template)) is None)
         assert await message() is None
+
+
+async def test_pods_with_gpus_run_no_command_of_their_image(world: World, nodes: list[ImageNode]) -> None:
+    async with laying_gateway(world) as gateway:
+        body = {"docker_image": IMAGES[0], "run_image_command": True, "gpu_count": 1}
+        answer = await gateway.client.post("/api/v1/sandbox", json=body)
+        assert answer.status_code == 422, answer.text
+        (error,) = answer.json()["errors"]
+        assert error["param"] == "run_image_command"
+        assert "pods with GPUs keep the image" in error["details"]
