@@ -34,6 +34,7 @@ _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids
 _MOVABLE = 3
 _CLAIMED_PER_WARM = 4  # as docs/pool-scaling.md has an autoscaler of pools set the size
 _LEAST_WARM = 2
+_STARTS = 64  # of a gateway at once, as the chart has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,10 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`waves` go up and down in turn; `grace`: the controller's surplus grace; `longest`: seconds for the whole run."""
+    """`waves` go up and down in turn; `grace`: the controller's surplus grace; `longest`: seconds for the whole run.
+
+    `own_size`: the controller sets the pool's size, by `minSize` and `maxSize`; else the load test does.
+    """
 
     waves: tuple[Wave, ...] = (Wave(60, 120.0), Wave(6, 180.0), Wave(90, 120.0), Wave(6, 180.0))
     per_node: int = 10  # sandboxes
@@ -52,6 +56,7 @@ class Size:
     delay: float = 20.0  # seconds until a node that is wanted is there
     unneeded: float = 10.0  # seconds after which an unneeded node goes
     grace: float = 60.0
+    own_size: bool = False
     longest: float = 1_200.0
 
 
@@ -78,7 +83,7 @@ async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]
     cluster.start_controller_manager(*CONTROLLERS)
     await make_movable(cluster.client, cluster.server.namespace("beside"), count=_MOVABLE)
     watch = await cluster.start_stubs()
-    gateway = await cluster.start_gateway()
+    gateway = await cluster.start_gateway(options=("--max-starts", str(_STARTS)))
     settings = {"SANDLOT_SURPLUS_GRACE": str(size.grace)}
     await cluster.start_controller(retention=60.0, settings=settings)
     api = await cluster.stack.enter_async_context(AsyncClient(url=gateway.url, api_key=gateway.api_key))
@@ -134,11 +139,13 @@ class _Run:
         return self._readings(drained)
 
     async def _make_pool(self) -> None:
+        most = max(wave.sandboxes for wave in self.size.waves)
+        own = {"minSize": _LEAST_WARM, "maxSize": most}
         body = {
             "apiVersion": API_VERSION,
             "kind": POOL_KIND,
             "metadata": {"name": POOL},
-            "spec": {"size": _LEAST_WARM, "template": _TEMPLATE},
+            "spec": {"template": _TEMPLATE, **(own if self.size.own_size else {"size": _LEAST_WARM})},
         }
         await self.cluster.client.request("POST", paths.pools(self.cluster.namespace), body=body)
 
@@ -158,7 +165,7 @@ class _Run:
         while True:
             owned = len(self.watch.stub.owned())
             wanted = max(_LEAST_WARM, math.ceil(owned / _CLAIMED_PER_WARM))
-            if wanted != set_to:
+            if wanted != set_to and not self.size.own_size:
                 body = {"spec": {"size": wanted}}
                 await self.cluster.client.request("PATCH", where, body=body, content_type=MERGE_PATCH)
                 set_to = wanted

@@ -127,6 +127,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
             text = f"the sandbox does not answer: try again after Retry-After ({error})"
             raise ApiError(503, text, headers={"retry-after": "1"}) from error
     if has_hung_up(request.receive):
+        note(left=True)
         have.lifecycle.ends.orphans.hung_up(sandbox)
     return sandbox
 

@@ -119,8 +119,7 @@ class SupplyCore:
 
     def position(self, ask: AskId) -> int:
         """Return the ask's place in the queue, 1 for the next or for one that no longer waits."""
-        waiter = self._waiters.get(ask)
-        return self._line.position(waiter) if waiter is not None else 1
+        return 1 if (waiter := self._waiters.get(ask)) is None else self._line.position(waiter)
 
     @property
     def waiting(self) -> int:
@@ -140,7 +139,8 @@ class SupplyCore:
             return
         full = self._line.full(event.tenant, event.run, limit=self._settings.max_waiting)
         if full is not None and not (event.again or event.patient):
-            wait = self._matching.estimated_wait(full.waiting + 1, max_starts=self._settings.max_starts)
+            most, ages = self._settings.max_starts, self._starts.ages(self._now)
+            wait = self._matching.estimated_wait(full.waiting + 1, max_starts=most, ages=ages)
             self._effects.append(Refuse(event.ask, queue_full(full, retry_after=wait)))
             return
         ask = Ask(event.ask, self._now, avoid=event.avoid, lays_image=event.lays_image)
