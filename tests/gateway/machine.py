@@ -133,7 +133,7 @@ class StubBackend:
         self.machine.looked += 1
         return self.machine.begun
 
-    def unplaced(self, template: Template) -> str | None:
+    def unplaced(self, template: Template, *, tenant: str, started: str | None) -> str | None:
         return None
 
     def nodes_with(self, image: str) -> tuple[str, ...]:

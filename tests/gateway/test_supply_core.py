@@ -113,7 +113,7 @@ def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
         instance = new_instance(f"i-{number}", OTHER)
         core.slots.report_warm(instance, 1)
         core.step(Offered(instance), now + 0.5)
-    assert len(core._starts._early) < 10
+    assert len(core.starts._early) < 10
 
 
 def test_a_start_that_lacks_what_only_its_kind_needs_holds_up_no_other_kind() -> None:

@@ -89,17 +89,18 @@ def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
 def test_a_create_waits_while_no_gpu_is_free(release: Stack, caller: Client, tmp_path: Path) -> None:
     for name in ("gpus", "gvisor"):
         Pools(client=caller).delete(name)
-    everything = {"gpu_count": len(DEVICES), "gpu_type": MODEL, **SIZE}
     with pytest.raises(BadRequest) as refused:
-        Sandbox.create(IMAGE, client=caller, **{**everything, "gpu_count": QUOTA + 1})
+        Sandbox.create(IMAGE, client=caller, gpu_count=QUOTA + 1, **SIZE)
     assert refused.value.field == "gpu_count"
     run = command_line(release.url, release.api_key, tmp_path)
     size = ("--cpu", "0.2", "--memory", "128MiB", "--disk", "128MiB")
-    done = run("run", "--gpu-count", str(len(DEVICES)), "--gpu-type", MODEL, *size, IMAGE, "--", SMI)
+    gpus = ("--gpu-count", str(len(DEVICES)), "--gpu-type", MODEL)
+    done = run("run", *gpus, *size, "--run", "all", "--keep", IMAGE, "--", SMI)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.removeprefix("smi: ").strip().split(",")) == DEVICES.keys()
+    kept = done.stderr.split("sandlot: kept ")[1].strip()
     with (
-        Sandbox.create(IMAGE, client=caller, **everything, run="all", wait=180) as all_of_them,
+        Sandbox.connect(kept, client=caller) as all_of_them,
         Sandbox.create(IMAGE, client=caller, gpu_count=1, **SIZE, wait=0) as fifth,
     ):
 

@@ -98,10 +98,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         if self._plain:
             return bool(self._app.eof_received())
         if not self._eof_seen and not self._closing:
-            self._fail(
-                ConnectionResetError("the peer closed the connection within its TLS stream"),
-                "the peer closed the connection during the handshake",
-            )
+            self._fail(ConnectionResetError("the peer closed the connection within its TLS stream"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -149,11 +146,13 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
 
     def pause_reading(self) -> None:
         self._paused = True
-        self._raw.pause_reading()
+        if not self._raw.is_closing():  # uvloop raises RuntimeError
+            self._raw.pause_reading()
 
     def resume_reading(self) -> None:
         self._paused = False
-        self._raw.resume_reading()
+        if not self._raw.is_closing():
+            self._raw.resume_reading()
         if self._shaken and not self._plain:
             asyncio.get_running_loop().call_soon(self._pump)
 
@@ -317,13 +316,13 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._fail(TimeoutError(text), text)
         self._raw.abort()
 
-    def _fail(self, error: Exception, reason: str) -> None:
+    def _fail(self, error: Exception, reason: str = "") -> None:
         """Close, once the alert that tells the peer why is sent."""
         if self._closing:
             return
         self._closing = True
         self._error = error
-        if self._failed is not None and not self._shaken:
+        if self._failed is not None and not self._shaken and reason:
             self._failed(reason, self._raw.get_extra_info("peername"))
         self._flush()
         self._raw.close()

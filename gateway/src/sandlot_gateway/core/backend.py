@@ -177,8 +177,11 @@ class Backend(ClaimImages, Protocol):
         """Return when its start began, on the monotonic clock: None while it waits for its turn, 0.0 if it is unknown."""
         ...
 
-    def unplaced(self, template: Template) -> str | None:
-        """Return why instances of this template that were started run nowhere yet; None if none is known."""
+    def unplaced(self, template: Template, *, tenant: str, started: InstanceId | None) -> str | None:
+        """Return why the instance that was `started` for a create runs nowhere yet; None if that is not known.
+
+        Without such a one, why none does of those that pools start of its template, and that its tenant may get.
+        """
         ...
 
     async def check_image(self, image: str) -> ImageCheck:

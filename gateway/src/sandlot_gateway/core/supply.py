@@ -63,9 +63,9 @@ class SupplyCore:
         self._settings = settings
         self._seen = seen
         self._line = line = WaitList[Ask]()
-        self._waiters: dict[AskId, Waiter[Ask]] = {}
-        self._starts = Starts()
-        self._demand = Demand(line=line, starts=self._starts, seen=seen, kind=slots.kind)
+        self.waiters: dict[AskId, Waiter[Ask]] = {}
+        self.starts = Starts()
+        self._demand = Demand(line=line, starts=self.starts, seen=seen, kind=slots.kind)
         self._matching = Matching(slots=slots, line=line, seen=seen, spare_seconds=settings.spare_seconds)
         self._evictions = Evictions(slots=slots, line=line, demand=self._demand, matching=self._matching)
         self.refusals = Refusals()
@@ -85,7 +85,7 @@ class SupplyCore:
             case Launched(start, instance_id):
                 self._launched(start, instance_id)
             case LaunchFailed(start, error):
-                self._failed(self._starts.over(start), error, final=True)
+                self._failed(self.starts.over(start), error, final=True)
             case LaunchRefused():
                 self._refused(event)
             case Offered(instance, awaits):
@@ -109,7 +109,7 @@ class SupplyCore:
 
     def look_at(self) -> float | None:
         """Return when the next `Looked` is due if no other event comes first."""
-        parts = (self._starts, self.refusals, self._matching)
+        parts = (self.starts, self.refusals, self._matching)
         times = (self._look_at, *(part.next_due() for part in parts))
         return min((at for at in times if at is not None), default=None)
 
@@ -119,7 +119,8 @@ class SupplyCore:
 
     def position(self, ask: AskId) -> int:
         """Return the ask's place in the queue, 1 for the next or for one that no longer waits."""
-        return 1 if (waiter := self._waiters.get(ask)) is None else self._line.position(waiter)
+        waiter = self.waiters.get(ask)
+        return self._line.position(waiter) if waiter is not None else 1
 
     @property
     def waiting(self) -> int:
@@ -127,7 +128,7 @@ class SupplyCore:
 
     @property
     def starting(self) -> int:
-        return len(self._starts)
+        return len(self.starts)
 
     # Asks.
 
@@ -139,7 +140,7 @@ class SupplyCore:
             return
         full = self._line.full(event.tenant, event.run, limit=self._settings.max_waiting)
         if full is not None and not (event.again or event.patient):
-            most, ages = self._settings.max_starts, self._starts.ages(self._now)
+            most, ages = self._settings.max_starts, self.starts.ages(self._now)
             wait = self._matching.estimated_wait(full.waiting + 1, max_starts=most, ages=ages)
             self._effects.append(Refuse(event.ask, queue_full(full, retry_after=wait)))
             return
@@ -152,30 +153,30 @@ class SupplyCore:
                 return
             self._effects.append(Destroy(evicted))
         self._line.add(waiter, front=event.again)
-        self._waiters[event.ask] = waiter
+        self.waiters[event.ask] = waiter
         self._evictions.asked(waiter)
         self._to_pump = event.at_once
 
     def _withdrawn(self, ask: AskId) -> None:
-        if (waiter := self._waiters.get(ask)) is None:
+        if (waiter := self.waiters.get(ask)) is None:
             self._to_pump = False
             return
         self._leave(waiter)
         if (own := waiter.value.start) is not None:
-            self._starts[own].unwanted = True
-            self._give_up_unwanted(self._starts[own])
+            self.starts[own].unwanted = True
+            self._give_up_unwanted(self.starts[own])
 
     def _leave(self, waiter: Waiter[Ask]) -> None:
         self._line.remove(waiter)
         self._evictions.left(waiter.key)
-        del self._waiters[waiter.value.id]
+        del self.waiters[waiter.value.id]
 
     # Instances.
 
     def _offered(self, instance: Instance, awaits: str | None = None) -> None:
         if awaits is not None:
             self._matching.awaited.add(instance.id, awaits)
-        start = self._starts.arrived(instance.id, Offered(instance), now=self._now)
+        start = self.starts.arrived(instance.id, Offered(instance), now=self._now)
         waiter = self._matching.waiter_for(instance, start, now=self._now)
         if (evicted := self._evictions.instead_of_use(instance, self._now)) is not None:
             self._effects.append(Destroy(evicted))
@@ -199,7 +200,7 @@ class SupplyCore:
 
     def _gone(self, instance_id: InstanceId, event: Lost | Taken) -> None:
         self._matching.forget(instance_id)
-        if (start := self._starts.arrived(instance_id, event, now=self._now)) is not None:
+        if (start := self.starts.arrived(instance_id, event, now=self._now)) is not None:
             self._fail_if_lost(start, event)
 
     def _fail_if_lost(self, start: Start, told: StartReport) -> None:
@@ -212,16 +213,16 @@ class SupplyCore:
     # Starts.
 
     def _launched(self, start_id: StartId, instance_id: InstanceId) -> None:
-        self.refusals.begun(self._starts[start_id].key)
+        self.refusals.begun(self.starts[start_id].key)
         due = self._now + self._settings.start_timeout
-        if (early := self._starts.launched(start_id, instance_id, now=self._now, due=due)) is not None:
+        if (early := self.starts.launched(start_id, instance_id, now=self._now, due=due)) is not None:
             # Otherwise its create would wait for this start until the start times out.
-            self._fail_if_lost(self._starts.over(start_id), early)
+            self._fail_if_lost(self.starts.over(start_id), early)
         else:
-            self._give_up_unwanted(self._starts[start_id])
+            self._give_up_unwanted(self.starts[start_id])
 
     def _refused(self, event: LaunchRefused) -> None:
-        self.refusals.add(event, self._starts.over(event.start).key, now=self._now)
+        self.refusals.add(event, self.starts.over(event.start).key, now=self._now)
         if event.refuse:
             self._evict()
             on_the_way = self._demand.on_the_way()
@@ -252,7 +253,7 @@ class SupplyCore:
 
     def _destroy(self, start: Start) -> None:
         assert start.instance_id is not None
-        self._starts.over(start.id)
+        self.starts.over(start.id)
         self.slots.discard(start.instance_id)
         self._effects.append(Destroy(start.instance_id))
 
@@ -271,7 +272,7 @@ class SupplyCore:
         for instance_id in self._matching.overdue(now):
             self.slots.discard(instance_id)
             self._effects.append(Destroy(instance_id))
-        for start in self._starts:
+        for start in self.starts:
             if start.instance_id is not None and start.due <= now:
                 self._overdue(start, start.instance_id)
 
@@ -296,5 +297,5 @@ class SupplyCore:
         most, refusals = self._settings.max_starts, self.refusals
         missing = self._demand.missing(max_starts=most, but=refusals.kinds, one_of=refusals.one_at_a_time)
         for template, waiter in missing:
-            start = self._starts.begin(self.slots.kind(template), template, waiter, now=self._now)
+            start = self.starts.begin(self.slots.kind(template), template, waiter, now=self._now)
             self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))

@@ -104,9 +104,8 @@ class Claimer:
 
     def trouble(self, sandbox: Sandbox) -> str | None:
         """Return why the sandbox may wait for a slot for long, or None if nothing is known or it does not wait."""
-        if sandbox.id not in self._tickets:
-            return None
-        return self._supply.trouble(sandbox.spec.template(), sandbox.tenant)
+        ticket = self._tickets.get(sandbox.id)
+        return ticket.trouble if ticket is not None else None
 
     def cancel(self, sandbox_id: SandboxId) -> None:
         """Make `claim` raise CancelledError or Abandoned, unless a sidecar is already being asked."""

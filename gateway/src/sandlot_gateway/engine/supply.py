@@ -46,6 +46,7 @@ from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.tasks import Tasks
 
 from .images import start_failed
+from .trouble import trouble
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,11 @@ class Ticket:
     @property
     def position(self) -> int:
         return self._supply.position(self._ask)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it may have to wait for long, if that is known."""
+        return self._supply.trouble(self._ask)
 
 
 class Supply:
@@ -148,15 +154,8 @@ class Supply:
     def position(self, ask: AskId) -> int:
         return self._core.position(ask)
 
-    def trouble(self, template: Template, tenant: str) -> str | None:
-        """Return why no start for this create, or of a pool of slots that could serve it, has led to an instance yet."""
-        kind = self.slots.kind(template)
-        for status in self._backend.pools():
-            spec = status.spec
-            serves = not spec.template.image and spec.owner in (None, tenant)
-            if serves and status.failures and status.message and self.slots.kind(spec.template) == kind:
-                return f"pool {spec.name!r} has failed to start a slot: {status.message}"
-        return self._core.refusals.why(kind) or self._backend.unplaced(template)
+    def trouble(self, ask: AskId) -> str | None:
+        return trouble(self._core, self._backend, ask)
 
     @property
     def waiting(self) -> int:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .connection import Connection
+
 _LOG_PAUSE = 10.0  # seconds between two lines: user code can reach the port, and could fill the log
 
 
@@ -29,14 +31,20 @@ class Tls:
     def __init__(self, directory: str) -> None:
         """Read the files. Raises BadTlsFiles."""
         self._files = TlsFiles(directory, failing=_files_failing)
-        self._logged_at = 0.0
-        self._unlogged = 0
+        self._logs_from: dict[bool, float] = {}  # by whether the peer is in the sandbox's network
 
-    def serving(self, connect: Callable[[], asyncio.Protocol]) -> Callable[[], TlsStream]:
+    def serving(self, connect: Callable[[], Connection]) -> Callable[[], TlsStream]:
         """Return the protocol factory that gives each of the factory's protocols a TLS stream."""
-        return lambda: TlsStream(
-            connect(), self._files.server(), client_name=GATEWAY_NAME, failed=self._refused
-        )
+
+        def wrapped() -> TlsStream:
+            connection = connect()
+
+            def refused(reason: str, peer: Any) -> None:
+                self._refused(reason, peer, inside=connection.inside)
+
+            return TlsStream(connection, self._files.server(), client_name=GATEWAY_NAME, failed=refused)
+
+        return wrapped
 
     async def open(self, sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Return the streams of a connected socket to a gateway."""
@@ -51,13 +59,13 @@ class Tls:
         """Return why gateway and sidecar do not accept each other, or None if it was something else."""
         return f"TLS: {reason_of(error)}" if is_tls(error) else None
 
-    def _refused(self, reason: str, peer: Any) -> None:
+    def _refused(self, reason: str, peer: Any, *, inside: bool) -> None:
+        """Log it; code in the sandbox (`inside`) must not hide the lines about gateways."""
         now = time.monotonic()
-        if self._logged_at and now - self._logged_at < _LOG_PAUSE:
-            self._unlogged += 1
+        if now < self._logs_from.get(inside, 0.0):
             return
-        log.event("tls_refused", reason=reason, peer=peer and peer[0], unlogged=self._unlogged)
-        self._logged_at, self._unlogged = now, 0
+        self._logs_from[inside] = now + _LOG_PAUSE
+        log.event("tls_refused", reason=reason, peer=peer and peer[0], inside=inside)
 
 
 def _files_failing(reason: str | None) -> None:

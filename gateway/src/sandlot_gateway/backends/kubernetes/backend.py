@@ -238,8 +238,12 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
             return 0.0
         return seen.pod.placed_at if seen.pod is not None else None
 
-    def unplaced(self, template: Template) -> str | None:
-        why = self._instances.unplaced.why(template)
+    def unplaced(self, template: Template, *, tenant: str, started: InstanceId | None) -> str | None:
+        unplaced = self._instances.unplaced
+        if started is not None:
+            why = unplaced.of(template, started)
+        elif why := unplaced.of_pools(template, pools := self._pools.serving(template, tenant=tenant)):
+            why = None if any(map(self._states.placed, pools)) else why
         return None if why is None else f"no node has room for it: {why}"
 
     def ready(self, instance_id: InstanceId) -> None:

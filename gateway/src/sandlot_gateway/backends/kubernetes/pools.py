@@ -12,7 +12,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import SandboxPool
 
 from ...core.backend import BackendError, PoolChanged
-from ...core.instances import PoolSpec, PoolStatus
+from ...core.instances import PoolSpec, PoolStatus, by_template
 from .translate import check_gpu_type, check_image, pool_body, pool_change, pool_spec, refusal
 
 _TIMEOUT = 5.0  # seconds for a write, while a caller waits
@@ -99,6 +99,11 @@ class Pools:
 
     def template(self, key: str) -> Template | None:
         return next((spec.template for spec in self._specs.values() if spec.template.key == key), None)
+
+    def serving(self, template: Template, *, tenant: str) -> list[str]:
+        """Return the names of the pools of this template that the tenant may use."""
+        specs = (spec for spec in self._specs.values() if spec.owner in (None, tenant))
+        return [spec.name for spec in specs if by_template(spec.template) == by_template(template)]
 
     async def set(self, spec: PoolSpec) -> None:
         """Create the pool, or change what differs from the known one. Raises BackendError, PoolChanged."""

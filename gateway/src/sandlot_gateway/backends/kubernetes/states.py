@@ -103,6 +103,10 @@ class SidecarStates:
         """Count those of `starting` that keep their image although others take any."""
         return sum(seen.instance.keeps_image and seen.pod is not None for seen in self._starting(pool))
 
+    def placed(self, pool: str) -> bool:
+        """Return whether one of `starting` has a node."""
+        return any(seen.node is not None for seen in self._starting(pool))
+
     def ask(self, instance: Instance) -> None:
         """Poll the sidecar, whatever it reported before. Return at once."""
         self._prober.ask(instance, since_now=True)

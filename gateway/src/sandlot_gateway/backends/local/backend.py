@@ -14,12 +14,8 @@ from sandlot_contract.template import Template
 
 from ...core.backend import Events, StillPreparing
 from ...core.claim_images import ClaimImage
-<<<<<<< HEAD
 from ...core.gateways import OnlyGateway
-from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus
-=======
 from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus, by_size
->>>>>>> fixa
 from ...core.owners import Claim, PendingCreate
 from ...core.slot import Loss
 from ...core.warmups import Warmups
@@ -56,7 +52,7 @@ class LocalBackend(OnlyGateway):
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
-lays_images = True
+    lays_images = True
     gpus_keep_image = False
     pools_without_image = False
 
@@ -265,7 +261,7 @@ lays_images = True
         entry = self._entries.get(instance_id)
         return entry.began if entry is not None else 0.0
 
-    def unplaced(self, template: Template) -> str | None:
+    def unplaced(self, template: Template, *, tenant: str, started: InstanceId | None) -> str | None:
         """Return None: `launch` refuses what this machine has no room for."""
 
     def instance(self, instance_id: InstanceId) -> Instance | None:

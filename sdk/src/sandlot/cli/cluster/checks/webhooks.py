@@ -142,7 +142,7 @@ def _last(log: str | Unread, event: str, field: str, now: float) -> str:
     for line in reversed(log.splitlines() if isinstance(log, str) else []):
         try:
             entry = json.loads(line)
-            if entry.get("event") == event:
+            if entry.get("event") == event and entry.get("inside") is not True:
                 recent = now - float(entry["at"]) < _RECENT
                 return str(entry.get(field)) if recent else ""
         except (ValueError, KeyError, TypeError, AttributeError):
