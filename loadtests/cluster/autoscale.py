@@ -133,7 +133,7 @@ class _Run:
                     if number == 0:
                         drained = await self._drain()
                 else:
-                    await self._down(wave)
+                    await self._down(wave, rest=number + 1 < len(self.size.waves))
                 before = wave.sandboxes
             await self.callers.want(0)
         return self._readings(drained)
@@ -194,8 +194,11 @@ class _Run:
         self.callers.check()
         return len(self.watch.stub.owned()) >= 0.9 * sandboxes
 
-    async def _down(self, wave: Wave) -> None:
-        """Note how long it takes until no node is idle; what is still used is left to the next wave."""
+    async def _down(self, wave: Wave, *, rest: bool) -> None:
+        """Note how long it takes until no node is idle; what is still used is left to the next wave.
+
+        `rest`: return only when the wave's time is over.
+        """
         await self.callers.want(wave.sandboxes)
         begun = time.monotonic()
         most = wave.sandboxes + max(_LEAST_WARM, math.ceil(wave.sandboxes / _CLAIMED_PER_WARM))
@@ -213,7 +216,8 @@ class _Run:
             self.freed.append(Freed(math.inf, len(self.autoscaler.nodes()), self._fewest(most)))
             return
         took = time.monotonic() - begun
-        await asyncio.sleep(max(0.0, wave.seconds - took))
+        if rest:
+            await asyncio.sleep(max(0.0, wave.seconds - took))
         self.freed.append(Freed(took, len(self.autoscaler.nodes()), self._fewest(most)))
 
     def _fewest(self, sandboxes: int) -> int:
@@ -270,8 +274,9 @@ class _Run:
             "freed": Reading(
                 value=max(one.took for one in self.freed),
                 parts={
-                    f"wave {number}": f"{one.took:.0f} s, {one.left} nodes left of which {one.fewest} would do"
-                    for number, one in enumerate(self.freed, 1)
+                    "each": ", ".join(f"{one.took:.0f} s" for one in self.freed),
+                    "nodes left": ", ".join(str(one.left) for one in self.freed),
+                    "that would do": ", ".join(str(one.fewest) for one in self.freed),
                 },
             ),
             "drained": Reading(
