@@ -11,6 +11,8 @@ from sandlot_grade.stack import PrivateStack
 from loadtests.bounds import SPEC
 from loadtests.gateway.create_rate_rows import ROWS as CREATE_RATE_ROWS
 from loadtests.gateway.create_rate_rows import create_rate
+from loadtests.gateway.encrypted_rows import ROWS as ENCRYPTED_ROWS
+from loadtests.gateway.encrypted_rows import encrypted
 from loadtests.gateway.request_rate_rows import gateway
 from loadtests.local import other_image_rows, reset_rows
 from loadtests.local.create_rows import warm_create
@@ -19,6 +21,8 @@ from loadtests.local.file_rows import local, rows
 from loadtests.local.gvisor_memory_rows import ROWS as MEMORY_ROWS
 from loadtests.local.gvisor_memory_rows import memory
 from loadtests.local.idle_sidecar_rows import idle
+from loadtests.local.udp_rows import ROW as UDP_ROW
+from loadtests.local.udp_rows import udp
 from loadtests.placement.rows import ROWS as PLACEMENT_ROWS
 from loadtests.placement.rows import placement
 from loadtests.prime.rows import prime_create
@@ -52,6 +56,11 @@ async def _files() -> Readings:
         return await local(stack.client)
 
 
+async def _udp() -> Readings:
+    async with _stack() as stack:
+        return {UDP_ROW: await udp(stack.client)}
+
+
 async def _prime_rpc() -> Readings:
     async with _stack() as stack:
         return {"prime_rpc": await prime_create(stack.client, version="0.5.1")}
@@ -81,10 +90,12 @@ GROUPS = (
     Group(("exec_rate",), _exec_rate),
     Group(("create_warm",), _create),
     Group(rows(), _files),
+    Group((UDP_ROW,), _udp),
     Group(("prime_rpc",), _prime_rpc),
     Group(("prime_rest",), _prime_rest),
     Group(("sidecar_memory", "sidecar_wakeups"), idle),
     Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
+    Group(ENCRYPTED_ROWS, encrypted, requires=(Requirement.ROOT,)),
     Group(CREATE_RATE_ROWS, create_rate, requires=(Requirement.ROOT, Requirement.API_SERVER)),
     Group(("sdk_cpu",), _sdk),
     Group(PLACEMENT_ROWS, _placement),

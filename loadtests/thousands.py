@@ -1,10 +1,13 @@
-"""`make loadtest-cluster PROFILE=thousands`: 4,000 and 10,000 sandboxes at once through two gateways, on simulated nodes."""
+"""`make loadtest-cluster PROFILE=thousands`: 4,000 and 10,000 sandboxes at once through two gateways, on simulated nodes, and
+cold starts at more and less than what such nodes can start.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from loadtests.cluster import start_ready
 from loadtests.cluster.thousands import ROWS, Size, thousands
 from loadtests.running import Group, Readings, main
 
@@ -22,5 +25,7 @@ def group(sandboxes: int) -> Group:
     return Group(tuple(f"{row}_{sandboxes}" for row in ROWS), measured)
 
 
+GROUPS = (Group(start_ready.ROWS, start_ready.start_ready), *map(group, SIZES))
+
 if __name__ == "__main__":
-    sys.exit(main([group(size) for size in SIZES], spec=SPEC, name="thousands", description=__doc__ or ""))
+    sys.exit(main(GROUPS, spec=SPEC, name="thousands", description=__doc__ or ""))

@@ -34,6 +34,7 @@ _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids
 _MOVABLE = 3
 _CLAIMED_PER_WARM = 4  # as docs/pool-scaling.md has an autoscaler of pools set the size
 _LEAST_WARM = 2
+_STARTS = 64  # of a gateway at once, as the chart has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,10 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`waves` go up and down in turn; `grace`: the controller's surplus grace; `longest`: seconds for the whole run."""
+    """`waves` go up and down in turn; `grace`: the controller's surplus grace; `longest`: seconds for the whole run.
+
+    `own_size`: the controller sets the pool's size, by `minSize` and `maxSize`; else the load test does.
+    """
 
     waves: tuple[Wave, ...] = (Wave(60, 120.0), Wave(6, 180.0), Wave(90, 120.0), Wave(6, 180.0))
     per_node: int = 10  # sandboxes
@@ -52,6 +56,7 @@ class Size:
     delay: float = 20.0  # seconds until a node that is wanted is there
     unneeded: float = 10.0  # seconds after which an unneeded node goes
     grace: float = 60.0
+    own_size: bool = False
     longest: float = 1_200.0
 
 
@@ -78,7 +83,7 @@ async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]
     cluster.start_controller_manager(*CONTROLLERS)
     await make_movable(cluster.client, cluster.server.namespace("beside"), count=_MOVABLE)
     watch = await cluster.start_stubs()
-    gateway = await cluster.start_gateway()
+    gateway = await cluster.start_gateway(options=("--max-starts", str(_STARTS)))
     settings = {"SANDLOT_SURPLUS_GRACE": str(size.grace)}
     await cluster.start_controller(retention=60.0, settings=settings)
     api = await cluster.stack.enter_async_context(AsyncClient(url=gateway.url, api_key=gateway.api_key))
@@ -128,17 +133,19 @@ class _Run:
                     if number == 0:
                         drained = await self._drain()
                 else:
-                    await self._down(wave)
+                    await self._down(wave, rest=number + 1 < len(self.size.waves))
                 before = wave.sandboxes
             await self.callers.want(0)
         return self._readings(drained)
 
     async def _make_pool(self) -> None:
+        most = max(wave.sandboxes for wave in self.size.waves)
+        own = {"minSize": _LEAST_WARM, "maxSize": most}
         body = {
             "apiVersion": API_VERSION,
             "kind": POOL_KIND,
             "metadata": {"name": POOL},
-            "spec": {"size": _LEAST_WARM, "template": _TEMPLATE},
+            "spec": {"template": _TEMPLATE, **(own if self.size.own_size else {"size": _LEAST_WARM})},
         }
         await self.cluster.client.request("POST", paths.pools(self.cluster.namespace), body=body)
 
@@ -158,7 +165,7 @@ class _Run:
         while True:
             owned = len(self.watch.stub.owned())
             wanted = max(_LEAST_WARM, math.ceil(owned / _CLAIMED_PER_WARM))
-            if wanted != set_to:
+            if wanted != set_to and not self.size.own_size:
                 body = {"spec": {"size": wanted}}
                 await self.cluster.client.request("PATCH", where, body=body, content_type=MERGE_PATCH)
                 set_to = wanted
@@ -187,8 +194,11 @@ class _Run:
         self.callers.check()
         return len(self.watch.stub.owned()) >= 0.9 * sandboxes
 
-    async def _down(self, wave: Wave) -> None:
-        """Note how long it takes until no node is idle; what is still used is left to the next wave."""
+    async def _down(self, wave: Wave, *, rest: bool) -> None:
+        """Note how long it takes until no node is idle; what is still used is left to the next wave.
+
+        `rest`: return only when the wave's time is over.
+        """
         await self.callers.want(wave.sandboxes)
         begun = time.monotonic()
         most = wave.sandboxes + max(_LEAST_WARM, math.ceil(wave.sandboxes / _CLAIMED_PER_WARM))
@@ -206,7 +216,8 @@ class _Run:
             self.freed.append(Freed(math.inf, len(self.autoscaler.nodes()), self._fewest(most)))
             return
         took = time.monotonic() - begun
-        await asyncio.sleep(max(0.0, wave.seconds - took))
+        if rest:
+            await asyncio.sleep(max(0.0, wave.seconds - took))
         self.freed.append(Freed(took, len(self.autoscaler.nodes()), self._fewest(most)))
 
     def _fewest(self, sandboxes: int) -> int:
@@ -263,8 +274,9 @@ class _Run:
             "freed": Reading(
                 value=max(one.took for one in self.freed),
                 parts={
-                    f"wave {number}": f"{one.took:.0f} s, {one.left} nodes left of which {one.fewest} would do"
-                    for number, one in enumerate(self.freed, 1)
+                    "each": ", ".join(f"{one.took:.0f} s" for one in self.freed),
+                    "nodes left": ", ".join(str(one.left) for one in self.freed),
+                    "that would do": ", ".join(str(one.fewest) for one in self.freed),
                 },
             ),
             "drained": Reading(

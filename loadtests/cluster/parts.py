@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,10 +70,12 @@ async def gateway(
     sandboxes: int = 0,
     agents: bool = False,
     among: OneOfSeveral | None = None,
+    options: Sequence[str] = (),
 ) -> AsyncIterator[Part]:
     """Run a gateway and wait until it knows this many sandboxes; creates `home`. Needs root if it is `among` several.
 
-    `agents`: claims take their images from node agents, which accept any token here.
+    `agents`: claims take their images from node agents, which accept any token here. `options`: further ones of
+    its command line.
     """
     kubeconfig = _prepare(home, server, namespace, user="gateway")
     key = secrets.token_hex(16) if among is None else among.api_key
@@ -83,7 +85,7 @@ async def gateway(
     else:
         words += ["--host", among.host, "--port", str(among.port), "--peers", f"gateways:{among.port}"]
     words += ["--key-file", str(home / "master"), "--state-dir", str(home / "state")]
-    words += ["--kube-context", "test", "--webhook-port", "0"]
+    words += ["--kube-context", "test", "--webhook-port", "0", *options]
     if agents:
         words += ["--node-agent-token-file", str(home / "master")]
     begun = time.monotonic()

@@ -1,5 +1,5 @@
 """Many small images on one node after the other, with a cache of their registry and without:
-`python -m tests.cluster run -- python -m loadtests.cluster.registry_cache`.
+`python -m tests.cluster run -- env SANDLOT_TEST_CLUSTER=1 python -m loadtests.cluster.registry_cache`.
 
 All that the registry sends goes over one link, of LINK bytes a second. Each way has images of its own.
 """
@@ -27,7 +27,7 @@ from tests.node.registries import CONFIG, MANIFEST
 IMAGES = 200
 LAYER = 256 << 10  # bytes of each image's own layer
 BASE = 8 << 20  # bytes of the layer that all share
-LINK = 10 << 20
+LINK = 2 << 20
 AT_ONCE = 4  # pulls of a node, as the node agent's default
 _TAR = "application/vnd.oci.image.layer.v1.tar"
 _DIRECT = "direct.sandlot.test:5000"
@@ -100,6 +100,7 @@ def main() -> int:
         stack = exits.enter_context(release_of_its_own("cache", runtime="runc"))
         nodes = install(stack, slow, directory)[:2]
         for node in nodes:
+            exits.callback(engine.on_node, node, "rm", "-r", f"/etc/containerd/certs.d/{_DIRECT}")
             registry.tell(engine, node, host=_DIRECT, address=slow.url.removeprefix("http://"))
         for way, host in (("without", _DIRECT), ("with", HOST)):
             layout = directory / way

@@ -109,11 +109,11 @@ class SimulatedCluster:
         """Serve the sidecars of all pods, in processes of their own: for more connections than one may have."""
         return await self.stack.enter_async_context(sidecars(self.directory, self.server, self.namespace))
 
-    async def start_gateway(self, *, agents: bool = False) -> parts.Part:
+    async def start_gateway(self, *, agents: bool = False, options: Sequence[str] = ()) -> parts.Part:
         """Run one gateway, see `parts.gateway`."""
         home = self.directory / "gateway"
         return await self.stack.enter_async_context(
-            parts.gateway(home, self.server, self.namespace, agents=agents)
+            parts.gateway(home, self.server, self.namespace, agents=agents, options=options)
         )
 
     async def start_controller(

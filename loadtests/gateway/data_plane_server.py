@@ -20,6 +20,7 @@ from sandlot_gateway.data.routes import Route
 from sandlot_gateway.data.server import OneWriteProtocol
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.metrics import Metrics
+from sandlot_gateway.sidecar_tls import SidecarTls
 from sandlot_gateway.tokens import Tokens
 
 from loadtests.gateway.stub_sidecars import addresses
@@ -51,8 +52,8 @@ class NoKeys:
         return None
 
 
-def build(upstreams: list[str], *, sandboxes: int) -> DataPlane:
-    """Build a data plane with `sandboxes` routes, spread over the upstreams in turn."""
+def build(upstreams: list[str], *, sandboxes: int, tls: Path | None = None) -> DataPlane:
+    """Build a data plane with `sandboxes` routes, spread over the upstreams in turn; `tls`: files for encrypted ones."""
     tokens = Tokens(KEY)
     routes: dict[str, Route] = {}
     for n in range(sandboxes):
@@ -63,7 +64,7 @@ def build(upstreams: list[str], *, sandboxes: int) -> DataPlane:
         )
     metrics = Metrics()
     directory = Directory(routes)
-    pool = HttpPool(observer=metrics)
+    pool = HttpPool(observer=metrics, tls=None if tls is None else SidecarTls(tls))
     exposures = Exposures(routes=directory, pool=pool)
     return DataPlane(
         routes=directory,
@@ -92,13 +93,16 @@ def main() -> None:
     parser.add_argument("--sandboxes", type=int, default=10_000)
     parser.add_argument("--unix", type=Path, default=None)
     parser.add_argument("--port", type=int, default=18700)
+    parser.add_argument("--address", action="append", help="of a sidecar, in place of those of stubs")
+    parser.add_argument("--tls", type=Path, default=None, help="directory of files for encrypted sidecars")
     parser.add_argument(
         "--profile", type=Path, default=None, help="write cProfile statistics here at the end"
     )
     arguments = parser.parse_args()
     plane = build(
-        addresses(arguments.upstreams, directory=arguments.unix, port=arguments.port),
+        arguments.address or addresses(arguments.upstreams, directory=arguments.unix, port=arguments.port),
         sandboxes=arguments.sandboxes,
+        tls=arguments.tls,
     )
     config = uvicorn.Config(
         plane,

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.headers import GATEWAY, INSTANCE, SENDER
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.backend import LocalBackend
@@ -28,7 +29,8 @@ WINDOW = 10.0  # seconds of counting wake-ups
 class _Ready(Events):
     """The gateway's end of the webhook: acknowledges everything and passes on each `ready`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
         self._news: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def wait(self, count: int, *, timeout: float = 60.0) -> None:
@@ -43,11 +45,13 @@ class _Ready(Events):
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode().lower().split("\r\n")
-                length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length:"))
-                body = await reader.readexactly(length)
+                headers = dict(line.split(": ", 1) for line in lines if ": " in line)
+                body = await reader.readexactly(int(headers["content-length"]))
+                instance_id = InstanceId(headers[INSTANCE.lower()])
+                proof = self._tokens.webhook_answer(instance_id, headers[SENDER.lower()])
                 if b'"ready"' in body:
                     self._news.put_nowait(None)
-                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+                writer.write(f"HTTP/1.1 204 No Content\r\n{GATEWAY}: {proof}\r\n\r\n".encode())
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -77,13 +81,14 @@ class _Ready(Events):
 
 async def idle() -> dict[str, Reading]:
     """Measure `sidecar_memory` (MiB) and `sidecar_wakeups` (all copies together)."""
-    events = _Ready()
+    tokens = Tokens(b"the key of the load test, no secret")
+    events = _Ready(tokens)
     with tempfile.TemporaryDirectory(prefix="sandlot-idle-") as name:
         state_dir = Path(name) / "state"
         pool = HttpPool()
         backend = LocalBackend(
             state_dir=state_dir,
-            tokens=Tokens(b"the key of the load test, no secret"),
+            tokens=tokens,
             pool=pool,
             settings=LocalSettings(heartbeat=0.0),
         )

@@ -13,6 +13,7 @@ from tests.chart.render import ROOT
 PAGES = (
     "docs/install.md",
     "docs/configure.md",
+    "docs/ingress.md",
     "docs/keys.md",
     "docs/gvisor.md",
     "docs/images.md",

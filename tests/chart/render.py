@@ -72,6 +72,7 @@ ALL: dict[str, Any] = {
         }
     },
     "slots": {"enabled": True},
+    "sidecarTls": {"enabled": True},
     "nodeAgent": {
         "enabled": True,
         "containerd": {

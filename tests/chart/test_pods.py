@@ -76,7 +76,7 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
     named = ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE", "SANDLOT_NODE_AGENT_TOKEN_FILE")
     files = [variables[name] for name in named if name in variables]
-    assert len(files) == len(secrets.keys() - {"tls", "registry-credentials"})
+    assert len(files) == len(secrets.keys() - {"tls", "registry-credentials", "sidecar-tls"})
     for file in files:
         directory, _, key = file.rpartition("/")
         assert mounts[directory]["readOnly"] is True
@@ -99,7 +99,7 @@ def test_the_gateway_reads_the_quotas_that_the_values_say(everything: list[Resou
 def test_the_controller_does_not_see_api_keys(resources: list[Resource]) -> None:
     pod = one(resources, "Deployment", "sandlot-controller")["spec"]["template"]["spec"]
     secrets = {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
-    assert secrets - {"sandlot-node-agent", "registries"} == {"sandlot-master"}
+    assert secrets - {"sandlot-node-agent", "sandlot-sidecar-tls", "registries"} == {"sandlot-master"}
 
 
 def _load(deployment: Resource, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,8 @@ class World:
         except OSError:
             return None, 0
 
-    def client(self, *words: str) -> str:
-        """Runs `tests.chart.from_outside` where the names lead to the proxy; what it says."""
+    def client(self, what: str) -> None:
+        """Runs `tests.chart.from_outside` where the names lead to the proxy."""
         hosts = self.directory / "hosts"
         hosts.write_text(f"127.0.0.1 {HOST} {OTHER}\n")
         trust = self.directory / "authority.pem"
@@ -92,7 +93,7 @@ class World:
         within = ["unshare", "--mount", "sh", "-c", bind, str(hosts)]
         url = f"https://{HOST}:{self.proxy.port}"
         done = subprocess.run(
-            [*within, sys.executable, "-m", "tests.chart.from_outside", url, OTHER, *words],
+            [*within, sys.executable, "-m", "tests.chart.from_outside", what, url, OTHER],
             env=os.environ | {"SANDLOT_API_KEY": self.stack.api_key, "SSL_CERT_FILE": str(trust)},
             capture_output=True,
             text=True,
@@ -101,7 +102,7 @@ class World:
             check=False,
         )
         assert done.returncode == 0, f"{done.stderr[-6000:]}\n{self.proxy.log.read_text()[-3000:]}"
-        return done.stdout
+        assert done.stdout == f"done: {what}\n"
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def world(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
     directory, namespace = tmp_path_factory.mktemp("traefik"), apiserver.namespace("traefik")
     with (
         cable("t", network=19) as net,
-        traefik(apiserver, directory, namespace=namespace) as proxy,
+        traefik(apiserver, directory, namespace=namespace, settings=documented_settings()) as proxy,
         private_stack("--host", net.outside, "--public-url", f"https://{HOST}:{proxy.port}") as stack,
     ):
         made = World(apiserver, namespace, stack, proxy, trustme.CA(), directory)
@@ -128,6 +129,12 @@ def world(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
             },
         )
         yield made
+
+
+def documented_settings() -> tuple[str, ...]:
+    """What the guide adds to Traefik's arguments."""
+    (fence,) = fences("docs/ingress.md", "text")
+    return tuple(fence.text.split())
 
 
 def guide(which: str) -> dict[str, Any]:
@@ -169,31 +176,38 @@ def made(world: World, version: str, kind: str, where: str, *, name: str, spec: 
     return f"/apis/{version}/{where}/{name}"
 
 
-@pytest.fixture(params=["nginx", "traefik", "HTTPRoute"])
-def route(world: World, request: pytest.FixtureRequest) -> Iterator[str]:
-    """One way from Traefik to the gateway, with the guide's values; which of the three."""
-    which = request.param
+@contextmanager
+def led(world: World, which: str, annotations: dict[str, str] | None = None) -> Iterator[None]:
+    """For the block Traefik leads to the gateway, by the guide's values; `annotations` are changed ones."""
     world.certify()
     values, kind = guide(which), "HTTPRoute" if which == "HTTPRoute" else "Ingress"
     if kind == "HTTPRoute":
         values["gateway"]["httpRoute"]["parentRefs"][0]["namespace"] = world.namespace
     (resource,) = of_kind(render(values, namespace=world.namespace), kind)
     del resource["source"]
+    resource["metadata"].setdefault("annotations", {}).update(annotations or {})
     there = surroundings(world, which)
     path = PATHS[kind].format(world.namespace)
     world.server.call("POST", path, resource)
     try:
         wait_until(lambda: world.served()[1] == 200, what="the controller leads to the gateway")
-        yield which
+        yield
     finally:
         for each in (f"{path}/{GATEWAY}", *there):
             world.server.call("DELETE", each)
         wait_until(lambda: world.served()[1] != 200, what="the controller has forgotten the gateway")
 
 
-def test_a_client_does_all_of_it_through_a_controller(world: World, route: str) -> None:
-    assert world.client() == "all of it\n"
-    before = world.served()[0]
-    new = world.certify()
-    assert new != before
-    wait_until(lambda: world.served() == (new, 200), what=f"{route} has the renewed certificate")
+@pytest.mark.parametrize("which", ["nginx", "traefik", "HTTPRoute"])
+def test_a_client_does_all_of_it_through_a_controller(world: World, which: str) -> None:
+    with led(world, which):
+        world.client("all")
+        before = world.served()[0]
+        new = world.certify()
+        assert new != before
+        wait_until(lambda: world.served() == (new, 200), what=f"{which} has the renewed certificate")
+
+
+def test_a_controller_s_time_limit_ends_a_silent_command_for_others_than_the_sdk(world: World) -> None:
+    with led(world, "nginx", {"nginx.ingress.kubernetes.io/proxy-read-timeout": "1"}):
+        world.client("silence")

@@ -35,7 +35,7 @@ def traefik(
     """For one namespace's resources; `settings` are further arguments."""
     program = binary("traefik")
     if program is None:
-        pytest.skip("needs Traefik (`python -m tests.cluster build --only traefik` builds it)")
+        pytest.skip("needs Traefik (`python -m tests.chart` builds it)")
     plain, port = free_ports(2)
     providers = [
         f"--providers.{name}.{setting}"

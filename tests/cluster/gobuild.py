@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,13 +100,13 @@ def parse_build_info(text: str) -> dict[str, BuildInfo]:
     return found
 
 
-def missing() -> list[str]:
+def missing(modules: Mapping[str, GoModule] = versions.MODULES) -> list[str]:
     """The programs that are not there, or not in the version that is wanted."""
-    there = [BIN / name for module in versions.MODULES.values() for name in module.programs]
+    there = [BIN / name for module in modules.values() for name in module.programs]
     there = [path for path in there if path.is_file()]
     known = parse_build_info(run(["go", "version", "-m", *there])) if there else {}
     wanted = []
-    for module in versions.MODULES.values():
+    for module in modules.values():
         for name, package in module.programs.items():
             patch = PATCHES[name].digest if name in PATCHES else ""
             want = BuildInfo(package=package, module=module.path, version=module.version, patch=patch)
@@ -115,12 +115,12 @@ def missing() -> list[str]:
     return wanted
 
 
-def build(*, names: list[str]) -> None:
+def build(*, names: list[str], modules: Mapping[str, GoModule] = versions.MODULES) -> None:
     """Builds the named programs."""
     if shutil.which("go") is None:
         raise ClusterError("go: not found; the cluster's programs are built with Go 1.26 or newer")
     BIN.mkdir(parents=True, exist_ok=True)
-    for key, module in versions.MODULES.items():
+    for key, module in modules.items():
         chosen = [name for name in module.programs if name in names]
         if not chosen:
             continue

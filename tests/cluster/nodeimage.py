@@ -14,8 +14,7 @@ from images.contents import DEBIAN
 from images.oci import Entry, write_archive, write_layer
 from images.rootfs import bootstrap
 from tests.cluster import versions
-from tests.cluster.gobuild import PATCHES
-from tests.cluster.gomodules import module_source
+from tests.cluster.gobuild import PATCHES, module_source
 from tests.cluster.paths import BIN, CACHE, HERE, LOGS
 from tests.cluster.shell import ClusterError, run, say
 

@@ -125,6 +125,10 @@ MODULES: dict[str, GoModule] = {
             "kube-network-policies": "sigs.k8s.io/kube-network-policies/cmd/kube-network-policies/standard"
         },
     ),
+}
+
+# Programs that only tests of the chart run: neither the cluster nor its node image waits for them.
+CHART_MODULES: dict[str, GoModule] = {
     "traefik": GoModule(
         path="github.com/traefik/traefik/v3",
         version="v3.7.13",

@@ -61,7 +61,7 @@ async def test_an_attempt_that_fails_is_made_again_and_each_is_longer(owner, ups
     server = await upstream(echo())
     timeouts: list[float] = []
 
-    async def attempt(address: str, *, timeout: float) -> Connection:
+    async def attempt(address: str, *, timeout: float, tls: object) -> Connection:
         assert address == KEY
         timeouts.append(timeout)
         if len(timeouts) == 4:

@@ -158,7 +158,7 @@ async def test_exposures_belong_to_their_tenant(exposed):
     [
         ({"port": 0}, "port"),
         ({"port": 65536}, "port"),
-        ({"port": 80, "protocol": "UDP"}, "protocol"),
+        ({"port": 80, "protocol": "SCTP"}, "protocol"),
         ({"port": 80, "name": "x" * 51}, "name"),
     ],
 )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 import pytest
 from sandlot_contract.datagrams import MAX_DATAGRAM
 from sandlot_gateway.data.exposure import Exposure
+from sandlot_gateway.data.udp_turns import Turns
 
 from tests.dataplane.gateway import Gateway
 from tests.dataplane.udp_sidecar import UdpSidecar
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 Started = tuple[Gateway, Exposure, UdpSidecar]
 
@@ -31,7 +35,7 @@ class Client:
 
     async def receive(self) -> bytes:
         loop = asyncio.get_running_loop()
-        return await asyncio.wait_for(loop.sock_recv(self.sock, 65536), 10)
+        return await asyncio.wait_for(loop.sock_recv(self.sock, 65536), SECONDS)
 
     async def ask(self, payload: bytes) -> bytes:
         self.sock.send(payload)
@@ -167,6 +171,38 @@ async def test_without_a_running_sandbox_datagrams_are_dropped(udp, client, monk
     one = client(exposure)
     one.sock.send(b"too early")
     await until(lambda: counted(gw, "sandlot_datagrams_dropped_total", reason="no_connection") == 1)
+    await until(lambda: counted(gw, "sandlot_udp_flows") == 0)
     assert side.opened == 0
     gw.route(address)
     assert await one.ask(b"now") == b"now"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only it may forge a sender")
+async def test_two_exposures_do_not_answer_each_other_for_ever(udp, client):
+    gw, exposure, side = await udp()
+    other = await gw.exposures.add("sb-1", "acme", 53, "dns", "udp")
+    with socket.socket(type=socket.SOCK_RAW, proto=socket.IPPROTO_UDP) as forger:
+        header = struct.pack("!4H", exposure.listen_port, other.listen_port, 8 + 4, 0)
+        forger.sendto(header + b"ping", ("127.0.0.1", 0))
+    assert await client(other).ask(b"after it") == b"after it"
+    assert side.opened == 1
+
+
+async def test_turns_are_taken_in_order_and_leave_half_of_the_time():
+    turns, order = Turns(), []
+
+    def take(name: str) -> None:
+        order.append(name)
+        turns.spent(0.01)
+        if len(order) < 12:
+            turns.wait(partial(take, name))
+
+    begin = time.monotonic()
+    turns.spent(0.02)
+    assert turns.must_wait()
+    for name in "abc":
+        turns.wait(partial(take, name))
+    await until(lambda: len(order) >= 12)
+    turns.close()
+    assert order == list("abc" * 4)
+    assert time.monotonic() - begin >= 0.2

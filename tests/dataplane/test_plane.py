@@ -296,5 +296,5 @@ async def test_no_label_grows_with_what_is_asked_for_or_answered(gateway, upstre
     assert labels["scope"] == {"sandbox", "gateway"}
     # Of audit records, and of spans.
     assert labels["outcome"] == {"written", "lost", "exported", "queue_full", "export_failed"}
-    assert labels["file"] == {"certificate", "api_keys", "master_key", "quotas"}
+    assert labels["file"] == {"certificate", "api_keys", "master_key", "quotas", "sidecar_tls"}
     assert labels.keys() == {"route", "code", "verdict", "le", "result", "scope", "state", "outcome", "file"}

@@ -65,7 +65,7 @@ class StubBackend:
     name = "stub"
     single_gateway = True
     delete_wait = 0.0
-    lays_images = pools_without_image = False
+    lays_images = pools_without_image = gpus_keep_image = False
     shared_notes = None
     others = None
     warmups: LocalWarmups

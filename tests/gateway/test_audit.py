@@ -23,7 +23,9 @@ from sandlot_gateway.edge import Clients
 
 from tests.gateway.audit_records import record_of, records
 from tests.gateway.conftest import API, KEY, OPERATOR, Running, running
+from tests.gateway.machine import Machine
 from tests.gateway.test_server import connect
+from tests.waiting import until
 
 Record = dict[str, Any]
 _numbers = count(1)
@@ -205,6 +207,38 @@ async def test_one_whose_caller_leaves_before_an_answer_says_that(audited: Audit
     writer.close()
     record = await record_of(audited.path, "left")
     assert (record["status"], record["error"], record["tenant"]) == (None, "no_answer", "alpha")
+
+
+async def test_a_create_whose_caller_left_is_none_that_was_answered(
+    audited: Audited, machine: Machine
+) -> None:
+    machine.hold_ready = asyncio.Event()
+    _, writer = await connect(audited.box)
+    body = b'{"docker_image": "host"}'
+    head = f"POST {API}/sandbox HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}X-Request-Id: left\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    await until(lambda: audited.box.gateway.supply.waiting == 1)
+    writer.close()
+    await writer.wait_closed()
+    await audited.call("GET", f"{API}/stats")  # by which the gateway has seen that
+    machine.hold_ready.set()
+    record = await record_of(audited.path, "left")
+    assert (record["action"], record["status"], record["error"]) == ("sandbox.create", None, "no_answer")
+    assert record["id"] is not None
+
+
+async def test_a_handshake_below_the_control_api_leaves_one(audited: Audited) -> None:
+    made, _ = await audited.create()
+    for path in (f"{API}/sandbox", f"/sbx/{made['id']}/terminal"):
+        reader, writer = await connect(audited.box)
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nX-Request-Id: ws\r\n"
+        upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        writer.write(f"{head}{upgrade}Sec-WebSocket-Key: {'a' * 22}==\r\n\r\n".encode())
+        await reader.readline()
+        writer.close()
+    record = await record_of(audited.path, "ws")
+    assert (record["action"], record["status"], record["error"]) == ("unknown.call", 404, "not_found")
+    assert record["tenant"] == "alpha"
 
 
 async def test_outside_of_the_control_api_only_a_missing_right_leaves_one(audited: Audited) -> None:

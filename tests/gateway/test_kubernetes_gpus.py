@@ -7,6 +7,7 @@ from typing import Any
 
 from sandlot_kube.objects import Sandbox
 
+from tests.gateway.image_node import IMAGES, ImageNode, laying_gateway
 from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, TEMPLATE, Running, World, pool_fields
 from tests.waiting import until
 
@@ -103,3 +104,13 @@ async def test_a_start_with_gpus_is_for_creates_of_its_image_also_with_slots(wor
         assert (await gateway.client.delete(f"/api/v1/sandbox/{first}")).status_code == 200
         await asked("registry.example/two:1")
         await kubelet.until(lambda: start("registry.example/two:1"), timeout=20.0)
+
+
+async def test_pods_with_gpus_run_no_command_of_their_image(world: World, nodes: list[ImageNode]) -> None:
+    async with laying_gateway(world) as gateway:
+        body = {"docker_image": IMAGES[0], "run_image_command": True, "gpu_count": 1}
+        answer = await gateway.client.post("/api/v1/sandbox", json=body)
+        assert answer.status_code == 422, answer.text
+        (error,) = answer.json()["errors"]
+        assert error["param"] == "run_image_command"
+        assert "pods with GPUs keep the image" in error["details"]

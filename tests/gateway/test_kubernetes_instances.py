@@ -41,6 +41,22 @@ def state(**fields: Any) -> dict[str, Any]:
     return {"instance_id": ID, "phase": "warm", "generation": 1, **fields}
 
 
+def test_a_pod_s_annotation_says_whether_its_sidecar_speaks_tls() -> None:
+    known = Instances(tokens=Tokens(b"k" * 32), domain="boxes", encrypted=True)
+    instance = known.add(ID, TEMPLATE).instance
+    assert instance.address == f"tls:{ID}.boxes.:8700"
+    known.from_pod(pod(ip="10.0.0.7"))
+    assert instance.address == "10.0.0.7:8700"  # one of before TLS was switched on
+    marked = pod(ip="fd00::7")
+    marked.metadata.annotations["sandlot.dev/sidecar-tls"] = "true"
+    known.from_pod(marked)
+    assert instance.address == "tls:[fd00::7]:8700"
+    known.from_state(ID, state(address="tls:10.0.0.8:8700"), template=None)
+    assert instance.address == "tls:10.0.0.8:8700"
+    known.from_state(ID, state(address="tls:0.0.0.0:8700"), template=None)
+    assert instance.address == "tls:10.0.0.8:8700"
+
+
 def test_dns_until_something_better_is_known_and_the_webhook_over_the_watch() -> None:
     known = instances()
     instance = known.add(ID, TEMPLATE, origin=Origin.OWN_START).instance

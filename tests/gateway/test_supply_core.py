@@ -21,6 +21,7 @@ from sandlot_gateway.core.supply_events import (
     Looked,
     Lost,
     Offered,
+    QueueFull,
     Refuse,
     RoomMade,
     StartId,
@@ -55,6 +56,18 @@ def test_a_launch_that_is_slow_to_return_gives_nobody_anothers_start() -> None:
     [effect] = core.step(Offered(later), 2.8)
     assert isinstance(effect, Grant)
     assert effect.ask == AskId(2)
+
+
+def test_the_estimate_of_a_refusal_knows_that_starts_have_become_slow() -> None:
+    """The first slow start is not over yet: by the earlier ones alone, callers would come back far too early."""
+    settings = replace(BOUNDS, max_starts=2, max_waiting=10)
+    core = SupplyCore(settings=settings, slots=Slots(rank=first_come()), seen=World())
+    for ask in range(10):
+        core.step(Asked(AskId(ask), ONE, "alpha"), 0.0)
+    [effect] = core.step(Asked(AskId(10), ONE, "alpha"), 3.0)
+    assert isinstance(effect, Refuse)
+    assert isinstance(effect.error, QueueFull)
+    assert effect.error.retry_after == 2 * 3.0 * 11 / 2
 
 
 def second_of_two_is_ready(core: SupplyCore, *, after: float, at: float) -> AskId:

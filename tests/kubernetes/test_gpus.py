@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandlot import Accounting, BadRequest, Client, Pools, Sandbox
+from sandlot import Accounting, BadRequest, Client, Pools, Sandbox, UsageRow
 
 from tests.cli.conftest import command_line
-from tests.kubernetes.boxes import pod_of, until
+from tests.kubernetes.boxes import until
 from tests.kubernetes.fake_gpus import DEVICES, MODEL, fake_gpus_on
 from tests.kubernetes.killing import own_cluster_only
 from tests.kubernetes.lazy_nodes import worker
@@ -21,6 +21,17 @@ SIZE = {"cpu": 0.2, "memory": 128 << 20, "disk": 128 << 20}
 OPEN = 'cd /dev; for each in nvidia*; do exec 3<>"$each" && echo "$each"; done'
 SMI = "/usr/local/nvidia/bin/nvidia-smi"
 QUOTA = len(DEVICES) + 1
+
+
+def pod_of(box: Sandbox) -> str:
+    """The name of its pod, before there is a record of it."""
+    return box.exec("echo $HOSTNAME", timeout=60).stdout.strip()
+
+
+def used(client: Client, *, run: str) -> list[UsageRow]:
+    """What sandboxes of a run have used, once that is more than nothing."""
+    rows = Accounting(client=client).usage(group_by=["run"]).rows
+    return [row for row in rows if row.run == run and row.gpu_seconds]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +69,8 @@ def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
         assert box.exec(SMI, timeout=60).stdout == f"smi: {device}"
     with Sandbox.create(IMAGE, client=caller, gpu_count=1, gpu_type=MODEL, **SIZE) as box:
         assert box.info.pool_hit
-        pod = pod_of(release, box)
-        assert pod["spec"]["nodeName"] == worker()
+        pod = pod_of(box)
+        assert release.get("pod", pod, "-n", release.sandboxes)["spec"]["nodeName"] == worker()
         device = box.exec(OPEN, timeout=60).stdout
         assert device.strip() in DEVICES
         assert box.exec(SMI, timeout=60).stdout == f"smi: {device}"
@@ -72,37 +83,24 @@ def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
         assert box.exec(OPEN, timeout=60).stdout == device
     pools.wait_warm("gpus", timeout=180)
     with Sandbox.create(IMAGE, client=caller, gpu_count=1, **SIZE) as box:
-        assert pod_of(release, box)["metadata"]["uid"] != pod["metadata"]["uid"]
+        assert pod_of(box) != pod
 
 
 def test_a_create_waits_while_no_gpu_is_free(release: Stack, caller: Client, tmp_path: Path) -> None:
     for name in ("gpus", "gvisor"):
         Pools(client=caller).delete(name)
-    everything = {"gpu_count": len(DEVICES), "gpu_type": MODEL, **SIZE}
     with pytest.raises(BadRequest) as refused:
-        Sandbox.create(IMAGE, client=caller, **{**everything, "gpu_count": QUOTA + 1})
+        Sandbox.create(IMAGE, client=caller, gpu_count=QUOTA + 1, **SIZE)
     assert refused.value.field == "gpu_count"
     run = command_line(release.url, release.api_key, tmp_path)
-    arguments = (
-        "--gpu-count",
-        "4",
-        "--gpu-type",
-        MODEL,
-        "--cpu",
-        "0.2",
-        "--memory",
-        "128MiB",
-        "--disk",
-        "128MiB",
-    )
-    done = run("run", *arguments, "--run", "told", IMAGE, "--", SMI)
+    size = ("--cpu", "0.2", "--memory", "128MiB", "--disk", "128MiB")
+    gpus = ("--gpu-count", str(len(DEVICES)), "--gpu-type", MODEL)
+    done = run("run", *gpus, *size, "--run", "all", "--keep", IMAGE, "--", SMI)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.removeprefix("smi: ").strip().split(",")) == DEVICES.keys()
-    (row,) = (one for one in Accounting(client=caller).usage(group_by=["run"]).rows if one.run == "told")
-    assert row.gpu_seconds == pytest.approx(len(DEVICES) * row.sandbox_seconds, abs=0.01)
-    assert row.gpu_seconds
+    kept = done.stderr.split("sandlot: kept ")[1].strip()
     with (
-        Sandbox.create(IMAGE, client=caller, **everything, wait=180) as all_of_them,
+        Sandbox.connect(kept, client=caller) as all_of_them,
         Sandbox.create(IMAGE, client=caller, gpu_count=1, **SIZE, wait=0) as fifth,
     ):
 
@@ -110,6 +108,8 @@ def test_a_create_waits_while_no_gpu_is_free(release: Stack, caller: Client, tmp
             return caller.call("GET", f"/sandbox/{fifth.id}", safe=True)["pendingMessage"] or ""
 
         until(lambda: "Insufficient nvidia.com/gpu" in waits_for())
+        (row,) = until(lambda: used(caller, run="all"))
+        assert row.gpu_seconds == pytest.approx(len(DEVICES) * row.sandbox_seconds, abs=0.01)
         all_of_them.delete()
         until(lambda: fifth.refresh().status == "RUNNING")
         assert len(fifth.exec(OPEN, timeout=60).stdout.split()) == 1

@@ -1,4 +1,7 @@
-"""A container's first process that an init container copied (`sandboxes.holder: copy`), as on nodes without image volumes."""
+"""A container's first process that an init container copied (`sandboxes.holder: copy`), as on nodes without image volumes.
+
+The same release has sidecars that speak TLS, which would need one of their own otherwise.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tests.kubernetes.stack import IMAGE, Stack
 VALUES = {
     "sandboxes.holder": "copy",
     "pools": {"default": {"size": 1, "template": {"image": IMAGE, **POOLED}}},
+    "sidecarTls.enabled": True,
     "gateway.replicas": 1,
     "controller.replicas": 1,
 }
@@ -67,3 +71,20 @@ def test_a_warm_sandbox_and_a_cold_one_have_a_copied_first_process(copied: Stack
         with Sandbox.create(IMAGE, client=client, cpu=0.5, memory="256MiB", disk="512MiB", wait=240) as box:
             assert not box.info.pool_hit
             check(copied, box)
+
+
+def test_encrypted_calls_reach_a_sidecar_whose_key_no_command_sees(copied: Stack) -> None:
+    with Client(url=copied.url, api_key=copied.api_key) as client:
+        warm_everywhere(copied, size=1)
+        with warm(client) as box:
+            pod = pod_of(copied, box)
+            assert pod["metadata"]["annotations"]["sandlot.dev/sidecar-tls"] == "true"
+            assert box.exec("echo hello").stdout == "hello\n"
+            assert (
+                box.exec("ls -d /etc/sandlot; find / -xdev -name tls.key; cat /proc/mounts").stdout.count(
+                    "tls"
+                )
+                == 0
+            )
+            with pytest.raises(AssertionError, match="No such file"):
+                pods_exec(copied, pod["metadata"]["name"], ["ls", "/etc/sandlot"])

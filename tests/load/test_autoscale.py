@@ -23,8 +23,8 @@ pytestmark = [
 
 async def test_nodes_follow_demand_and_take_no_sandbox_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     size = Size(
-        waves=(Wave(16, 0.0), Wave(2, 20.0)),
-        per_node=5,
+        waves=(Wave(16, 0.0), Wave(0, 60.0)),
+        per_node=4,
         command=0.5,
         delay=2.0,
         unneeded=1.0,
@@ -39,8 +39,11 @@ async def test_nodes_follow_demand_and_take_no_sandbox_with_them(monkeypatch: py
     lost = found["lost"]
     assert lost.value == 0, lost.parts
     assert int(lost.parts["sandboxes"]) > 30
-    assert int(lost.parts["nodes added"]) >= 4
-    assert int(lost.parts["nodes removed"]) >= 2
-    assert found["freed"].value < 20, found["node_time"].parts
+    assert int(lost.parts["nodes added"]) >= 5
+    # A pod that was asked to go while it was in use is asked again after half a minute.
+    assert found["freed"].value < 60, found["node_time"].parts
+    # Two warm sandboxes are left, and at most one that is being replaced.
+    left = found["freed"].parts["nodes left"]
+    assert int(left) <= 3 < int(lost.parts["nodes added"]), found["node_time"].parts
     assert found["drained"].value < 30
     assert int(found["up_wait"].parts["starts of a node at once"]) <= 8  # a setting of the controller

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.ids import InstanceId
 from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.backend import StillPreparing
@@ -199,8 +200,12 @@ class Gateway:
                     for name, _, value in (line.partition(":") for line in head.decode().split("\r\n")[1:])
                 }
                 body = await reader.readexactly(int(headers["content-length"]))
-                status = self._webhook(headers["x-sandlot-instance"], headers["x-sandlot-signature"], body)
-                writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode())
+                instance_id = InstanceId(headers["x-sandlot-instance"])
+                status = self._webhook(instance_id, headers["x-sandlot-signature"], body)
+                proof = self.tokens.webhook_answer(instance_id, headers["x-sandlot-sender"])
+                writer.write(
+                    f"HTTP/1.1 {status} X\r\nX-Sandlot-Gateway: {proof}\r\nContent-Length: 0\r\n\r\n".encode()
+                )
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -208,7 +213,7 @@ class Gateway:
             self._tasks.discard(task)
             writer.close()
 
-    def _webhook(self, instance_id: str, signature: str, body: bytes) -> int:
+    def _webhook(self, instance_id: InstanceId, signature: str, body: bytes) -> int:
         key = self.tokens.instance(instance_id).encode()
         assert signature == "sha256=" + hmac.new(key, body, hashlib.sha256).hexdigest()
         document = json.loads(body)

@@ -175,7 +175,7 @@ def test_exposed_ports(case: Case):
     elif case.rpc:
         assert "not yet supported for VM sandboxes" in seen["refused"]
     else:
-        tcp = {"tcp": "hello\n"} if case.tcp and case.since(0, 2, 13) else {}
+        tcp = {"tcp": "hello\n", "udp": True} if case.tcp and case.since(0, 2, 13) else {}
         assert seen == {"text": "hello\n", "listed": [[True, "web"]], "after": [], **tcp}
 
 

@@ -80,6 +80,7 @@ def test_tcp(box: Sandbox) -> None:
 def test_udp(box: Sandbox) -> None:
     inside = free_port()
     start(box, ["python3", "-c", DATAGRAMS, str(inside)], says="listening")
+    box.set_network(allow=[])
     host, _, port = box.expose(inside, protocol="udp").rpartition(":")
     with ExitStack() as stack:
         clients = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(2)]

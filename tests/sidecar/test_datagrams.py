@@ -8,6 +8,8 @@ import os
 import pytest
 from sandlot_contract.datagrams import MAX_DATAGRAM, DatagramReader, frame
 
+from tests.executor.gvisor import NEEDS_RUNSC
+from tests.sidecar.gvisor_sidecar import MakeBox
 from tests.sidecar.support import Sidecar
 from tests.waiting import until
 
@@ -33,7 +35,12 @@ class Peer:
             self.frames.feed(data)
         return payload
 
+    async def ask(self, payload: bytes) -> bytes:
+        self.writer.write(frame(payload))
+        return await self.read()
+
     async def answers(self, payload: bytes) -> bool:
+        """Return whether an answer came at once: ask until it does."""
         self.writer.write(frame(payload))
         try:
             async with asyncio.timeout(0.2):
@@ -55,15 +62,31 @@ async def serve(box: Sidecar, op: str) -> None:
     await until(lambda: printed(box, op, "on\n"))
 
 
-async def test_datagrams_keep_their_boundaries_and_a_port_may_open_later(box: Sidecar) -> None:
+async def test_they_keep_their_boundaries_and_a_port_may_open_later(box: Sidecar) -> None:
+    await check_boundaries(box)
+
+
+async def test_a_reset_cuts_them_and_the_next_ones_reach_the_new_sandbox(make) -> None:
+    box = await make(claim={"network": "none"})  # a network of its own, which the reset replaces
+    await serve(box, "one")
+    await check_reset(box)
+
+
+@pytest.mark.heavy
+@NEEDS_RUNSC[0]
+@NEEDS_RUNSC[1]
+async def test_under_gvisor(gvisor: MakeBox) -> None:
+    await check_boundaries(await gvisor())
+
+
+async def check_boundaries(box: Sidecar) -> None:
     early = await connect(box, early=frame(b"to nobody"))
     await serve(box, "echo")
     await until(lambda: early.answers(b"now"))
     peer = await connect(box, early=frame(b"first"))
     assert await peer.read() == b"first"
     for payload in (b"", b"a", os.urandom(MAX_DATAGRAM)):
-        peer.writer.write(frame(payload))
-        assert await peer.read() == payload
+        assert await peer.ask(payload) == payload
     peer.writer.write(b"".join(frame(b"%d" % number) for number in range(200)))
     assert [await peer.read() for _ in range(200)] == [b"%d" % number for number in range(200)]
     assert (await box.call("POST", "/v1/udp?port=7779")).status_code == 400
@@ -74,19 +97,17 @@ async def test_datagrams_keep_their_boundaries_and_a_port_may_open_later(box: Si
     peer.writer.close()
 
 
-async def test_a_reset_cuts_them_and_the_next_ones_reach_the_new_sandbox(make) -> None:
-    box = await make(claim={"network": "none"})  # a network of its own, which the reset replaces
-    await serve(box, "one")
+async def check_reset(box: Sidecar) -> None:
     peer = await connect(box)
-    assert await peer.answers(b"before")
+    assert await peer.ask(b"before") == b"before"
     reset = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
-    assert reset.json()["equal"] is True
+    assert reset.json()["equal"] is True, reset.text
     with pytest.raises(EOFError):
         await peer.read()
     peer.writer.close()
     await serve(box, "two")
     again = await connect(box)
-    assert await again.answers(b"after")
+    assert await again.ask(b"after") == b"after"
     again.writer.close()
 
 

@@ -68,6 +68,10 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- .Values.nodeAgent.existingTokenSecret | default (printf "%s-node-agent" (include "sandlot.fullname" .)) -}}
 {{- end -}}
 
+{{- define "sandlot.sidecarTlsSecret" -}}
+{{- .Values.sidecarTls.existingSecret | default (printf "%s-sidecar-tls" (include "sandlot.fullname" .)) -}}
+{{- end -}}
+
 {{- define "sandlot.gatewayURL" -}}
 {{- printf "http://%s-gateway.%s.svc.%s:%s" (include "sandlot.fullname" .) .Release.Namespace .Values.clusterDomain (toJson .Values.gateway.service.port) -}}
 {{- end -}}

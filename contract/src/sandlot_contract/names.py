@@ -26,6 +26,7 @@ NODE_AGENT_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_NODE_AGENT}"
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
 ANNOTATION_REUSE = f"{GROUP}/reuse"  # on a pool's pod that runs one sandbox after the other: the policy
 ANNOTATION_LAYS_IMAGES = f"{GROUP}/lays-images"  # on a pod that a claim may lay another image under: "true"
+ANNOTATION_SIDECAR_TLS = f"{GROUP}/sidecar-tls"  # on a pod whose sidecar speaks TLS: "true"
 ANNOTATION_NOTE = f"note.{GROUP}/"  # prefix of a key, on a Sandbox: a note for all gateways
 LABEL_PORT = f"port.{GROUP}/"  # prefix of a number, on a Sandbox: a port of every gateway reserved for it
 ANNOTATION_REQUEST = f"{GROUP}/request"  # on a Sandbox: its create request, without confidential fields

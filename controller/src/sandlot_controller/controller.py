@@ -23,6 +23,7 @@ from .act.pod_deletion import PodDeletion
 from .act.pod_replacement import PodReplacement
 from .act.pools import PoolLoop
 from .act.sandboxes import SandboxLoop
+from .act.sidecar_tls import sidecar_tls
 from .act.sidecars import Sidecars
 from .act.unrecorded_claims import UnrecordedClaims
 from .act.warmups import WarmupLoop
@@ -60,7 +61,7 @@ class Controller:
         self._clock = clock
         self._now = now
         self._tokens = InstanceTokens.from_file(settings.key_file)
-        self._sidecars = sidecars or Sidecars()
+        self._sidecars = sidecars or Sidecars(tls=sidecar_tls(settings))
         self._agents = agents or NodeAgents(settings.node_agent_token_file)
         self._pools: PoolLoop | None = None
         self._followed: list[Followed] = []  # as the leader, or tried as a standby

@@ -44,6 +44,14 @@ class Settings(BaseSettings):
         description="IP address of that URL's host, so that sidecars need no DNS; unset: the controller reads it "
         "from the Service that the host names.",
     )
+    sidecar_tls_dir: Path | None = Field(
+        None,
+        description="Directory of `ca.crt`, `tls.crt` and `tls.key`, for calls of sidecars that speak TLS.",
+    )
+    sidecar_tls_secret: str | None = Field(
+        None,
+        description="Secret in `namespace` with these files for sidecars; with it, those of new pods speak TLS.",
+    )
     sidecar_image: str = Field(..., description="Image of the sidecar.")
     sidecar_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
         "IfNotPresent", description="Pull policy of the sidecar's image."

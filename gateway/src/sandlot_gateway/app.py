@@ -40,6 +40,7 @@ from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.sidecar_tls import sidecar_tls
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.shared import sessions_of
 from sandlot_gateway.stop_times import StopTimes
@@ -70,7 +71,8 @@ class Gateway:
         self.metrics = Metrics()
         self.counters = Counters(self.metrics)
         self.tracing = tracing_of(settings, counted=self.metrics)
-        self.pool = HttpPool(observer=self.metrics)
+        tls = sidecar_tls(settings, metrics=self.metrics)
+        self.pool = HttpPool(observer=self.metrics, tls=tls)
         self.backend = make_backend(settings, self.tokens, self.pool)
         self.archive = Archive(state_dir / "records", keep=settings.record_keep, limit=settings.record_limit)
         self.directory = Directory(
@@ -135,6 +137,7 @@ class Gateway:
             proof=self.webhooks.proof,
             receive=self.webhooks.receive,
             counted=self.counters.webhook,
+            tls=tls,
         )
         notes = self.backend.shared_notes
         shared = None

@@ -16,6 +16,7 @@ from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
+from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
@@ -71,9 +72,13 @@ class Edge:
         if scope["type"] == "lifespan":
             raise RuntimeError("app.Gateway starts and stops this application")
         scope[BEGUN] = True
-        if self._audit is None or _is_data(scope):
+        if self._audit is None or not _is_audited(scope):
             await self._serve(scope, receive, send)
         else:
+            if scope["type"] == "websocket":  # the data plane, which refuses it, gives no record an id
+                request_id = identify(_header(scope, b"x-request-id"))
+                scope["headers"] = [*scope["headers"], (b"x-request-id", request_id)]
+                logs.request_id.set(request_id.decode("latin-1"))
             await self._audit(scope, receive, send, app=self._serve)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -259,6 +264,11 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 def _is_data(scope: Scope) -> bool:
     return scope["type"] == "websocket" or scope["path"].startswith(_DATA)
+
+
+def _is_audited(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return not path.startswith(_DATA) and (scope["type"] == "http" or path.startswith(PREFIX + "/"))
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
-ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate"]
+ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate", "sidecar_tls"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
 DatagramDirection = Literal["to_sandbox", "to_client"]
 DropReason = Literal["too_many_flows", "no_connection", "too_long", "sandbox_slow", "client_slow"]

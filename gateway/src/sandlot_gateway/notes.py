@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from sandlot_contract.ids import SandboxId
 
-from .core.backend import Notes
+from .core.gateways import Notes
 
 T = TypeVar("T")
 

@@ -40,6 +40,10 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(None, description="The certificate's private key, PEM.")
     tls_host: str | None = Field(None, description="The address to listen on with TLS; default --host.")
     tls_port: int = Field(8643, ge=1, le=65535, description="The TCP port with TLS.")
+    sidecar_tls_dir: Path | None = Field(
+        None,
+        description="Kubernetes: directory of `ca.crt`, `tls.crt` and `tls.key` for sidecars that speak TLS.",
+    )
     ssh_port: int = Field(
         0,
         ge=0,
@@ -277,6 +281,10 @@ class Settings(BaseSettings):
     def _certificate_has_its_key(self) -> Settings:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key must be given together")
+        if self.backend == "local" and self.sidecar_tls_dir is not None:
+            raise ValueError(
+                "--sidecar-tls-dir is for --backend kubernetes only: local sidecars listen on Unix sockets"
+            )
         return self
 
     def expose_ports(self) -> dict[str, range]:

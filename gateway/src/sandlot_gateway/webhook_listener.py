@@ -15,6 +15,7 @@ from sandlot_contract.headers import GATEWAY, INSTANCE_KEY, SENDER_KEY, SIGNATUR
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.sidecar import WEBHOOK_PATH
 
+from sandlot_gateway.sidecar_tls import SidecarTls
 from sandlot_gateway.webhooks import Answer, WebhookFault
 
 _BACKLOG = 4096  # asyncio calls listen() again, with 100 by default, which would refuse many sidecars at once
@@ -87,7 +88,9 @@ class WebhookListener:
         receive: Callable[[InstanceId, str, bytes], Answer],
         counted: Callable[[WebhookFault], None],
         bounds: Bounds | None = None,
+        tls: SidecarTls | None = None,
     ) -> None:
+        self._tls = tls
         self.proof = proof
         self.receive = receive
         self.counted = counted
@@ -105,11 +108,15 @@ class WebhookListener:
         loop = asyncio.get_running_loop()
         for one in sockets:
             if one.family == socket.AF_UNIX:
-                server = await loop.create_unix_server(lambda: _Connection(self), sock=one, backlog=_BACKLOG)
+                server = await loop.create_unix_server(self._connect, sock=one, backlog=_BACKLOG)
             else:
                 self.port = one.getsockname()[1]
-                server = await loop.create_server(lambda: _Connection(self), sock=one, backlog=_BACKLOG)
+                server = await loop.create_server(self._connect, sock=one, backlog=_BACKLOG)
             self._servers.append(server)
+
+    def _connect(self) -> asyncio.Protocol:
+        connection = _Connection(self)
+        return connection if self._tls is None else self._tls.accepted(connection)
 
     async def close(self) -> None:
         for server in self._servers:

@@ -7,6 +7,8 @@ from enum import StrEnum
 import msgspec
 from sandlot_contract import reuse
 from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_contract.names import ANNOTATION_SIDECAR_TLS
+from sandlot_contract.sidecar import ENCRYPTED
 
 from sandlot_kube.template import Template
 
@@ -132,6 +134,17 @@ class Pod(_Part):
     def instance_id(self) -> InstanceId:
         """Id of the instance in a sandbox's pod, which is the pod's name."""
         return InstanceId(self.metadata.name)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the sidecar speaks TLS."""
+        return self.metadata.annotations.get(ANNOTATION_SIDECAR_TLS) == "true"
+
+    @property
+    def sidecar_host(self) -> str | None:
+        """The sidecar's IP address, with the prefix `tls:` if it speaks TLS; None: not known yet."""
+        host = self.status.pod_ip
+        return ENCRYPTED + host if host is not None and self.encrypted else host
 
     def container(self, name: str) -> ContainerStatus | None:
         return next((status for status in self.status.container_statuses if status.name == name), None)

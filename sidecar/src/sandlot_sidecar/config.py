@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+from sandlot_contract.sidecar import ENCRYPTED
+
 from .core.limits import OpLimits
 
 TYPE_CHECKING = False
@@ -21,7 +23,7 @@ class Config:
 
     __slots__ = (
         "address", "cgroup_parent", "heartbeat", "hostname", "instance_id", "limits", "listen", "ops", "root",
-        "state_dir", "target", "target_pid", "template", "token", "webhook", "webhook_address",
+        "state_dir", "target", "target_pid", "template", "tls", "token", "webhook", "webhook_address",
     )  # fmt: skip
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -50,7 +52,11 @@ class Config:
             host, separator, port = self.listen.rpartition(":")
             if not (host and separator and port.isdigit() and int(port) < 65536):
                 raise ConfigError("listen must be unix:/PATH or HOST:PORT")
-        self.address = _address(self.listen, os.environ.get("POD_IP", ""))
+        self.tls = _optional_text(document, "tls")
+        if self.tls is not None and self.listen.startswith("unix:"):
+            raise ConfigError("tls is for HOST:PORT: a Unix socket does not leave the machine")
+        address = _address(self.listen, os.environ.get("POD_IP", ""))
+        self.address = address if self.tls is None else ENCRYPTED + address
 
 
 def read_config(source: str | int) -> Config:

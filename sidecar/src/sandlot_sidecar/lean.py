@@ -244,4 +244,5 @@ def import_asyncio() -> bool:
                 del sys.modules[name]
         sys.modules["ssl"] = None  # type: ignore[assignment]
         __import__("asyncio")
+        del sys.modules["ssl"]  # the server's own TLS needs the real one
     return worked

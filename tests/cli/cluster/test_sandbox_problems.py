@@ -180,6 +180,12 @@ PROBLEMS: dict[str, Problem] = {
         ),
         "webhooks of sidecars", "1 of 1 sidecars did not reach a gateway within the last minute: no address", "networkPolicy.dns",
     ),
+    "sidecar that refuses a certificate": (
+        lambda cluster: cluster.but(
+            sidecar_logs={"i-1": f'{{"at": {NOW - 3}, "event": "tls_refused", "reason": "it has expired"}}\n'}
+        ),
+        "TLS of sidecars", "1 of 1 refused a connection within the last minute: it has expired", "sidecarTls",
+    ),
     "gateway that knows no pod": (
         gateway_metrics('sandlot_ready_queue_depth{pool="default"} 0.0\n'),
         "gateway g-1", "knows no ready pod of pool default", "networkPolicy.dns",

@@ -69,6 +69,7 @@ def whole(authority: Authority) -> Iterator[Stack]:
             "pools": {"default": {"size": 6, "template": DEFAULT}},
             "gateway.checkpoints.claim": claim,
             "gateway.tcp": {"first": 30040, "ports": 2},
+            "gateway.udp": {"first": 30060, "ports": 2},
             "gateway.ssh.port": 30050,
             "gateway.tls.existingSecret": "certificate",
             "networkPolicy.egress.custom": [{"name": "client", "cidrs": [f"{client_host(stack)}/32"]}],

@@ -61,6 +61,9 @@ async def ports(client: Any, box: str) -> dict[str, Any] | None:
             answer_there = await browser.get(f"http://{host}:{port}/index.html")
         await client.unexpose(box, plain_port.exposure_id)
         seen["tcp"] = answer_there.text
+        datagrams = await client.expose(box, inside, name="datagrams", protocol="UDP")
+        await client.unexpose(box, datagrams.exposure_id)
+        seen["udp"] = datagrams.url == f"udp://{datagrams.external_endpoint}"
     await client.unexpose(box, exposed.exposure_id)
     after = await client.list_exposed_ports(box)
     return {

@@ -130,7 +130,7 @@ class EndedSandboxes:
     def _delete_after_sidecar(self, pod: Pod, sandbox: Sandbox) -> None:
         """Delete a pod, also one that is being deleted: its own grace is longer than it needs by now."""
         verdict = sandbox.status.verdict or SandboxVerdict.DELETED
-        address = pod.status.pod_ip
+        address = pod.sidecar_host
         if verdict in GRACEFUL and address is not None and not sidecar_is_over(pod):
             self._tasks.spawn(pod.metadata.uid, self._end(pod, address, sandbox, verdict=verdict))
         else:

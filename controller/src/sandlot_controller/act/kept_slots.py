@@ -90,10 +90,10 @@ class KeptSlots:
         pod, ended = self._world.pods.get(name), self._ended.get(name)
         if ended is None:
             return
-        if pod is None or pod.status.pod_ip is None or self._is_over(pod):
+        if pod is None or pod.sidecar_host is None or self._is_over(pod):
             self._forget(name)
             return
-        if not self._tasks.spawn(name, self._ask(pod, pod.status.pod_ip, ended)):
+        if not self._tasks.spawn(name, self._ask(pod, pod.sidecar_host, ended)):
             self._set(name, self._world.clock() + _RETRY)  # it is still asked after an earlier end
 
     def _is_over(self, pod: Pod) -> bool:

@@ -56,12 +56,12 @@ class NodeDrains:
         if pod is None or pod.metadata.deletion_timestamp is not None or self._deletion.is_asked(pod):
             return None
         last = is_drained_of(pod, self._world) and reuse.is_reused(pod) and self._world.claimed(name)
-        return pod if last and pod.status.pod_ip is not None else None
+        return pod if last and pod.sidecar_host is not None else None
 
     async def _tell(self, name: str) -> None:
-        while (pod := self._untold(name)) is not None and pod.status.pod_ip is not None:
+        while (pod := self._untold(name)) is not None and pod.sidecar_host is not None:
             try:
-                await self._sidecars.end_with_owner(pod.status.pod_ip, token=self._tokens.of(pod))
+                await self._sidecars.end_with_owner(pod.sidecar_host, token=self._tokens.of(pod))
             except SidecarUnreachable as error:
                 _log.info("the node of %s is drained, but its sidecar does not answer: %s", name, error)
                 await asyncio.sleep(_RETRY)

@@ -67,11 +67,11 @@ class PoolRetirement:
 
     async def _ask(self, pod: Pod) -> bool:
         """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
-        assert pod.status.pod_ip is not None
+        assert pod.sidecar_host is not None
         token = self._tokens.of(pod)
         drained = is_drained_of(pod, self._world)
         end = self._sidecars.end_with_owner if drained else self._sidecars.end_if_unclaimed
-        answer = await end(pod.status.pod_ip, token=token)
+        answer = await end(pod.sidecar_host, token=token)
         if answer is EndAnswer.OWNED:
             self._world.claimed_without_record(pod.metadata.name)
             return False

@@ -11,6 +11,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.phases import Phase
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_contract.stop_grace import is_stopping
+from sandlot_contract.tls_files import TlsFiles
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .pod_http import CALL_ERRORS, PodHttp
@@ -41,8 +42,11 @@ class EndAnswer(Enum):
 class Sidecars:
     """Client of all sidecars; `close` it at the end."""
 
-    def __init__(self, *, port: int = SIDECAR_PORT, timeout: float = 5.0) -> None:
-        self._http = PodHttp(port=port)
+    def __init__(
+        self, *, port: int = SIDECAR_PORT, timeout: float = 5.0, tls: TlsFiles | None = None
+    ) -> None:
+        """`tls`: for pods whose sidecar speaks it."""
+        self._http = PodHttp(port=port, tls=tls)
         self._timeout = timeout
         self._calls = asyncio.Semaphore(_AT_ONCE)
 

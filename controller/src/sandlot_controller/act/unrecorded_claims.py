@@ -75,10 +75,10 @@ class UnrecordedClaims:
         world = self._world
         for name in list(self._unasked):
             pod = world.pods.get(name)
-            if pod is None or pod.status.pod_ip is None or world.claimed(name) or self._is_leaving(pod):
+            if pod is None or pod.sidecar_host is None or world.claimed(name) or self._is_leaving(pod):
                 self._unasked.discard(name)
             else:
-                self._tasks.spawn(f"ask {name}", self._ask(pod, pod.status.pod_ip))
+                self._tasks.spawn(f"ask {name}", self._ask(pod, pod.sidecar_host))
         for names_of in (self._owners, self._silent):
             for name in names_of.keys() - world.unrecorded_since.keys():
                 del names_of[name]
@@ -86,8 +86,8 @@ class UnrecordedClaims:
             pod = world.pods.get(name)
             if pod is None or self._is_leaving(pod):
                 continue
-            if reuse.is_reused(pod) and pod.status.pod_ip is not None:
-                self._tasks.spawn(f"ask {name}", self._ask_again(pod, pod.status.pod_ip))
+            if reuse.is_reused(pod) and pod.sidecar_host is not None:
+                self._tasks.spawn(f"ask {name}", self._ask_again(pod, pod.sidecar_host))
             elif self._is_overdue(since):
                 self._tasks.spawn(f"end {name}", self._end(pod))
 
@@ -139,11 +139,11 @@ class UnrecordedClaims:
     async def _end(self, pod: Pod, *, only_of: SandboxId | None = None) -> None:
         name, answer = pod.metadata.name, EndAnswer.ENDED
         _log.warning("ending %s: it was claimed, but no Sandbox named it for %g s", name, self._grace)
-        if pod.status.pod_ip is not None:
+        if pod.sidecar_host is not None:
             token = self._tokens.of(pod)
             try:
                 answer = await self._sidecars.end(
-                    pod.status.pod_ip,
+                    pod.sidecar_host,
                     token=token,
                     verdict=SandboxVerdict.DELETED,
                     message=_MESSAGE,

@@ -15,6 +15,8 @@ from ..settings import Settings
 
 STATE_DIR = "/run/sandlot"
 _STATE_VOLUME = "state"
+TLS_DIR = "/etc/sandlot/tls"
+_TLS_VOLUME = "tls"
 # Files that sandboxes write. If its runtime handler lets our annotations through, gVisor keeps them in one file on the
 # node's disk: 4 to 12 times faster than an emptyDir through its gofer, and limited to the byte.
 FILES_DIR = "/run/sandlot-files"
@@ -48,6 +50,9 @@ def volumes(template: Template, *, settings: Settings) -> list[dict[str, Any]]:
         # Created where the node's agent has not run yet: what it mounts there appears in the pod all the same.
         path = {"path": directory, "type": "DirectoryOrCreate"}
         made.append({"name": _IMAGES_VOLUME, "hostPath": path})
+    if settings.sidecar_tls_secret is not None:
+        secret = {"secretName": settings.sidecar_tls_secret, "defaultMode": 0o400}
+        made.append({"name": _TLS_VOLUME, "secret": secret})
     return made
 
 
@@ -138,6 +143,9 @@ def sidecar(
                 "mountPropagation": "HostToContainer",
             }
         )
+    if settings.sidecar_tls_secret is not None:
+        # In the sidecar only, and whole: a `subPath` would never be renewed.
+        mounts.append({"name": _TLS_VOLUME, "mountPath": TLS_DIR, "readOnly": True})
     return {
         "name": names.CONTAINER_SIDECAR,
         "image": settings.sidecar_image,

@@ -17,7 +17,7 @@ from sandlot_kube.template import Template, encode, key
 
 from ..settings import Settings
 from . import containers
-from .containers import FILES_DIR, HOLDER_DIR, STATE_DIR
+from .containers import FILES_DIR, HOLDER_DIR, STATE_DIR, TLS_DIR
 
 # Seconds for the longest grace of a start command, and then for the sidecar to end the rest and to tell its gateway.
 STOP_SECONDS = math.ceil(MAX_STOP_GRACE) + 2
@@ -122,12 +122,16 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
     root: dict[str, Any] = {"disk": template.disk, "upper": FILES_DIR, "mask": [HOLDER_DIR]}
     if (directory := containers.images_directory(template, settings=settings)) is not None:
         root["images"] = directory
+    webhook, tls = settings.webhook_url, {}
+    if settings.sidecar_tls_secret is not None:
+        webhook, tls = webhook.replace("http://", "https://", 1), {"tls": TLS_DIR}
     return {
+        **tls,
         "instance_id": instance_id,
         "token": token,
         "listen": f"0.0.0.0:{SIDECAR_PORT}",
         "state_dir": STATE_DIR,
-        "webhook": settings.webhook_url,
+        "webhook": webhook,
         "webhook_address": settings.webhook_address,
         "heartbeat": settings.heartbeat,
         "template": key(template),
@@ -209,6 +213,8 @@ def _pod(
     }
     if laid is not None:
         annotations[names.ANNOTATION_LAYS_IMAGES] = "true"
+    if settings.sidecar_tls_secret is not None:
+        annotations[names.ANNOTATION_SIDECAR_TLS] = "true"
     return {
         "apiVersion": "v1",
         "kind": "Pod",

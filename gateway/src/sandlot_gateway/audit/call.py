@@ -19,6 +19,7 @@ class Call:
     run: str | None = None
     deleted: Sequence[str] | None = None  # the ids of all that one call deleted
     error: str | None = None  # a word that says more than the status
+    left: bool = False  # its caller, before the answer
 
 
 _current: ContextVar[Call | None] = ContextVar("audited_call", default=None)
@@ -37,6 +38,7 @@ def note(
     run: str | None = None,
     deleted: Sequence[str] | None = None,
     error: str | None = None,
+    left: bool = False,
 ) -> None:
     """Add what is given to the running task's call, if calls are audited."""
     call = _current.get()
@@ -48,3 +50,4 @@ def note(
     call.run = run or call.run
     call.deleted = call.deleted if deleted is None else deleted
     call.error = error or call.error
+    call.left = left or call.left

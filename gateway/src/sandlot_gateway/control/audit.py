@@ -28,6 +28,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 STDOUT = Path("-")
 _LONGEST = 128  # characters of a caller's text; no valid id is longer
 _MOST_IDS = 500  # in one record; a caller may name as many to delete
+_HANDSHAKE = "WEBSOCKET"  # in place of a method; no route below /api/v1 takes one
 _PROBES = frozenset({"/healthz", "/readyz"})
 _REFUSED = (401, 403)
 _ERRORS = {
@@ -74,7 +75,7 @@ class Audit:
             await app(scope, receive, send)
             return
         began, clock = time.time(), time.perf_counter()
-        found = find(scope["method"], path)
+        found = find(scope.get("method", _HANDSHAKE), path)
         about = Call(id=found.id, credential=found.credential, sandbox=found.sandbox)
         call.begin(about)
         # Now, since a key may be withdrawn while its call runs.
@@ -83,15 +84,16 @@ class Audit:
         try:
             await app(scope, receive, observed)
         finally:
-            if self._is_recorded(path, found, observed.status):
+            status = None if about.left else observed.status
+            if self._is_recorded(path, found, status):
                 record = {
                     "type": "audit",
                     "time": _iso(began),
                     "request": _text(logs.request_id.get()),
                     **self._resource(found, about),
                     **caller,
-                    "status": observed.status,
-                    "error": _error(observed.status, about),
+                    "status": status,
+                    "error": _error(status, about),
                     "ms": round((time.perf_counter() - clock) * 1000, 1),
                 }
                 self._log.add(_ENCODER.encode(record).encode() + b"\n")
@@ -150,7 +152,7 @@ class _Observed:
         self.status: int | None = None
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
         await self._send(message)
 

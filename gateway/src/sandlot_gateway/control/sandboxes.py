@@ -92,6 +92,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
         ready=lambda pool: ready.count_of(pool.name, pool.template, tenant=who.name),
         checkpoint=checkpoint,
         lays_images=have.backend.lays_images,
+        gpus_keep_image=have.backend.gpus_keep_image,
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
@@ -126,6 +127,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
             text = f"the sandbox does not answer: try again after Retry-After ({error})"
             raise ApiError(503, text, headers={"retry-after": "1"}) from error
     if has_hung_up(request.receive):
+        note(left=True)
         have.lifecycle.ends.orphans.hung_up(sandbox)
     return sandbox
 

@@ -38,19 +38,18 @@ def spec_of(
     ready: Callable[[PoolSpec], int],
     checkpoint: Checkpoint | None = None,
     lays_images: bool = True,
+    gpus_keep_image: bool = False,
     refusal: Callable[[str], str | None] = lambda image: None,
 ) -> Spec:
     """Translate a request with its pool and checkpoint; a pool of its image supplies the fields that it omits.
 
-    `pools` are those that the caller may use, `ready` counts a pool's ready instances, `lays_images` is the backend's,
-    `refusal` says why the caller may not use an image. Raises ApiError 422.
+    `pools` are those that the caller may use, `ready` counts a pool's ready instances, `lays_images` and
+    `gpus_keep_image` are the backend's, `refusal` says why the caller may not use an image. Raises ApiError 422.
     """
     _refuse_unsupported(request)
     _check_pool(request, pool)
     timeout, timeout_minutes = _timeout(request)
     command, kind = _start_command(request)
-    if request.run_image_command:
-        _check_image_command(command, lays_images=lays_images)
     network = _network(request)
     image = request.docker_image or request.image or (pool.template.image if pool is not None else None)
     disk = request.disk_size_gb
@@ -86,6 +85,11 @@ def spec_of(
         )
         found = fit(wanted, pools=pools, ready=ready)
     template = found.template
+    gpu_count = template.gpu_count if template else request.gpu_count or 0
+    if request.run_image_command:
+        _check_image_command(
+            command, lays_images=lays_images, gpus_keep_image=bool(gpu_count) and gpus_keep_image
+        )
     return Spec(
         name=request.name or f"sandbox-{secrets.token_hex(4)}",
         image=image,
@@ -93,7 +97,7 @@ def spec_of(
         memory_gb=template.memory / (1 << 30) if template else _default(request.memory_gb, 1.0),
         disk_size_gb=template.disk / (1 << 30) if template else _default(disk, 5.0),
         pids=template.pids if template else request.pids,
-        gpu_count=template.gpu_count if template else request.gpu_count or 0,
+        gpu_count=gpu_count,
         gpu_type=template.gpu_type if template else request.gpu_type or None,
         runtime_class=template.runtime_class if template else None,
         pool=request.pool,
@@ -253,10 +257,19 @@ def _start_command(request: CreateRequest) -> tuple[str | list[str] | None, Any]
     return command, "object"
 
 
-def _check_image_command(command: str | list[str] | None, *, lays_images: bool) -> None:
+def _check_image_command(
+    command: str | list[str] | None, *, lays_images: bool, gpus_keep_image: bool
+) -> None:
     field = "run_image_command"
     if command is not None:
         raise ApiError(422, f"{field}: start_command is set, too: leave one of the two out", field=field)
+    if gpus_keep_image:
+        raise ApiError(
+            422,
+            f"{field}: pods with GPUs keep the image that they start with, whose command the gateway does not know: "
+            "set start_command instead",
+            field=field,
+        )
     if not lays_images:
         raise ApiError(
             422,

@@ -13,8 +13,9 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 
 from .claim_images import ClaimImages
+from .gateways import Notes, OtherGateways
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
-from .owners import Claim, KeyAnswer, KeyQuestion, PendingCreate, RecordedEnd
+from .owners import Claim, PendingCreate, RecordedEnd
 from .secret_refs import SecretSource
 from .slot import Loss, Phase
 from .usage_source import UsageSource
@@ -128,46 +129,6 @@ class LeftAlone(Exception):
     """This gateway does not act on a sidecar's report because another one is about to."""
 
 
-NotesChanged = Callable[[SandboxId, dict[str, Any]], None]
-
-
-class Notes(Protocol):
-    """Documents about live sandboxes, shared by all gateways and removed with their sandbox."""
-
-    def subscribe(self, told: NotesChanged) -> None:
-        """Call `told` with a sandbox's id and all its notes by key after each change by any gateway.
-
-        Subscribe before `start`; every subscriber gets every change.
-        """
-
-    def tell_again(self) -> None:
-        """Call every subscriber with all notes, since what they read of them may have changed."""
-
-    async def put(
-        self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
-    ) -> bool:
-        """Store a note. `port`: reserve it; return False if another live sandbox has it. Raises BackendError."""
-        ...
-
-    async def take(self, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
-        """Remove a note. Raises BackendError."""
-        ...
-
-
-class OtherGateways(Protocol):
-    async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
-        """Ask all other gateways; return within two seconds, whether they answer or not."""
-        ...
-
-    async def learn_claims(self, tenant: str) -> None:
-        """Learn of this tenant's sandboxes that others have claimed and no record tells yet; return within three seconds."""
-        ...
-
-    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        """Wait until the others that answer have been told the ends of these, `timeout` seconds at most."""
-        ...
-
-
 class Backend(ClaimImages, Protocol):
     name: str
     shared_notes: Notes | None  # None: there is only this gateway
@@ -189,6 +150,8 @@ class Backend(ClaimImages, Protocol):
     def kind(self, template: Template) -> str:
         """Return what instances that replace each other have in common, whichever image they take."""
         ...
+
+    gpus_keep_image: bool  # instances with GPUs keep the image that they start with, although others take any
 
     @property
     def pools_without_image(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import median
 
 from sandlot_contract.ids import InstanceId
 
@@ -78,9 +79,14 @@ class Matching:
     def may_use(self, pool: str | None, tenant: str) -> bool:
         return pool is None or self._owner(pool) in (None, tenant)
 
-    def estimated_wait(self, position: int, *, max_starts: int) -> float:
-        """Return in how many seconds a create at this place in the queue should ask again."""
-        return min(60.0, max(1.0, self.mean_start * position / max_starts))
+    def estimated_wait(self, position: int, *, max_starts: int, ages: Sequence[float]) -> float:
+        """Return in how many seconds a create at this place in the queue should ask again.
+
+        `ages`: seconds since each start in progress began. Where nodes are slower than before, these tell it before the
+        first of them is over: of starts that follow each other, the median is half way.
+        """
+        start = max(self.mean_start, 2 * median(ages) if ages else 0.0)
+        return min(60.0, max(1.0, start * position / max_starts))
 
     @property
     def patience(self) -> float:

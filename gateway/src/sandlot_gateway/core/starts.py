@@ -66,6 +66,10 @@ class Starts:
     def __getitem__(self, start_id: StartId) -> Start:
         return self._starts[start_id]
 
+    def ages(self, now: float) -> list[float]:
+        """Return the seconds since each start began."""
+        return [now - start.asked_at for start in self._starts.values()]
+
     def begin(self, key: str, template: Template, waiter: Waiter[Ask] | None, *, now: float) -> Start:
         start = Start(StartId(next(self._numbers)), key, template, waiter, now)
         self._starts[start.id] = start

@@ -140,7 +140,8 @@ class SupplyCore:
             return
         full = self._line.full(event.tenant, event.run, limit=self._settings.max_waiting)
         if full is not None and not (event.again or event.patient):
-            wait = self._matching.estimated_wait(full.waiting + 1, max_starts=self._settings.max_starts)
+            most, ages = self._settings.max_starts, self.starts.ages(self._now)
+            wait = self._matching.estimated_wait(full.waiting + 1, max_starts=most, ages=ages)
             self._effects.append(Refuse(event.ask, queue_full(full, retry_after=wait)))
             return
         ask = Ask(event.ask, self._now, avoid=event.avoid, lays_image=event.lays_image)

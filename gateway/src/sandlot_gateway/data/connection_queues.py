@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from .conn import Connection
 from .connection_queue import ConnectionQueue, ConnectionQueueSettings
-from .dial import DialSettings, dial
+from .dial import DialSettings, Encryption, dial
 from .errors import DialError
 
 Dial = Callable[[], Awaitable[Connection]]
@@ -24,11 +24,13 @@ class ConnectionQueues:
         dialling: DialSettings,
         free: Callable[[Connection], None],
         dialled: Callable[[bool], None],
+        tls: Encryption | None = None,
     ) -> None:
         self._settings = settings
         self._dialling = dialling
         self._free = free
         self._dialled = dialled
+        self._tls = tls
         self._lines: dict[str, ConnectionQueue[_Ticket]] = {}
         self._dials: dict[asyncio.Task[None], str] = {}
         self._heard: dict[str, float] = {}
@@ -144,7 +146,7 @@ class ConnectionQueues:
             if dial_with is not None:
                 connection = await dial_with()
             else:
-                connection = await dial(key, timeout=self._dialling.timeout_of(line.timeouts))
+                connection = await dial(key, timeout=self._dialling.timeout_of(line.timeouts), tls=self._tls)
         except DialError:
             raise
         except Exception as error:  # else the queued calls would wait for ever

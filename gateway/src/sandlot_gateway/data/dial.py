@@ -7,14 +7,20 @@ import contextlib
 import os
 import random
 import socket
+import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
+
+from sandlot_contract.sidecar import ENCRYPTED
+from sandlot_contract.tls_faults import reason_of
+from sandlot_contract.tls_stream import TlsStream
 
 from .conn import Connection
 from .errors import DialError
 
+_NO_FILES = "it speaks TLS, and this gateway has no certificate for it: set --sidecar-tls-dir, in the chart sidecarTls.enabled"
 _RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="resolver")
 
 
@@ -41,10 +47,26 @@ class DialSettings:
         return min(self.max_backoff, self.backoff * 2 ** min(failures - 1, 20)) * random.uniform(0.5, 1.5)
 
 
-async def dial(address: str, *, timeout: float) -> Connection:
+class Encryption(Protocol):
+    """Makes the TLS stream of a new connection to a sidecar; see sidecar_tls.py."""
+
+    def dialled(self, connection: asyncio.Protocol) -> TlsStream: ...
+
+    def dial_failed(self, address: str, reason: str) -> None:
+        """Log that a sidecar and this gateway do not accept each other."""
+        ...
+
+
+async def dial(address: str, *, timeout: float, tls: Encryption | None = None) -> Connection:
     """Connect to `address` in one attempt. Raises DialError; nothing has been sent then."""
     try:
-        return await _connect(address, timeout=timeout)
+        return await _connect(address, timeout=timeout, tls=tls)
+    except ssl.SSLError as error:
+        # Like a refused connection: the machine is up, and what it accepts may be about to change.
+        reason = reason_of(error)
+        if tls is not None:
+            tls.dial_failed(address, reason)
+        raise DialError(address, f"TLS: {reason}", refused=True) from error
     except (OSError, TimeoutError) as error:
         refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
         raise DialError(address, _reason(error), refused=refused) from error
@@ -62,7 +84,7 @@ def split_host_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-async def _connect(address: str, *, timeout: float) -> Connection:
+async def _connect(address: str, *, timeout: float, tls: Encryption | None) -> Connection:
     loop = asyncio.get_running_loop()
     if address.startswith("unix:"):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -74,8 +96,11 @@ async def _connect(address: str, *, timeout: float) -> Connection:
             sock.close()
             raise
     else:
+        encrypted = address.startswith(ENCRYPTED)
+        if encrypted and tls is None:
+            raise DialError(address, _NO_FILES, final=True)
         try:
-            host, port = split_host_port(address)
+            host, port = split_host_port(address.removeprefix(ENCRYPTED))
         except ValueError as error:
             raise DialError(address, str(error), final=True) from error
         async with asyncio.timeout(timeout):
@@ -89,6 +114,9 @@ async def _connect(address: str, *, timeout: float) -> Connection:
                 sock.close()
                 raise
     connection = Connection(address=address, sock=sock)
+    if tls is not None and address.startswith(ENCRYPTED):
+        await _encrypt(connection, tls)
+        return connection
     try:
         if sock.family == socket.AF_UNIX:
             await loop.create_unix_connection(lambda: connection, sock=sock)
@@ -98,6 +126,22 @@ async def _connect(address: str, *, timeout: float) -> Connection:
         sock.close()
         raise
     return connection
+
+
+async def _encrypt(connection: Connection, tls: Encryption) -> None:
+    """Return once the sidecar has accepted our certificate: a request before could not tell whether it ran."""
+    loop = asyncio.get_running_loop()
+    try:
+        stream = tls.dialled(connection)
+        await loop.create_connection(lambda: stream, sock=connection.sock)
+    except BaseException:
+        connection.sock.close()
+        raise
+    try:
+        await asyncio.shield(stream.accepted)
+    except BaseException:
+        stream.abort()
+        raise
 
 
 async def _connected(sock: socket.socket, target: tuple[str, int] | tuple[str, int, int, int]) -> None:
@@ -168,7 +212,7 @@ def _keep_alive(sock: socket.socket) -> None:
 
 def _reason(error: OSError | TimeoutError) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer to the connection attempt"
+        return str(error) if error.args and not error.errno else "no answer to the connection attempt"
     if isinstance(error, BlockingIOError):
         return "its listen backlog is full"
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from sandlot_contract.sidecar import ENCRYPTED
+
 _TARGET = re.compile(r"[!-~]+\Z")
 _METHOD = re.compile(r"[A-Z]+\Z")
 _FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
@@ -13,7 +15,7 @@ _FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 
 def host_header(address: str) -> bytes:
     """Return the Host header for an address; a Unix socket has no name of its own."""
-    return b"sidecar" if address.startswith("unix:") else address.encode()
+    return b"sidecar" if address.startswith("unix:") else address.removeprefix(ENCRYPTED).encode()
 
 
 def request_bytes(

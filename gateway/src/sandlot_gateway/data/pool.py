@@ -13,7 +13,7 @@ import msgspec
 from .conn import Connection
 from .connection_queue import ConnectionQueueSettings
 from .connection_queues import ConnectionQueues, Dial
-from .dial import DialSettings
+from .dial import DialSettings, Encryption
 from .errors import DialError, PoolError, UpstreamError
 from .idle import IdleConnections
 from .open_files import OpenFiles, Room
@@ -82,7 +82,14 @@ class HttpPool:
     file for it. A failed dial is retried; nothing after it ever is.
     """
 
-    def __init__(self, *, settings: PoolSettings | None = None, observer: PoolObserver | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        settings: PoolSettings | None = None,
+        observer: PoolObserver | None = None,
+        tls: Encryption | None = None,
+    ) -> None:
+        """`tls`: for addresses that begin with `tls:`."""
         self._settings = settings or PoolSettings()
         self._observer = observer
         self._files = OpenFiles(self._settings.max_files)
@@ -97,6 +104,7 @@ class HttpPool:
             dialling=self._settings.dial,
             free=self._offer,
             dialled=self._dialled,
+            tls=tls,
         )
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sandlot_contract.ids import SandboxId
 
-from ..core.backend import Notes
+from ..core.gateways import Notes
 from ..notes import follow
 from ..tokens import Tokens
 from .exposure import Exposure, ExposureProtocol

@@ -10,7 +10,7 @@ from collections.abc import Callable
 BATCH = 32  # datagrams in a turn
 BATCH_BYTES = 128 * 1024
 _SHARE = 0.5  # of the gateway's time, for all UDP exposures together
-_AHEAD = 0.01  # seconds of it that may be used at once
+_AHEAD = 0.002  # seconds of it that may be used at once
 
 
 class Turns:

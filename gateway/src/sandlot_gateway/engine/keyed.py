@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
-from sandlot_gateway.core.backend import OtherGateways
+from sandlot_gateway.core.gateways import OtherGateways
 from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox

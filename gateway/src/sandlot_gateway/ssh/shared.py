@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sandlot_contract.ids import SandboxId
 
-from ..core.backend import Notes
+from ..core.gateways import Notes
 from ..data.pool import HttpPool
 from ..data.routes import Routes
 from ..notes import follow

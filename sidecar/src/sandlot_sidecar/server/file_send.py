@@ -72,15 +72,18 @@ class _File:
 async def _sendfile(request: Request, answer: Answer, fd: int, start: int, length: int) -> int:
     """Send by sendfile where the file system supports it; return the number of bytes sent."""
     transport = request.connection.transport
+    encrypted = transport.get_extra_info("encrypted")
     loop = asyncio.get_running_loop()
     sent = 0
     file: Any = _File(fd)
     while sent < length:
         try:
+            if encrypted:
+                raise asyncio.SendfileNotAvailableError
             step = await loop.sendfile(
                 transport, file, offset=start + sent, count=min(length - sent, STEP), fallback=False
             )
-        except asyncio.SendfileNotAvailableError:  # the file system does not support it
+        except asyncio.SendfileNotAvailableError:  # the file system does not support it, or TLS encrypts
             try:
                 data = os.pread(fd, min(length - sent, PIECE), start + sent)
             except OSError:

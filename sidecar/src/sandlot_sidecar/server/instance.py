@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     from ..core.ends import End
     from ..core.instance import Conditions
     from .runners import Made
+    from .tls import Tls
 
 
 class Instance:
     """Owns the executor, the ops, the record on disk, the timers and the webhooks."""
 
-    def __init__(self, *, config: Config, executor: ExecutorClient) -> None:
+    def __init__(self, *, config: Config, executor: ExecutorClient, tls: Tls | None = None) -> None:
         self.config = config
         self.executor = executor
         self.life = InstanceState(records.load(config.state_dir))
@@ -56,7 +57,7 @@ class Instance:
         self.journal = Journal(config.state_dir)
         self.webhooks = Webhooks(
             url=config.webhook, instance_id=config.instance_id, token=config.token, heartbeat=config.heartbeat,
-            document=self.state, address=config.webhook_address,
+            document=self.state, address=config.webhook_address, tls=tls,
         )  # fmt: skip
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # serializes claim, reset and end

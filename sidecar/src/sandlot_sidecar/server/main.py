@@ -21,6 +21,7 @@ from .op_routes import OpRoutes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..config import Config
+    from .tls import Tls
 
 BACKLOG = 4096
 ACCEPTED_AT_ONCE = 64  # a flood beyond this would be accepted before the first of it can be closed
@@ -28,18 +29,28 @@ TERM_PATIENCE = 5.0  # seconds of retries of the `ended` webhook after SIGTERM
 
 
 def run(config: Config, executor: socket.socket) -> int:
-    """Serve until the end; return the exit status."""
+    """Serve until the end; return the exit status: 2 for TLS files that cannot be used."""
     log.bind(instance=config.instance_id)
+    tls = None
+    if config.tls is not None:
+        from .tls import BadTlsFiles, Tls
+
+        try:
+            tls = Tls(config.tls)
+        except BadTlsFiles as error:
+            log.event("tls_files", state="bad", reason=str(error))
+            return 2
     with asyncio.Runner() as runner:
-        return runner.run(_serve(config, executor))
+        return runner.run(_serve(config, executor, tls))
 
 
-async def _serve(config: Config, executor: socket.socket) -> int:
+async def _serve(config: Config, executor: socket.socket, tls: Tls | None) -> int:
     _raise_file_limit()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failure)
     http = Http(instance_token=config.token)
-    instance = Instance(config=config, executor=ExecutorClient(executor))
+    connect = http.connect if tls is None else tls.serving(http.connect)
+    instance = Instance(config=config, executor=ExecutorClient(executor), tls=tls)
     instance.on_token = http.set_sandbox_token
     http.gate = instance.life.gate
     InstanceRoutes(instance, http).add_to(http)
@@ -47,9 +58,9 @@ async def _serve(config: Config, executor: socket.socket) -> int:
     lazy_routes.add_to(http, instance)
     listener, path = _listen(config.listen)
     server = await (
-        loop.create_unix_server(http.connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
+        loop.create_unix_server(connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
         if path
-        else loop.create_server(http.connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
+        else loop.create_server(connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
     )
     listener.listen(BACKLOG)
     for number in (signal.SIGTERM, signal.SIGINT):

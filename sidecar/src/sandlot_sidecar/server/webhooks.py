@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .tls import Tls
+
 ATTEMPT_TIMEOUT = 5.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
 # Factor by which heartbeats slow down while nothing happens, since each wakes a sandbox that nobody uses.
@@ -33,13 +35,14 @@ class WebhookError(SidecarError):
 
 
 class Target:
-    """Target of a webhook: `http://host:port/path` or `unix:/socket:/path`."""
+    """Target of a webhook: `http://host:port/path`, `https://…` or `unix:/socket:/path`."""
 
-    __slots__ = ("host", "path", "port", "socket")
+    __slots__ = ("encrypted", "host", "path", "port", "socket")
 
     def __init__(self, url: str) -> None:
         self.socket: str | None = None
         self.host, self.port = "", 80
+        self.encrypted = url.startswith("https://")
         if url.startswith("unix:"):
             self.socket, separator, path = url[5:].partition(":/")
             if not separator or not self.socket.startswith("/"):
@@ -47,9 +50,9 @@ class Target:
             self.path = "/" + path
             self.host = "sandlot"
             return
-        if not url.startswith("http://"):
-            raise WebhookError("`webhook` must be http://host:port/path or unix:/socket:/path")
-        authority, _, path = url[7:].partition("/")
+        if not url.startswith(("http://", "https://")):
+            raise WebhookError("`webhook` must be http://host:port/path, https://… or unix:/socket:/path")
+        authority, _, path = url.partition("://")[2].partition("/")
         self.path = "/" + path
         host, separator, port = authority.rpartition(":")
         if separator and port.isdigit():
@@ -73,12 +76,19 @@ async def _address(host: str) -> str:
 
 
 async def post(
-    target: Target, body: bytes, headers: dict[str, str], *, address: str | None, proof: str
+    target: Target,
+    body: bytes,
+    headers: dict[str, str],
+    *,
+    address: str | None,
+    proof: str,
+    tls: Tls | None = None,
 ) -> tuple[int, str | None]:
     """Make one attempt; return the HTTP status and, for a 410, its verdict. Raises WebhookError.
 
     `address`: the host's; None for a Unix socket. `proof`: what an answer has that is a gateway's. Another program may
-    have the address of a Service that is gone, and its answer, whatever it is, must not count.
+    have the address of a Service that is gone, and its answer, whatever it is, must not count. `tls`: for an encrypted
+    target.
     """
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -88,6 +98,8 @@ async def post(
         async with asyncio.timeout(ATTEMPT_TIMEOUT):
             if target.socket is not None:
                 reader, writer = await asyncio.open_unix_connection(target.socket)
+            elif tls is not None:
+                reader, writer = await tls.open(await mark.connect(address or "", target.port))
             else:
                 reader, writer = await asyncio.open_connection(
                     sock=await mark.connect(address or "", target.port)
@@ -105,7 +117,8 @@ async def post(
             verdict = answer.get(VERDICT_KEY)
             return status, (verdict.decode("latin-1") if status == 410 and verdict is not None else None)
     except (OSError, TimeoutError, ValueError) as error:
-        raise WebhookError(f"{type(error).__name__}: {error}") from error
+        reason = None if tls is None else tls.reason_of(error)
+        raise WebhookError(reason or f"{type(error).__name__}: {error}") from error
     finally:
         if writer is not None:
             writer.transport.abort()
@@ -133,9 +146,13 @@ class Webhooks:
         heartbeat: float,
         document: Callable[[], dict[str, Any]],
         address: str | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`address`: of the URL's host, as far as it is known; the name is looked up only if this fails."""
         self._target = Target(url) if url else None
+        self._tls = tls if self._target is not None and self._target.encrypted else None
+        if self._target is not None and self._target.encrypted and tls is None:
+            raise WebhookError("`webhook` is https://…, and there is no `tls`: set both, or neither")
         self._instance_id = instance_id
         self._token = token.encode()
         self._sender = hmac256.hexdigest(self._token, WEBHOOK_SENDER)
@@ -273,7 +290,9 @@ class Webhooks:
         try:
             if target.socket is None and self._moved:
                 await self._look_up(target.host)
-            status, verdict = await post(target, body, headers, address=self._address, proof=self._proof)
+            status, verdict = await post(
+                target, body, headers, address=self._address, proof=self._proof, tls=self._tls
+            )
         except WebhookError as error:
             self._moved = True  # a Service that was created anew has another address
             log.event("webhook_failed", webhook=event, error=str(error))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
 
-from ...core.backend import BackendError, Events, Notes, OtherGateways
+from ...core.backend import BackendError, Events
+from ...core.gateways import Notes, OtherGateways
 from ...core.instances import Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, PendingCreate
 from ...core.slot import Loss, Phase
@@ -24,6 +25,7 @@ from ...tokens import Tokens
 from .announcer import Announcer
 from .destroyer import Destroyer
 from .discovery import ClaimDiscovery
+from .gateway_calls import GatewayCalls
 from .generation_ends import GenerationEnds
 from .image_calls import ImageCalls, images_of
 from .instances import Instances
@@ -50,11 +52,12 @@ from .watches import Watches
 _log = logging.getLogger(__name__)
 
 
-class KubernetesBackend(ImageCalls):
+class KubernetesBackend(ImageCalls, GatewayCalls):
     """The sandboxes of one namespace. Without an API server it works on with sidecars' reports and starts nothing."""
 
     name = "kubernetes"
     single_gateway = False
+    gpus_keep_image = True  # the node puts the driver's files into the pod's container
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class KubernetesBackend(ImageCalls):
             domain=domain,
             local_time=self._client.local,
             image_name=self._images.name_of if self._images is not None else None,
+            encrypted=settings.sidecar_tls,
             claimed_here=lambda instance_id: (
                 self._reporter.events.phase(instance_id) in (Phase.CLAIMING, Phase.OWNED)
             ),
@@ -253,7 +257,7 @@ class KubernetesBackend(ImageCalls):
     ) -> bool:
         return await self._recycler.recycle(instance, generation=generation, tenant=tenant)
 
-    # Reports of sidecars and other gateways.
+    # Reports of sidecars.
 
     def instance(self, instance_id: InstanceId) -> Instance | None:
         seen = self._instances.get(instance_id)
@@ -262,32 +266,11 @@ class KubernetesBackend(ImageCalls):
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         return self._states.hear(instance_id, state)
 
-    def sought(self, sandbox_id: SandboxId) -> None:
-        self._discovery.sought(sandbox_id)
-
-    def may_have(self, sandbox_id: SandboxId) -> bool:
-        return self._discovery.may_have(sandbox_id)
-
-    def missed(self, new: bool) -> None:
-        self._discovery.missed(new)
-
-    def told(self, news: bytes) -> bool:
-        return self._discovery.told(news)
-
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         self._recorder.claimed(instance, claim, ours=ours)
 
-    async def share_pending_create(self, pending_create: PendingCreate) -> None:
-        await self._records.pending_creates.make(pending_create, timeout=self._settings.pending_create_wait)
-
-    def pending_create_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
-        self._records.pending_creates.end(sandbox_id, self._records.ending(Loss(verdict, message)))
-
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         self._recorder.ended(instance_id, end, claim=claim, heard=heard)
-
-    async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        await self._records.ends_written(set(sandbox_ids), timeout=timeout)
 
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         await self._destroyer.destroy(instance_id, given_back=given_back)

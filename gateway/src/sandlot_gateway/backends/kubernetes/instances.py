@@ -25,6 +25,7 @@ from sandlot_contract.names import (
     LABEL_POOL,
 )
 from sandlot_contract.ports import SIDECAR_PORT
+from sandlot_contract.sidecar import ENCRYPTED
 from sandlot_contract.template import Template
 from sandlot_kube import clock, reuse
 from sandlot_kube import template as templates
@@ -99,6 +100,7 @@ class Instances:
 
     `local_time` converts the API server's time to this machine's. `image_name` returns a name of the image with this
     id, if it is known; None: every pod keeps its image. `claimed_here`: whether this gateway claims or owns it now.
+    `encrypted`: sidecars speak TLS, as far as nothing tells; their pods and reports do.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Instances:
         local_time: Callable[[float], float] = lambda seconds: seconds,
         image_name: Callable[[str], str | None] | None = None,
         claimed_here: Callable[[InstanceId], bool] = lambda instance_id: False,
+        encrypted: bool = False,
     ) -> None:
         self._tokens = tokens
         tokens.changed.append(self._renew_tokens)
@@ -116,6 +119,7 @@ class Instances:
         self._domain = domain
         self._image_name = image_name
         self._claimed_here = claimed_here
+        self._prefix = ENCRYPTED if encrypted else ""
         self.unplaced = Unplaced()
         self._seen: dict[InstanceId, SeenInstance] = {}
         # instance id -> its address while the pod exists
@@ -148,7 +152,7 @@ class Instances:
     ) -> SeenInstance:
         """Add an instance, at the address that DNS will have once its pod runs."""
         # The final dot skips the resolver's search path, which makes five queries of each lookup.
-        address = f"{instance_id}.{self._domain}.:{SIDECAR_PORT}"
+        address = f"{self._prefix}{instance_id}.{self._domain}.:{SIDECAR_PORT}"
         token, key_id = self._tokens.instance(instance_id), self._tokens.signing_id
         instance = Instance(instance_id, template, address, token, key_id=key_id)
         instance.keeps_image = self._image_name is not None  # until its pod says otherwise
@@ -198,7 +202,7 @@ class Instances:
         if self._image_name is not None:
             seen.instance.keeps_image = pod.metadata.annotations.get(ANNOTATION_LAYS_IMAGES) != "true"
         if pod.status.pod_ip is not None:
-            seen = self._place(seen, _join(pod.status.pod_ip), Source.WATCH)
+            seen = self._place(seen, _address(pod, pod.status.pod_ip), Source.WATCH)
         return seen
 
     def made_with(self, instance: Instance, key_id: str | None) -> None:
@@ -265,14 +269,15 @@ def _template(text: str) -> Template:
     return from_kube(templates.decode(text))
 
 
-def _join(host: str) -> str:
-    return f"[{host}]:{SIDECAR_PORT}" if ":" in host else f"{host}:{SIDECAR_PORT}"
+def _address(pod: Pod, host: str) -> str:
+    address = f"[{host}]:{SIDECAR_PORT}" if ":" in host else f"{host}:{SIDECAR_PORT}"
+    return ENCRYPTED + address if pod.encrypted else address
 
 
 def _is_reachable(address: str) -> bool:
     """Return whether the address is usable; a sidecar that does not know its pod's address reports a wildcard."""
     try:
-        host, _ = split_host_port(address)
+        host, _ = split_host_port(address.removeprefix(ENCRYPTED))
     except ValueError:
         return False
     return host not in ("0.0.0.0", "::", "*")

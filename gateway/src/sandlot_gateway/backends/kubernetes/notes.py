@@ -14,7 +14,8 @@ from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
-from ...core.backend import NotesChanged, Unavailable
+from ...core.backend import Unavailable
+from ...core.gateways import NotesChanged
 from .translate import refusal
 
 _log = logging.getLogger(__name__)

@@ -31,6 +31,7 @@ class KubernetesSettings:
         90.0  # that a create waits for a node agent that is away, if no other node serves it
     )
     launch_timeout: float = 5.0  # for creating a Sandbox, while a caller waits
+    sidecar_tls: bool = False  # the chart switches the pods' on together with the gateways'
     secrets_namespace: str | None = None  # of the Secrets that creates may name; None: they may name none
     secrets_timeout: float = 3.0  # for reading one, while a caller waits
     retry_after: float = 2.0  # Retry-After while the API server rejects writes
@@ -68,6 +69,7 @@ def kubernetes_settings(settings: Settings) -> KubernetesSettings:
         cluster_domain=settings.cluster_domain,
         node_agent_token_file=settings.node_agent_token_file,
         registry_credentials=settings.registry_credentials,
+        sidecar_tls=settings.sidecar_tls_dir is not None,
         secrets_namespace=settings.secrets_namespace,
         peers=peers,
     )

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
-from ...core.backend import Events, Notes, OtherGateways, StillPreparing
+from ...core.backend import Events, StillPreparing
 from ...core.claim_images import ClaimImage
+from ...core.gateways import OnlyGateway
 from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus, by_size
 from ...core.owners import Claim, PendingCreate
 from ...core.slot import Loss
@@ -47,15 +48,13 @@ from .warmups import LocalWarmups
 log = logging.getLogger(__name__)
 
 
-class LocalBackend:
+class LocalBackend(OnlyGateway):
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
-    single_gateway = lays_images = True
+    lays_images = True
+    gpus_keep_image = False
     pools_without_image = False
-    delete_wait = 0.0
-    shared_notes: Notes | None = None
-    others: OtherGateways | None = None
 
     def __init__(
         self,
@@ -230,9 +229,6 @@ class LocalBackend:
     ) -> bool:
         return await self._resetter.recycle(instance, generation=generation, tenant=tenant, pools=pools)
 
-    async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        return
-
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         await self._remover.destroy(instance_id)
 
@@ -278,28 +274,8 @@ class LocalBackend:
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         """Do nothing: the sidecar keeps the only record."""
 
-    async def share_pending_create(self, pending_create: PendingCreate) -> None:
-        """Do nothing: there is no other gateway."""
-
-    def pending_create_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
-        """Do nothing: there is no other gateway."""
-
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         """Do nothing: `destroy` follows."""
-
-    def sought(self, sandbox_id: SandboxId) -> None:
-        """Do nothing: there is no other gateway to ask."""
-
-    def may_have(self, sandbox_id: SandboxId) -> bool:
-        """Return False: there is no other gateway."""
-        return False
-
-    def missed(self, new: bool) -> None:
-        """Do nothing: no other gateway can have made it."""
-
-    def told(self, news: bytes) -> bool:
-        """Reject: there is no other gateway."""
-        return False
 
     def stats(self) -> dict[str, Any]:
         """Return the machine's figures and each instance's usage, at most 1 s old."""

@@ -26,6 +26,8 @@ def check(world: World) -> Iterator[Finding]:
         _pulled(wanted, release.sandboxes, spec)
     for name in json_of(world.settings("controller").get("SANDLOT_IMAGE_PULL_SECRETS", "[]"), []):
         wanted.setdefault((release.sandboxes, str(name)), set())
+    if name := world.settings("controller").get("SANDLOT_SIDECAR_TLS_SECRET"):
+        wanted.setdefault((release.sandboxes, name), set()).update(("ca.crt", "tls.crt", "tls.key"))
     for (namespace, name), keys in sorted(wanted.items()):
         label = f"secret {namespace}/{name}"
         found = next((one for one in world.list(Kind.SECRETS, namespace) if one.name == name), None)

@@ -33,9 +33,19 @@ def _logs(world: World) -> Iterator[Finding]:
         if isinstance(log, Unread):
             continue
         read += 1
-        if error := _failure(log, now=world.now):
+        if error := _last(log, "webhook_failed", "error", world.now):
             failing[pod] = error
     label = "webhooks of sidecars"
+    if refusing := [
+        error
+        for log in world.sidecar_logs.values()
+        if (error := _last(log, "tls_refused", "reason", world.now))
+    ]:
+        yield problem(
+            "TLS of sidecars",
+            f"{len(refusing)} of {read} refused a connection within the last minute: {'; '.join(several(refusing))}",
+            "compare the certificates of both Secrets of sidecarTls (docs/encryption.md)",
+        )
     if failing:
         told = "; ".join(several(failing.values()))
         yield problem(
@@ -127,14 +137,14 @@ def _settled(world: World) -> list[str]:
     ]
 
 
-def _failure(log: str, *, now: float) -> str:
-    """Return the last failed webhook of a sidecar's log, if it is recent."""
-    for line in reversed(log.splitlines()):
+def _last(log: str | Unread, event: str, field: str, now: float) -> str:
+    """Return the field of the last such event of a sidecar's log, if it is recent."""
+    for line in reversed(log.splitlines() if isinstance(log, str) else []):
         try:
             entry = json.loads(line)
-            if entry.get("event") == "webhook_failed":
+            if entry.get("event") == event and entry.get("inside") is not True:
                 recent = now - float(entry["at"]) < _RECENT
-                return str(entry.get("error")) if recent else ""
+                return str(entry.get(field)) if recent else ""
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return ""

@@ -1,0 +1,81 @@
+"""What backends have for several gateways, and what they have where there is only one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from sandlot_contract.ids import SandboxId
+
+from .owners import KeyAnswer, KeyQuestion, PendingCreate
+
+NotesChanged = Callable[[SandboxId, dict[str, Any]], None]
+
+
+class Notes(Protocol):
+    """Documents about live sandboxes, shared by all gateways and removed with their sandbox."""
+
+    def subscribe(self, told: NotesChanged) -> None:
+        """Call `told` with a sandbox's id and all its notes by key after each change by any gateway.
+
+        Subscribe before `start`; every subscriber gets every change.
+        """
+
+    def tell_again(self) -> None:
+        """Call every subscriber with all notes, since what they read of them may have changed."""
+
+    async def put(
+        self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
+    ) -> bool:
+        """Store a note. `port`: reserve it; return False if another live sandbox has it. Raises BackendError."""
+        ...
+
+    async def take(self, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
+        """Remove a note. Raises BackendError."""
+        ...
+
+
+class OtherGateways(Protocol):
+    async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
+        """Ask all other gateways; return within two seconds, whether they answer or not."""
+        ...
+
+    async def learn_claims(self, tenant: str) -> None:
+        """Learn of this tenant's sandboxes that others have claimed and no record tells yet; return within three seconds."""
+        ...
+
+    async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
+        """Wait until the others that answer have been told the ends of these, `timeout` seconds at most."""
+        ...
+
+
+class OnlyGateway:
+    """The part of `Backend` that is about other gateways, for a backend that has one at a time."""
+
+    single_gateway = True
+    delete_wait = 0.0
+    shared_notes: Notes | None = None
+    others: OtherGateways | None = None
+
+    async def share_pending_create(self, pending_create: PendingCreate) -> None:
+        """Do nothing: no other gateway could read it."""
+
+    def pending_create_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
+        """Do nothing: no other gateway has it."""
+
+    async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
+        """Return at once: no other gateway reads them."""
+
+    def sought(self, sandbox_id: SandboxId) -> None:
+        """Do nothing: there is no other gateway to ask."""
+
+    def may_have(self, sandbox_id: SandboxId) -> bool:
+        """Return False: no other gateway can have it."""
+        return False
+
+    def missed(self, new: bool) -> None:
+        """Do nothing: no other gateway can have made it."""
+
+    def told(self, news: bytes) -> bool:
+        """Reject: no other gateway can have sent it."""
+        return False
