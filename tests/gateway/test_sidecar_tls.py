@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import trustme
-from sandlot_contract.ids import SandboxId
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.sidecar import GATEWAY_NAME, SIDECAR_NAME
 from sandlot_contract.statuses import Status
+from sandlot_contract.template import Template
 from sandlot_contract.tls_files import TlsFiles
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.bridge import PortListener
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.data.tunnel import open_tunnel
 from sandlot_gateway.sidecar_tls import SidecarTls
+from sandlot_gateway.sidecars import EndAnswer, Sidecars
 
 from tests import sidecar_certificates as certificates
 
@@ -81,3 +84,26 @@ async def test_a_tunnel_that_was_cut_off_does_not_look_like_its_end(
         finally:
             writer.close()
             await listener.close()
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+async def test_a_sidecar_that_refuses_this_gateway_s_certificate_is_not_taken_for_dead(
+    tmp_path: Path, *, has_files: bool
+) -> None:
+    stranger = certificates.write(tmp_path / "stranger", trustme.CA(), GATEWAY_NAME, trusted=(CA,))
+    pool = HttpPool(tls=SidecarTls(stranger) if has_files else None)
+    files = certificates.write(tmp_path / "sidecar", CA, SIDECAR_NAME)
+    context = TlsFiles(str(files), failing=lambda reason: None).server()
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    sidecars = Sidecars(pool)
+    instance = Instance(InstanceId("i"), Template(image="x"), f"tls:127.0.0.1:{port}", "token", "p")
+    try:
+        assert await sidecars.end_unclaimed(instance) is EndAnswer.UNTRUSTED
+        if has_files:
+            server.close()
+            await server.wait_closed()
+            assert await sidecars.end_unclaimed(instance) is EndAnswer.UNKNOWN
+    finally:
+        server.close()
+        await pool.close()
