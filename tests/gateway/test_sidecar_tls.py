@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +29,7 @@ from sandlot_gateway.sidecars import EndAnswer, Sidecars
 
 from tests import sidecar_certificates as certificates
 
-CA = trustme.CA(key_type=trustme.KeyType.ECDSA)
+CA, OTHER = (trustme.CA(key_type=trustme.KeyType.ECDSA) for _ in range(2))
 
 
 @pytest_asyncio.fixture
@@ -86,11 +87,37 @@ async def test_a_tunnel_that_was_cut_off_does_not_look_like_its_end(
             await listener.close()
 
 
+async def test_strangers_do_not_hide_from_the_log_why_sidecars_cannot_be_called(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = SidecarTls(certificates.write(tmp_path / "gateway", CA, GATEWAY_NAME))
+    server = await asyncio.get_running_loop().create_server(
+        lambda: tls.accepted(asyncio.Protocol()), "127.0.0.1", 0
+    )
+    stranger = TlsFiles(
+        str(certificates.write(tmp_path / "stranger", OTHER, trusted=(CA,))),
+        failing=lambda reason: None,
+    )
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=stranger.client(), server_hostname=GATEWAY_NAME
+            )
+            with contextlib.suppress(OSError):  # an alert, or an end
+                await reader.read()
+            writer.close()
+    for _ in range(2):
+        tls.dial_failed("tls:10.0.0.7:8700", "our certificate has expired")
+    assert caplog.text.count("refused the TLS connection") == 1
+    assert caplog.text.count("our certificate has expired") == 1
+
+
 @pytest.mark.parametrize("has_files", [False, True])
 async def test_a_sidecar_that_refuses_this_gateway_s_certificate_is_not_taken_for_dead(
     tmp_path: Path, *, has_files: bool
 ) -> None:
-    stranger = certificates.write(tmp_path / "stranger", trustme.CA(), GATEWAY_NAME, trusted=(CA,))
+    stranger = certificates.write(tmp_path / "stranger", OTHER, GATEWAY_NAME, trusted=(CA,))
     pool = HttpPool(tls=SidecarTls(stranger) if has_files else None)
     files = certificates.write(tmp_path / "sidecar", CA, SIDECAR_NAME)
     context = TlsFiles(str(files), failing=lambda reason: None).server()
