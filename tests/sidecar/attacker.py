@@ -93,8 +93,14 @@ class AttackerAndNeighbour:
         else:
             assert resident(self.attacker.pid) - self._before < MOST_GROWTH
 
-    async def unharmed(self) -> None:
-        """Both are as they were before."""
+    async def unharmed(self, *, full: bool = False) -> None:
+        """Both are as they were before.
+
+        `full`: it left its disk over the limit. A measurement that comes after its end kills what runs then, once.
+        """
+        if full:
+            answer = await self.attacker.exec("echo calm", timeout=SLOWEST)
+            assert answer["verdict"] in {"exited", "disk_full"}, answer
         await self._call(self.attacker)
         await self._call(self.neighbour)
         self._check_memory()
