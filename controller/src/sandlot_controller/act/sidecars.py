@@ -126,7 +126,7 @@ class Sidecars:
             except CALL_ERRORS as error:
                 text = f"{url}: {str(error) or type(error).__name__}"
                 if url.startswith("https:") and is_refusal(error):
-                    raise SidecarUntrusted(f"{text} (TLS: the sidecar's log may say why)") from error
+                    raise SidecarUntrusted(f"TLS: {text}") from error
                 raise SidecarUnreachable(text) from error
         return answer.status, document if isinstance(document, dict) else {}
 
