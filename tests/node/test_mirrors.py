@@ -151,6 +151,21 @@ async def test_a_file_of_the_operator_or_of_another_release_stays(certs: Path, c
     assert (certs / "b.example" / "hosts.toml").read_text() == theirs
 
 
+def test_credentials_are_for_the_registry_itself(certs: Path, cache: Cache) -> None:
+    files = MirrorFiles(certs, owner=OWNER)
+    hub = Mirror(host="docker.io", upstream="https://registry-1.docker.io", cache="localhost", port=1)
+    mirrors = Mirrors([mirror_of(cache), hub], files, Metrics(), seconds=1)
+    for name in ("alpine", "a/b:1", "docker.io/alpine", "index.docker.io/library/alpine"):
+        assert mirrors.server_of(name) == hub.upstream
+    assert mirrors.server_of("elsewhere.example/a") is None
+    assert mirrors.server_of(f"{HOST}/a:1") == UPSTREAM, "also before the file is there"
+    another = MirrorFiles(certs, owner="system/another")
+    another.write(HOST, upstream=UPSTREAM, cache="http://1.2.3.4:5")
+    assert mirrors.server_of(f"{HOST}/a:1") == UPSTREAM, "also if the cache is another release's"
+    (certs / HOST / "hosts.toml").write_text('server = "https://other.example"\n')
+    assert mirrors.server_of(f"{HOST}/a:1") is None, "the operator's own file says who gets them"
+
+
 async def test_a_killed_agents_files_are_the_next_ones(certs: Path, cache: Cache) -> None:
     """The next one has another registry, or none."""
     files = MirrorFiles(certs, owner=OWNER)

@@ -80,13 +80,13 @@ async def _run(settings: Settings, secret: str) -> int:
     mirrors = Mirrors(settings.mirrors, files, metrics, seconds=settings.mirror_check)
     following = asyncio.create_task(mirrors.run())
     try:
-        return await _serve(settings, secret, metrics)
+        return await _serve(settings, secret, metrics, mirrors)
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def _serve(settings: Settings, secret: str, metrics: Metrics) -> int:
+async def _serve(settings: Settings, secret: str, metrics: Metrics, mirrors: Mirrors) -> int:
     client = Client(str(settings.containerd))
     try:
         engine = ContainerdEngine(
@@ -94,6 +94,7 @@ async def _serve(settings: Settings, secret: str, metrics: Metrics) -> int:
             images=settings.images,
             snapshotter=settings.snapshotter,
             handler=settings.runtime_handler,
+            server_of=mirrors.server_of,
             pull_seconds=settings.pull_timeout,
         )
         if not await _answers(engine):

@@ -81,6 +81,10 @@ class MirrorFiles:
             return place
         return None
 
+    def is_ours(self, host: str) -> bool:
+        """Return whether a registry's file is of this release or another one."""
+        return _read(self._directory / host / _FILE).startswith(_MARK)
+
     def _is_owned(self, file: Path) -> bool:
         return _read(file).partition("\n")[0] == _MARK + self._owner
 

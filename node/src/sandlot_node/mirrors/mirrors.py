@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
+from sandlot_contract import images as references
 
 from sandlot_node.metrics import Metrics
 
@@ -17,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 # A cache under load may be late once. Until its file is gone, containerd waits for one that hangs.
 _FAILURES = 2
+# containerd takes the first for the second.
+_ALIASES = {"index.docker.io": references.HUB}
 
 
 class Mirror(BaseModel):
@@ -46,6 +49,24 @@ class Mirrors:
         self._seconds = seconds
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
+
+    def server_of(self, reference: str) -> str | None:
+        """Return the URL of the registry itself, which alone may see credentials for an image: its cache may not.
+
+        None: the image's registry has no cache, or the node's operator configured who gets them.
+        """
+        host = references.registry_of(reference)
+        host = _ALIASES.get(host, host)
+        for mirror in self._mirrors:
+            if mirror.host == host:
+                return None if self._is_the_operators(host) else mirror.upstream
+        return None
+
+    def _is_the_operators(self, host: str) -> bool:
+        try:
+            return self._files.configured_by(host) is not None and not self._files.is_ours(host)
+        except OSError:
+            return False
 
     async def run(self) -> None:
         """Check until cancelled; then the files are gone."""
