@@ -96,6 +96,23 @@ def test_a_dead_cache_holds_up_no_pull(site: Site, node: int) -> None:
         site.caches[HOST].start()
 
 
+def test_a_registry_with_plain_http_needs_no_cache(site: Site) -> None:
+    """An agent that starts while the cache is down drops it, and containerd's default would be HTTPS."""
+    site.push("dropped")
+    site.caches[HOST].kill()
+    agent = site.nodes[0].agent
+    try:
+        assert agent.end(signal.SIGKILL) < 0
+        agent.start()
+        wait_until(lambda: "[host." not in site.file(0).read_text(), what="the agent has looked")
+        assert site.prepare(0, f"{HOST}/dropped:1") > SIZE
+    finally:
+        site.caches[HOST].start()
+        agent.end(signal.SIGKILL)
+        agent.start()
+        wait_until(lambda: "[host." in site.file(0).read_text(), what="the node uses the cache again")
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_pull_goes_on_when_the_cache_dies(site: Site, node: int) -> None:
     name = f"cut-{node}"

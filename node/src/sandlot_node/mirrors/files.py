@@ -13,19 +13,16 @@ _FILE, _PART = "hosts.toml", ".hosts.toml.part"
 _DIAL = "2s"
 
 
-def hosts_toml(*, owner: str, upstream: str, cache: str) -> str:
-    """Return the file's text: the cache first, then the registry itself. Both are URLs.
+def hosts_toml(*, owner: str, upstream: str, cache: str | None) -> str:
+    """Return the file's text: the cache first, then the registry itself. Both are URLs. None: the registry alone.
 
     The cache gives what has a digest, which containerd checks. What a tag means, and whether credentials are right, the
     registry itself says: a cache answers 404 where the registry refuses.
     """
-    return (
-        f"{_MARK}{owner}\n"
-        f"server = {json.dumps(upstream)}\n\n"
-        f"[host.{json.dumps(cache)}]\n"
-        '  capabilities = ["pull"]\n'
-        f'  dial_timeout = "{_DIAL}"\n'
-    )
+    registry = f"{_MARK}{owner}\nserver = {json.dumps(upstream)}\n"
+    if cache is None:
+        return registry
+    return f'{registry}\n[host.{json.dumps(cache)}]\n  capabilities = ["pull"]\n  dial_timeout = "{_DIAL}"\n'
 
 
 class MirrorFiles:
@@ -36,8 +33,8 @@ class MirrorFiles:
         self._directory = directory
         self._owner = owner
 
-    def write(self, host: str, *, upstream: str, cache: str) -> None:
-        """Write the file of a registry whose configuration is ours. Raises OSError."""
+    def write(self, host: str, *, upstream: str, cache: str | None) -> None:
+        """Write the file of a registry whose configuration is ours. `cache`: None without one. Raises OSError."""
         place = self._directory / host
         text = hosts_toml(owner=self._owner, upstream=upstream, cache=cache)
         place.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Has each registry's file there while its cache answers, and takes it away when it does not or the agent ends."""
+"""Names each registry's cache in its file while that answers, and takes the file away when the agent ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .files import MirrorFiles
 
 _log = logging.getLogger(__name__)
 
-# A cache under load may be late once. Until its file is gone, containerd waits for one that hangs.
+# A cache under load may be late once. Until its file is without it, containerd waits for one that hangs.
 _FAILURES = 2
 # containerd takes the first for the second.
 _ALIASES = {"index.docker.io": references.HUB}
@@ -95,7 +95,7 @@ class Mirrors:
                 _log.info("the node pulls from %s through its cache", mirror.host)
 
     async def _follow(self, mirror: Mirror) -> str:
-        """Write or remove the file; return why the cache is not used, empty if it is."""
+        """Write the file; return why the cache is not used, empty if it is."""
         place = self._files.configured_by(mirror.host)
         if place is not None:
             self._files.remove(mirror.host)
@@ -111,7 +111,8 @@ class Mirrors:
         # A file of before the agent's start counts as one whose cache did not answer before.
         if self._said.get(mirror.host) == "" and self._failures[mirror.host] < _FAILURES:
             return ""
-        self._files.remove(mirror.host)
+        # The file still says where the registry is and whether it has TLS, which containerd else takes from its name.
+        self._files.write(mirror.host, upstream=mirror.upstream, cache=None)
         return f"{mirror.cache}:{mirror.port} does not answer. Check the cache's pod and network policies"
 
     def _remove(self, *, keep: set[str]) -> None:
