@@ -154,7 +154,7 @@ class MirroredNode:
         # One look, at its start: what comes then is containerd's own.
         self.agent = Program(
             directory,
-            daemon,
+            daemon.socket,
             SANDLOT_MIRRORS=json.dumps([cache.mirror() for cache in caches]),
             SANDLOT_MIRROR_CHECK="3600",
             SANDLOT_CERTS=str(certs),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import socket
 import tomllib
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +17,7 @@ from sandlot_node.metrics import Metrics
 from sandlot_node.mirrors.files import MirrorFiles
 from sandlot_node.mirrors.mirrors import Mirror, Mirrors
 
+from tests.node.program import Program
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -180,6 +183,22 @@ async def test_a_killed_agents_files_are_the_next_ones(certs: Path, cache: Cache
     files.write(HOST, upstream=UPSTREAM, cache="http://192.0.2.1:5000")
     async with following(certs):
         await until(lambda: not (certs / HOST).exists(), what="no cache is configured any more")
+
+
+async def test_an_agent_that_is_ended_while_it_starts_leaves_no_file(
+    certs: Path, cache: Cache, tmp_path: Path
+) -> None:
+    """It waits for a containerd that is not there."""
+    mirrors = json.dumps([mirror_of(cache).model_dump()])
+    agent = Program(tmp_path, tmp_path / "none.sock", SANDLOT_MIRRORS=mirrors, SANDLOT_CERTS=str(certs))
+    async with cache.serving():
+        agent.begin()
+        try:
+            await until(lambda: contents(certs) is not None, what="it has written the file")
+        finally:
+            code = await asyncio.to_thread(agent.end, signal.SIGTERM)
+    assert code == 0
+    assert directories(certs) == []
 
 
 async def test_a_directory_that_cannot_be_written_ends_nothing(

@@ -36,6 +36,7 @@ _START_SECONDS = 300.0  # containerd may start after the agent
 # Seconds that an idle connection stays open: longer than a gateway keeps one (60 and a quarter), which otherwise may
 # send a call into a connection that was just closed, and take the agent for away.
 _KEEP_ALIVE = 80
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main() -> int:
@@ -79,8 +80,20 @@ async def _run(settings: Settings, secret: str) -> int:
     files = MirrorFiles(settings.certs, owner=settings.mirror_owner)
     mirrors = Mirrors(settings.mirrors, files, metrics, seconds=settings.mirror_check)
     following = asyncio.create_task(mirrors.run())
+    serving = asyncio.create_task(_serve(settings, secret, metrics, mirrors))
+
+    def stop() -> None:
+        # Both at once: a start may wait for containerd before it ends.
+        following.cancel()
+        serving.cancel()
+
+    # A signal that ends the process at once would leave the files of registries on the node. The server replaces these.
+    for number in _STOPS:
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
-        return await _serve(settings, secret, metrics, mirrors)
+        return await serving
+    except asyncio.CancelledError:
+        return 0
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -127,7 +140,7 @@ async def _serve(settings: Settings, secret: str, metrics: Metrics, mirrors: Mir
             )
         )
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOPS:
             loop.add_signal_handler(number, server.handle_exit, number, None)
         await server.serve()
         return 0 if server.started else 1
