@@ -123,6 +123,7 @@ def test_the_agent_has_each_cache_as_a_mirror(
     ]
     for mirror in loaded.mirrors:
         name, namespace = mirror.cache.split(".")[:2]
+        assert mirror.cache.endswith("."), "absolute: the pod's search domains are not asked first"
         (port,) = one(everything, "Service", name, namespace=namespace)["spec"]["ports"]
         assert port["port"] == mirror.port
     assert loaded.mirror_owner == f"{NAMESPACE}/sandlot"

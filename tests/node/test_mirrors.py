@@ -6,8 +6,10 @@ import asyncio
 import json
 import signal
 import socket
+import threading
 import tomllib
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,25 @@ async def test_a_cache_without_an_address_is_not_used(certs: Path, cache: Cache)
     async with cache.serving(), following(certs, mirror_of(cache, name="no-such-cache.invalid")) as active:
         await until(lambda: active(HOST) == 0, what="the agent has looked")
         assert contents(certs) == {"server": UPSTREAM}
+
+
+async def test_lookups_and_mounts_do_not_wait_for_one_another(certs: Path, cache: Cache) -> None:
+    """The engine mounts in the loop's own threads."""
+    loop, mounted = asyncio.get_running_loop(), threading.Event()
+    threads = ThreadPoolExecutor(1)
+    loop.set_default_executor(threads)
+    mount = loop.run_in_executor(None, mounted.wait)
+    try:
+        async with cache.serving(), following(certs, mirror_of(cache)) as active:
+            await until(lambda: active(HOST) == 1, what="the agent has looked")
+    finally:
+        mounted.set()
+        await mount
+
+
+def test_a_caches_name_may_be_absolute(cache: Cache) -> None:
+    """Otherwise the pod's search domains are asked first, for a name with four dots."""
+    assert mirror_of(cache, name="hub.system.svc.cluster.local.").cache.endswith(".")
 
 
 @pytest.mark.parametrize("place", [HOST, "registry.example_5000_", "_default"])

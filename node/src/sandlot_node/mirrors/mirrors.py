@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pydantic import BaseModel, ConfigDict, Field
 from sandlot_contract import images as references
@@ -18,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 # A cache under load may be late once. Until its file is without it, containerd waits for one that hangs.
 _FAILURES = 2
+# Threads of their own: a DNS server that is silent would take all of the loop's, in which the engine mounts.
+_LOOKUPS = 4
 # containerd takes the first for the second.
 _ALIASES = {"index.docker.io": references.HUB}
 
@@ -32,7 +35,10 @@ class Mirror(BaseModel):
         pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$", description="As in references."
     )
     upstream: str = Field(pattern=r"^https?://[^\s/]+$", description="URL of the registry itself.")
-    cache: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", description="DNS name of the cache.")
+    cache: str = Field(
+        pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\.?$",
+        description="DNS name of the cache, absolute with a dot.",
+    )
     port: int = Field(ge=1, le=65535, description="Port of the cache.")
 
 
@@ -49,6 +55,7 @@ class Mirrors:
         self._seconds = seconds
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
+        self._lookups = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
 
     def server_of(self, reference: str) -> str | None:
         """Return the URL of the registry itself, which alone may see credentials for an image: its cache may not.
@@ -69,7 +76,7 @@ class Mirrors:
             return False
 
     async def run(self) -> None:
-        """Check until cancelled; then the files are gone."""
+        """Check until cancelled; then the files are gone. Only once."""
         try:
             self._remove(keep={mirror.host for mirror in self._mirrors})
             while self._mirrors:
@@ -77,6 +84,7 @@ class Mirrors:
                 await asyncio.sleep(self._seconds)
         finally:
             self._remove(keep=set())
+            self._lookups.shutdown(wait=False, cancel_futures=True)
 
     async def _check(self, mirror: Mirror) -> None:
         try:
@@ -102,7 +110,7 @@ class Mirrors:
             return (
                 f"{place} configures this registry. Remove it from the node, or this upstream from the cache"
             )
-        url = await answering(mirror.cache, mirror.port)
+        url = await answering(mirror.cache, mirror.port, self._lookups)
         if url is not None:
             self._failures[mirror.host] = 0
             self._files.write(mirror.host, upstream=mirror.upstream, cache=url)
