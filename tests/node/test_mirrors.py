@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import tomllib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -57,13 +57,22 @@ def certs(tmp_path: Path) -> Path:
     return tmp_path / "certs.d"
 
 
+async def untold() -> str | None:
+    """What a containerd says that does not tell where it reads."""
+    return None
+
+
 @asynccontextmanager
 async def following(
-    certs: Path, *mirrors: Mirror, owner: str = OWNER
+    certs: Path,
+    *mirrors: Mirror,
+    owner: str = OWNER,
+    read_path: Callable[[], Awaitable[str | None]] = untold,
 ) -> AsyncIterator[Callable[[str], float | None]]:
     """Run the mirrors of an agent; give what its metric says of a registry."""
     metrics = Metrics()
-    made = Mirrors(mirrors, MirrorFiles(certs, owner=owner), metrics, seconds=0.02)
+    files = MirrorFiles(certs, owner=owner)
+    made = Mirrors(mirrors, files, metrics, seconds=0.02, read_path=read_path)
     task = asyncio.create_task(made.run())
     try:
         yield lambda host: metrics.registry.get_sample_value("sandlot_node_mirror_active", {"registry": host})
@@ -144,6 +153,23 @@ def test_a_caches_name_may_be_absolute(cache: Cache) -> None:
     assert mirror_of(cache, name="hub.system.svc.cluster.local.").cache.endswith(".")
 
 
+async def test_a_file_that_containerd_does_not_read_is_no_mirror(
+    certs: Path, cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str | None] = [f"{certs}:/etc/docker/certs.d"]
+
+    async def read_path() -> str | None:
+        return told[0]
+
+    async with cache.serving(), following(certs, mirror_of(cache), read_path=read_path) as active:
+        for other in (*told, ""):
+            told[0] = other
+            await until(lambda: active(HOST) == 0, what="the agent has looked")
+            assert f"config_path of registries is {other!r}. Set it to '{certs}'" in caplog.text
+            told[0] = f"{certs}/"
+            await until(lambda: active(HOST) == 1, what="containerd reads it")
+
+
 @pytest.mark.parametrize("place", [HOST, "registry.example_5000_", "_default"])
 async def test_what_the_node_has_of_its_own_stays(certs: Path, cache: Cache, place: str) -> None:
     """As containerd looks for a registry's directory: our file would hide it, or be hidden by it."""
@@ -180,7 +206,7 @@ async def test_a_file_of_the_operator_or_of_another_release_stays(certs: Path, c
 def test_credentials_are_for_the_registry_itself(certs: Path, cache: Cache) -> None:
     files = MirrorFiles(certs, owner=OWNER)
     hub = Mirror(host="docker.io", upstream="https://registry-1.docker.io", cache="localhost", port=1)
-    mirrors = Mirrors([mirror_of(cache), hub], files, Metrics(), seconds=1)
+    mirrors = Mirrors([mirror_of(cache), hub], files, Metrics(), seconds=1, read_path=untold)
     for name in ("alpine", "a/b:1", "docker.io/alpine", "index.docker.io/library/alpine"):
         assert mirrors.server_of(name) == hub.upstream
     assert mirrors.server_of("elsewhere.example/a") is None

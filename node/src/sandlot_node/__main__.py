@@ -19,6 +19,7 @@ from . import api
 from .access import Access
 from .adoption import adopt
 from .containerd.client import Client
+from .containerd.configuration import registries_path
 from .containerd.engine import ContainerdEngine
 from .failures import ImageError
 from .ledger import Ledger
@@ -78,9 +79,16 @@ class _Server(uvicorn.Server):
 async def _run(settings: Settings, secret: str) -> int:
     metrics = Metrics()
     files = MirrorFiles(settings.certs, owner=settings.mirror_owner)
-    mirrors = Mirrors(settings.mirrors, files, metrics, seconds=settings.mirror_check)
+    client = Client(str(settings.containerd))
+    mirrors = Mirrors(
+        settings.mirrors,
+        files,
+        metrics,
+        seconds=settings.mirror_check,
+        read_path=lambda: registries_path(client),
+    )
     following = asyncio.create_task(mirrors.run())
-    serving = asyncio.create_task(_serve(settings, secret, metrics, mirrors))
+    serving = asyncio.create_task(_serve(settings, secret, client, metrics, mirrors))
 
     def stop() -> None:
         # Both at once: a start may wait for containerd before it ends.
@@ -97,10 +105,10 @@ async def _run(settings: Settings, secret: str) -> int:
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+        await client.close()
 
 
-async def _serve(settings: Settings, secret: str, metrics: Metrics, mirrors: Mirrors) -> int:
-    client = Client(str(settings.containerd))
+async def _serve(settings: Settings, secret: str, client: Client, metrics: Metrics, mirrors: Mirrors) -> int:
     try:
         engine = ContainerdEngine(
             client,
@@ -147,8 +155,6 @@ async def _serve(settings: Settings, secret: str, metrics: Metrics, mirrors: Mir
     except ImageError as error:
         _log.error("could not adopt the images of this node: %s", error)
         return 1
-    finally:
-        await client.close()
 
 
 async def _answers(engine: ContainerdEngine) -> bool:

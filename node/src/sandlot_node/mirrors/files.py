@@ -78,6 +78,19 @@ class MirrorFiles:
             return place
         return None
 
+    def unread(self, path: str) -> str:
+        """Return why containerd does not read the files, if it looks for them at this `config_path`; else nothing.
+
+        With more than one path, its transfer service takes all of them together as the name of one directory, and else
+        files of another one may take the place of ours.
+        """
+        if path and Path(path) == self._directory:
+            return ""
+        return (
+            f"containerd's config_path of registries is {path!r}. Set it to {str(self._directory)!r}, or "
+            "nodeAgent.containerd.certs to its one directory"
+        )
+
     def is_ours(self, host: str) -> bool:
         """Return whether a registry's file is of this release or another one."""
         return _read(self._directory / host / _FILE).startswith(_MARK)

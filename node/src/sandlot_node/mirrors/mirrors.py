@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -46,13 +46,21 @@ class Mirrors:
     """The mirrors of one node."""
 
     def __init__(
-        self, mirrors: Sequence[Mirror], files: MirrorFiles, metrics: Metrics, *, seconds: float
+        self,
+        mirrors: Sequence[Mirror],
+        files: MirrorFiles,
+        metrics: Metrics,
+        *,
+        seconds: float,
+        read_path: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """`seconds`: the interval of checks."""
+        """`seconds`: the interval of checks. `read_path`: where containerd looks for files; None: it does not tell."""
         self._mirrors = mirrors
         self._files = files
         self._metrics = metrics
         self._seconds = seconds
+        self._read_path = read_path
+        self._unread = ""  # why containerd does not read the files; empty if it does, or does not tell
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
         self._lookups = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
@@ -80,15 +88,21 @@ class Mirrors:
         try:
             self._remove(keep={mirror.host for mirror in self._mirrors})
             while self._mirrors:
+                await self._look_where_containerd_reads()
                 await asyncio.gather(*map(self._check, self._mirrors))
                 await asyncio.sleep(self._seconds)
         finally:
             self._remove(keep=set())
             self._lookups.shutdown(wait=False, cancel_futures=True)
 
+    async def _look_where_containerd_reads(self) -> None:
+        path = await self._read_path()
+        if path is not None:
+            self._unread = self._files.unread(path)
+
     async def _check(self, mirror: Mirror) -> None:
         try:
-            state = await self._follow(mirror)
+            state = await self._follow(mirror) or self._unread
         except OSError as error:
             state = f"cannot write or remove the file: {error}. Check nodeAgent.containerd.certs"
         except Exception as error:
@@ -117,7 +131,7 @@ class Mirrors:
             return ""
         self._failures[mirror.host] = self._failures.get(mirror.host, 0) + 1
         # A file of before the agent's start counts as one whose cache did not answer before.
-        if self._said.get(mirror.host) == "" and self._failures[mirror.host] < _FAILURES:
+        if self._said.get(mirror.host) in ("", self._unread) and self._failures[mirror.host] < _FAILURES:
             return ""
         # The file still says where the registry is and whether it has TLS, which containerd else takes from its name.
         self._files.write(mirror.host, upstream=mirror.upstream, cache=None)
