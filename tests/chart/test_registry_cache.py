@@ -147,7 +147,8 @@ def test_a_cache_connects_to_ports_of_its_upstream(everything: list[Resource]) -
     policy = one(everything, "NetworkPolicy", "sandlot-registry-cache")["spec"]
     dns, upstream = policy["egress"]
     assert {each["port"] for each in dns["ports"]} == {53}
-    assert {each["port"] for each in upstream["ports"]} == {443, 5000}
+    assert {each["port"] for each in upstream["ports"]} == {443, 5000, 8443}
+    assert len(upstream["ports"]) == 3
     assert "169.254.0.0/16" in upstream["to"][0]["ipBlock"]["except"]
 
 
