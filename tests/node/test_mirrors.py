@@ -165,6 +165,7 @@ async def test_a_file_that_containerd_does_not_read_is_no_mirror(
         for other in (*told, ""):
             told[0] = other
             await until(lambda: active(HOST) == 0, what="the agent has looked")
+            assert contents(certs) is None, "it could hide what the node has in another directory"
             assert f"config_path of registries is {other!r}. Set it to '{certs}'" in caplog.text
             told[0] = f"{certs}/"
             await until(lambda: active(HOST) == 1, what="containerd reads it")

@@ -79,7 +79,8 @@ class Mirrors:
 
     def _is_the_operators(self, host: str) -> bool:
         try:
-            return self._files.configured_by(host) is not None and not self._files.is_ours(host)
+            own = self._unread != "" or self._files.configured_by(host) is not None
+            return own and not self._files.is_ours(host)
         except OSError:
             return False
 
@@ -96,13 +97,17 @@ class Mirrors:
             self._lookups.shutdown(wait=False, cancel_futures=True)
 
     async def _look_where_containerd_reads(self) -> None:
-        path = await self._read_path()
+        try:
+            path = await self._read_path()
+        except Exception:
+            _log.exception("unexpected failure to ask containerd where it looks for registries")
+            return
         if path is not None:
             self._unread = self._files.unread(path)
 
     async def _check(self, mirror: Mirror) -> None:
         try:
-            state = await self._follow(mirror) or self._unread
+            state = await self._follow(mirror)
         except OSError as error:
             state = f"cannot write or remove the file: {error}. Check nodeAgent.containerd.certs"
         except Exception as error:
@@ -117,7 +122,11 @@ class Mirrors:
                 _log.info("the node pulls from %s through its cache", mirror.host)
 
     async def _follow(self, mirror: Mirror) -> str:
-        """Write the file; return why the cache is not used, empty if it is."""
+        """Write or remove the file; return why the cache is not used, empty if it is."""
+        if self._unread:
+            # With more than one path, it could hide what the node has in another one.
+            self._files.remove(mirror.host)
+            return self._unread
         place = self._files.configured_by(mirror.host)
         if place is not None:
             self._files.remove(mirror.host)
@@ -131,7 +140,7 @@ class Mirrors:
             return ""
         self._failures[mirror.host] = self._failures.get(mirror.host, 0) + 1
         # A file of before the agent's start counts as one whose cache did not answer before.
-        if self._said.get(mirror.host) in ("", self._unread) and self._failures[mirror.host] < _FAILURES:
+        if self._said.get(mirror.host) == "" and self._failures[mirror.host] < _FAILURES:
             return ""
         # The file still says where the registry is and whether it has TLS, which containerd else takes from its name.
         self._files.write(mirror.host, upstream=mirror.upstream, cache=None)
