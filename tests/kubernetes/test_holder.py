@@ -1,4 +1,7 @@
-"""A container's first process that an init container copied (`sandboxes.holder: copy`), as on nodes without image volumes."""
+"""A container's first process that an init container copied (`sandboxes.holder: copy`), as on nodes without image volumes.
+
+The same release has sidecars that speak TLS, which would need one of their own otherwise.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tests.kubernetes.stack import IMAGE, Stack
 VALUES = {
     "sandboxes.holder": "copy",
     "pools": {"default": {"size": 1, "template": {"image": IMAGE, **POOLED}}},
-    "sidecarTls.enabled": True,  # for `test_encrypted` below: a release of its own would take a minute more
+    "sidecarTls.enabled": True,
     "gateway.replicas": 1,
     "controller.replicas": 1,
 }

@@ -73,7 +73,8 @@ class AttackerAndNeighbour:
 
     async def _call(self, box: Sidecar) -> None:
         before = time.monotonic()
-        assert (await box.exec("echo calm", timeout=SLOWEST))["stdout"] == "calm\n"
+        answer = await box.exec("echo calm", timeout=SLOWEST)
+        assert answer["stdout"] == "calm\n", answer
         self.slowest = max(self.slowest, time.monotonic() - before)
 
     async def _ask(self) -> None:

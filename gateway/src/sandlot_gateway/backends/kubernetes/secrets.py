@@ -21,6 +21,7 @@ from .settings import KubernetesSettings
 _log = logging.getLogger(__name__)
 
 _REFUSAL_STEP = 0.1  # seconds: a refusal takes this long, or a multiple of it, whatever the API server has
+_REQUESTS = 8  # at the same time
 
 
 class _Metadata(msgspec.Struct):
@@ -58,6 +59,8 @@ class KubernetesSecrets:
         self._timeout = settings.secrets_timeout
         self._retry_after = settings.retry_after
         self._reads: dict[str, _Reads] = {}
+        # Creates with many references must leave connections to launches and records.
+        self._requests = asyncio.Semaphore(_REQUESTS)
 
     async def read(self, secret: str, keys: Collection[str], *, tenant: str) -> Mapping[str, bytes]:
         loop = asyncio.get_running_loop()
@@ -93,9 +96,10 @@ class KubernetesSecrets:
         try:
             async with reads.turn:
                 if reads.answers < question:
-                    answered = reads.asked
-                    reads.outcome = await self._request(secret)
-                    reads.answers = answered
+                    async with self._requests:
+                        answered = reads.asked
+                        reads.outcome = await self._request(secret)
+                        reads.answers = answered
                 if isinstance(reads.outcome, Unavailable):
                     raise reads.outcome
                 return reads.outcome
