@@ -84,6 +84,15 @@ def client(stack) -> Callable[..., Client]:
     return make
 
 
+async def answers(client: Client) -> bool:
+    """Return whether an answer came at once: ask until it does."""
+    try:
+        async with asyncio.timeout(0.2):
+            return await client.ask(b"again") == b"again"
+    except TimeoutError:
+        return False
+
+
 def counted(gw: Gateway, name: str, **labels: str) -> float:
     return gw.metrics.registry.get_sample_value(name, labels) or 0.0
 
@@ -120,6 +129,22 @@ async def test_a_flood_is_dropped_and_holds_up_no_other_client(udp, client):
     dropped = counted(gw, "sandlot_datagrams_dropped_total", reason="sandbox_slow")
     assert dropped > 3000
     assert dropped + counted(gw, "sandlot_datagrams_total", direction="to_sandbox") == 4022
+
+
+async def test_what_waits_for_a_slow_sandbox_is_bounded_for_one_client_and_for_all(udp, client, monkeypatch):
+    monkeypatch.setattr("sandlot_gateway.data.udp_limits.ALL_BYTES", 200_000)
+    gw, exposure, side = await udp()
+    slow = [client(exposure) for _ in range(8)]
+    for each in slow:
+        assert await each.ask(b"a") == b"a"
+        each.sock.send(b"stall")
+    while not counted(gw, "sandlot_datagrams_dropped_total", reason="too_many_bytes"):
+        for each in slow:
+            each.sock.send(bytes(4096))
+        await asyncio.sleep(0)
+    assert counted(gw, "sandlot_datagrams_dropped_total", reason="sandbox_slow") == 0
+    side.go.set()
+    await until(partial(answers, client(exposure)))
 
 
 async def test_a_client_that_is_idle_is_given_up_and_may_come_again(udp, client, monkeypatch):

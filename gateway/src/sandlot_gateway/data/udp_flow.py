@@ -13,11 +13,11 @@ from sandlot_contract.datagrams import MAX_DATAGRAM, DatagramReader, frame
 from . import udp_limits
 from .conn import Connection
 from .errors import PoolError
+from .udp_bytes import ByteBudget
 from .udp_limits import Observer
 from .udp_sockets import MAX_READ, Address, rejected
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
-_MAX_WRITES = 256 * 1024  # bytes that wait for the sidecar; further datagrams stay in the socket's buffer
 _EARLY = 16  # datagrams that wait for the connection, besides those in the socket's buffer
 _LOOK_AGAIN = 0.005  # seconds until a full connection is looked at again
 _RETRY = 1.0  # seconds until a client may try again to reach the sandbox
@@ -39,6 +39,7 @@ class UdpFlow:
         tunnel: Callable[[], Awaitable[Connection | None]],
         astray: Callable[[bytes, Address], None],
         turns: Turns,
+        budget: ByteBudget,
         observer: Observer,
     ) -> None:
         self._client = client
@@ -46,9 +47,11 @@ class UdpFlow:
         self._tunnel = tunnel
         self._astray = astray
         self._turns = turns
+        self._budget = budget
         self._observer = observer
         self._loop = asyncio.get_running_loop()
         self._early: list[bytes] = []
+        self._frames = DatagramReader()
         self._connection: Connection | None = None
         self._reads = False
         self._look: asyncio.TimerHandle | None = None
@@ -64,7 +67,11 @@ class UdpFlow:
                 # Else the sidecar would be asked again for each datagram of a client that it rejects.
                 await asyncio.sleep(_RETRY)
                 return
-            connection.transport.set_write_buffer_limits(high=_MAX_WRITES)
+            connection.transport.set_write_buffer_limits(high=udp_limits.HIGH)
+            connection.read_high = udp_limits.HIGH
+            with contextlib.suppress(OSError):  # closed meanwhile
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                    connection.sock.setsockopt(socket.SOL_SOCKET, option, udp_limits.KERNEL_HIGH // 2)
             early, self._early = self._early, []
             for data in early:
                 self.up(data)
@@ -74,20 +81,31 @@ class UdpFlow:
         finally:
             self._close()
 
+    @property
+    def held(self) -> int:
+        """The bytes that wait in this flow."""
+        connection = 0 if self._connection is None else self._connection.held
+        return connection + self._frames.held + sum(map(len, self._early))
+
     def up(self, data: bytes) -> None:
         """Send a datagram of the client that arrived elsewhere, such as its first one."""
         if len(data) > MAX_DATAGRAM:
             self._observer.datagrams_dropped("too_long", 1)
-        elif self._closed or (self._connection is None and len(self._early) >= _EARLY):
+        elif self._closed or (self._connection is None and not self._is_room_early()):
             self._observer.datagrams_dropped("no_connection", 1)
+        elif self._connection is not None and self._connection.congested:
+            self._observer.datagrams_dropped("sandbox_slow", 1)
+        elif not self._budget.take(len(data)):
+            self._observer.datagrams_dropped("too_many_bytes", 1)
         elif self._connection is None:
             self._early.append(data)
-        elif self._connection.congested:
-            self._observer.datagrams_dropped("sandbox_slow", 1)
         else:
             self._heard_at = time.monotonic()
             self._connection.write(frame(data))
             self._observer.datagrams_carried("to_sandbox", 1)
+
+    def _is_room_early(self) -> bool:
+        return len(self._early) < _EARLY and sum(map(len, self._early)) < udp_limits.HIGH
 
     async def _connected(self) -> Connection | None:
         try:
@@ -134,6 +152,8 @@ class UdpFlow:
     def _up_batch(self, connection: Connection) -> int:
         carried = size = 0
         for _ in range(BATCH):
+            if connection.congested:
+                break
             try:
                 length, sender = self._sock.recvfrom_into(_buffer)
             except ConnectionRefusedError:
@@ -145,9 +165,11 @@ class UdpFlow:
                 self._astray(bytes(_view[:length]), sender)
             elif length > MAX_DATAGRAM:  # over IPv6, which allows 20 bytes more
                 self._observer.datagrams_dropped("too_long", 1)
-            else:
+            elif self._budget.take(length):
                 connection.write(frame(_view[:length]))
                 carried += 1
+            else:
+                self._observer.datagrams_dropped("too_many_bytes", 1)
             if size > BATCH_BYTES:
                 break
         return carried
@@ -155,21 +177,30 @@ class UdpFlow:
     # -- from the sandbox ------------------------------------------------------------------------------------
 
     async def _down(self, connection: Connection) -> None:
-        frames = DatagramReader()
         with contextlib.suppress(PoolError, ValueError):
             while data := await connection.read():
-                frames.feed(data)
-                while self._down_batch(frames):
+                has_room = self._budget.take(len(data))
+                self._frames.feed(data)
+                del data  # else it would stay, besides its copy, while this flow waits for a turn
+                if not has_room:
+                    self._skip()
+                while self._down_batch():
                     await asyncio.sleep(0)
                     await self._turns.turn()
                 await self._turns.turn()
 
-    def _down_batch(self, frames: DatagramReader) -> bool:
+    def _skip(self) -> None:
+        begin = time.monotonic()
+        if skipped := self._frames.skip():
+            self._observer.datagrams_dropped("too_many_bytes", skipped)
+        self._turns.spent(time.monotonic() - begin)
+
+    def _down_batch(self) -> bool:
         """Send some of the datagrams that have arrived; return whether more may be there. Raises ValueError."""
         begin = time.monotonic()
         more, carried, dropped, size = True, 0, 0, 0
         for _ in range(BATCH):
-            payload = frames.read()
+            payload = self._frames.read()
             if payload is None:
                 more = False
                 break

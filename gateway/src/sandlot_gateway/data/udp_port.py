@@ -13,6 +13,7 @@ from ..tasks import Tasks
 from . import udp_limits
 from .conn import Connection
 from .open_files import OpenFiles, Room
+from .udp_bytes import ByteBudget
 from .udp_flow import UdpFlow
 from .udp_limits import NotCounted, Observer
 from .udp_sockets import Address, connected, listening, receive, rejected
@@ -29,15 +30,21 @@ class UdpPorts:
         self.turns = Turns()
         self._files = OpenFiles()
         self.ports: set[int] = set()
-        self._flows = 0
+        self.budget = ByteBudget(lambda: sum(flow.held for flow in self._flows))
+        self._flows: set[UdpFlow] = set()
 
-    def count(self, flows: int) -> None:
-        """Count flows that began, or, negative, ended."""
-        self._flows += flows
-        self.observer.udp_flows(self._flows)
+    def began(self, flow: UdpFlow) -> None:
+        self._flows.add(flow)
+        self.observer.udp_flows(len(self._flows))
+
+    def ended(self, flow: UdpFlow) -> None:
+        self._flows.discard(flow)
+        self.observer.udp_flows(len(self._flows))
 
     def has_room(self, sock: socket.socket) -> bool:
-        return self._flows < udp_limits.ALL_FLOWS and self._files.room_after(sock.fileno()) is Room.ENOUGH
+        return (
+            len(self._flows) < udp_limits.ALL_FLOWS and self._files.room_after(sock.fileno()) is Room.ENOUGH
+        )
 
 
 class UdpPort:
@@ -134,14 +141,14 @@ class UdpPort:
             tunnel=self._tunnel,
             astray=partial(self._received, local),
             turns=self._all.turns,
+            budget=self._all.budget,
             observer=self._all.observer,
         )
         self._flows[client, local] = flow
-        self._all.count(1)
+        self._all.began(flow)
         self._tasks.spawn(flow.run()).add_done_callback(lambda _: self._ended((client, local), sock))
         return flow
 
     def _ended(self, key: tuple[Address, str], sock: socket.socket) -> None:
         sock.close()  # a flow that was cancelled before it began has not
-        del self._flows[key]
-        self._all.count(-1)
+        self._all.ended(self._flows.pop(key))

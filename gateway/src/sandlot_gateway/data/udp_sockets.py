@@ -9,6 +9,8 @@ import socket
 import sys
 from typing import Any
 
+from . import udp_limits
+
 Address = tuple[Any, ...]  # of a socket: host, port, and for IPv6 flow label and scope
 
 MAX_READ = 65_536
@@ -57,6 +59,7 @@ def connected(listener: socket.socket, *, local: str, client: Address) -> socket
     sock = socket.socket(listener.family, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, udp_limits.KERNEL_HIGH)
         # The listener only now: else another process of this user could open the port, too.
         for each in (listener, sock):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
