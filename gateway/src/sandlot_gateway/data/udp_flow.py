@@ -39,6 +39,7 @@ class UdpFlow:
         tunnel: Callable[[], Awaitable[Connection | None]],
         astray: Callable[[bytes, Address], None],
         turns: Turns,
+        exposure: int,
         budget: ByteBudget,
         observer: Observer,
     ) -> None:
@@ -47,6 +48,7 @@ class UdpFlow:
         self._tunnel = tunnel
         self._astray = astray
         self._turns = turns
+        self._exposure = exposure
         self._budget = budget
         self._observer = observer
         self._loop = asyncio.get_running_loop()
@@ -56,7 +58,8 @@ class UdpFlow:
         self._reads = False
         self._look: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self._heard_at = time.monotonic()
+        self.began_at = self.heard_at = time.monotonic()
+        self.datagrams = 0
         self._closed = False
 
     async def run(self) -> None:
@@ -73,6 +76,7 @@ class UdpFlow:
                 for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                     connection.sock.setsockopt(socket.SOL_SOCKET, option, udp_limits.KERNEL_HIGH // 2)
             early, self._early = self._early, []
+            self.datagrams -= len(early)
             for data in early:
                 self.up(data)
             self._read()
@@ -89,6 +93,7 @@ class UdpFlow:
 
     def up(self, data: bytes) -> None:
         """Send a datagram of the client that arrived elsewhere, such as its first one."""
+        self.datagrams += 1
         if len(data) > MAX_DATAGRAM:
             self._observer.datagrams_dropped("too_long", 1)
         elif self._closed or (self._connection is None and not self._is_room_early()):
@@ -100,7 +105,7 @@ class UdpFlow:
         elif self._connection is None:
             self._early.append(data)
         else:
-            self._heard_at = time.monotonic()
+            self.heard_at = time.monotonic()
             self._connection.write(frame(data))
             self._observer.datagrams_carried("to_sandbox", 1)
 
@@ -128,7 +133,7 @@ class UdpFlow:
     def _readable(self) -> None:
         if self._turns.must_wait():
             self._stop_reading()
-            self._turns.wait(self._take_turn)
+            self._turns.wait(self._take_turn, by=self._exposure)
         else:
             self._take_turn()
 
@@ -144,7 +149,8 @@ class UdpFlow:
         begin = time.monotonic()
         carried = self._up_batch(connection)
         if carried:
-            self._heard_at = begin
+            self.heard_at = begin
+            self.datagrams += carried
             self._observer.datagrams_carried("to_sandbox", carried)
         self._turns.spent(time.monotonic() - begin)
         self._read()
@@ -186,8 +192,8 @@ class UdpFlow:
                     self._skip()
                 while self._down_batch():
                     await asyncio.sleep(0)
-                    await self._turns.turn()
-                await self._turns.turn()
+                    await self._turns.turn(by=self._exposure)
+                await self._turns.turn(by=self._exposure)
 
     def _skip(self) -> None:
         begin = time.monotonic()
@@ -232,7 +238,7 @@ class UdpFlow:
     # -- end -------------------------------------------------------------------------------------------------
 
     def _check_idle(self) -> None:
-        left = self._heard_at + udp_limits.IDLE - time.monotonic()
+        left = self.heard_at + udp_limits.IDLE - time.monotonic()
         if left > 0:
             self._idle = self._loop.call_later(left, self._check_idle)
         elif self._connection is not None:

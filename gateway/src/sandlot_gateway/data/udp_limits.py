@@ -9,6 +9,7 @@ from ..metrics import DatagramDirection, DropReason
 IDLE = 60.0  # seconds without a datagram of the client; an answer does not count: the address may be a forged one
 FLOWS = 256  # clients of one exposure
 ALL_FLOWS = 2048  # of all exposures of one gateway; each has two descriptors
+YOUNG = 5.0  # seconds in which a client keeps its place; else forged senders would cost a fork in the sandbox each
 ALL_BYTES = 128 * 1024 * 1024  # that wait in the gateway for all clients; one of the chart's has 1 GiB
 HIGH = (
     32 * 1024

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ..tasks import Tasks
-from . import udp_limits
 from .conn import Connection
 from .open_files import OpenFiles, Room
 from .udp_bytes import ByteBudget
 from .udp_flow import UdpFlow
 from .udp_limits import NotCounted, Observer
+from .udp_places import Places
 from .udp_sockets import Address, connected, listening, receive, rejected
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
@@ -30,28 +30,21 @@ class UdpPorts:
         self.turns = Turns()
         self._files = OpenFiles()
         self.ports: set[int] = set()
-        self.budget = ByteBudget(lambda: sum(flow.held for flow in self._flows))
-        self._flows: set[UdpFlow] = set()
+        self.places: Places[UdpFlow] = Places()
+        self.budget = ByteBudget(lambda: sum(flow.held for flow in self.places.clients()))
 
-    def began(self, flow: UdpFlow) -> None:
-        self._flows.add(flow)
-        self.observer.udp_flows(len(self._flows))
-
-    def ended(self, flow: UdpFlow) -> None:
-        self._flows.discard(flow)
-        self.observer.udp_flows(len(self._flows))
-
-    def has_room(self, sock: socket.socket) -> bool:
-        return (
-            len(self._flows) < udp_limits.ALL_FLOWS and self._files.room_after(sock.fileno()) is Room.ENOUGH
-        )
+    def has_files(self, sock: socket.socket) -> bool:
+        return self._files.room_after(sock.fileno()) is Room.ENOUGH
 
 
 class UdpPort:
     """A port; `tunnel` opens a connection into the sandbox for each client, or returns None."""
 
-    def __init__(self, ports: UdpPorts, tunnel: Callable[[], Awaitable[Connection | None]]) -> None:
+    def __init__(
+        self, ports: UdpPorts, tunnel: Callable[[], Awaitable[Connection | None]], tenant: str
+    ) -> None:
         self._all = ports
+        self._tenant = tenant
         self._tunnel = tunnel
         self._sock: socket.socket | None = None
         self._port = 0
@@ -92,7 +85,7 @@ class UdpPort:
         turns = self._all.turns
         if turns.must_wait():
             self._stop_reading(sock)
-            turns.wait(partial(self._take_turn, sock))
+            turns.wait(partial(self._take_turn, sock), by=self._port)
         else:
             self._take_turn(sock)
 
@@ -120,18 +113,19 @@ class UdpPort:
     def _new_flow(self, client: Address, local: str) -> UdpFlow | None:
         if self._sock is None:
             return None
-        if len(self._flows) >= udp_limits.FLOWS:
-            self._all.observer.datagrams_dropped("too_many_flows", 1)
-            return None
         if client[1] == 0 or (client[0] == local and client[1] in self._all.ports):
             return None  # a forged address, by which two exposed servers would answer each other for ever
+        place = (self._tenant, self._port)
+        if not self._all.places.has_room(place):
+            self._all.observer.datagrams_dropped("too_many_flows", 1)
+            return None
         try:
             sock = connected(self._sock, local=local, client=client)
         except OSError as error:
             log.debug("no socket for a client of port %s: %s; its datagram is dropped", self._port, error)
             self._all.observer.datagrams_dropped("no_connection", 1)
             return None
-        if not self._all.has_room(sock):
+        if not self._all.has_files(sock):
             sock.close()
             self._all.observer.datagrams_dropped("too_many_flows", 1)
             return None
@@ -141,14 +135,28 @@ class UdpPort:
             tunnel=self._tunnel,
             astray=partial(self._received, local),
             turns=self._all.turns,
+            exposure=self._port,
             budget=self._all.budget,
             observer=self._all.observer,
         )
         self._flows[client, local] = flow
-        self._all.began(flow)
-        self._tasks.spawn(flow.run()).add_done_callback(lambda _: self._ended((client, local), sock))
-        return flow
+        task = self._tasks.spawn(flow.run())
 
-    def _ended(self, key: tuple[Address, str], sock: socket.socket) -> None:
-        sock.close()  # a flow that was cancelled before it began has not
-        self._all.ended(self._flows.pop(key))
+        def ended() -> None:
+            if self._flows.get((client, local)) is flow:
+                del self._flows[client, local]
+            self._all.places.give_back(place, flow)
+            self._all.observer.udp_flows(self._all.places.taken)
+
+        def evict() -> None:
+            task.cancel()
+            ended()
+
+        def done(_: object) -> None:
+            sock.close()  # a flow that was cancelled before it began has not
+            ended()
+
+        self._all.places.take(place, flow, evict=evict)
+        self._all.observer.udp_flows(self._all.places.taken)
+        task.add_done_callback(done)
+        return flow
