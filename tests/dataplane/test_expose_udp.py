@@ -44,14 +44,16 @@ class Client:
 
 @pytest.fixture
 async def server(stack) -> AsyncIterator[int]:
-    """A UDP server that returns what it gets, and to `who` its client's port."""
+    """A UDP server that returns what it gets, to `who` its client's port, and to `much` 20 answers of 400 bytes."""
     with socket.socket(type=socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.bind(("127.0.0.1", 0))
 
         def answer() -> None:
             data, client = sock.recvfrom(65536)
-            sock.sendto(b"%d" % client[1] if data == b"who" else data, client)
+            for _ in range(20 if data == b"much" else 1):
+                answer = {b"who": b"%d" % client[1], b"much": bytes(400)}.get(data, data)
+                sock.sendto(answer, client)
 
         asyncio.get_running_loop().add_reader(sock, answer)
         yield sock.getsockname()[1]
@@ -233,14 +235,36 @@ async def test_without_a_running_sandbox_datagrams_are_dropped(udp, client, monk
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only it may forge a sender")
-async def test_two_exposures_do_not_answer_each_other_for_ever(udp, client):
+async def test_an_app_and_another_server_do_not_answer_each_other_for_ever(udp, client):
     gw, exposure, side = await udp()
     other = await gw.exposures.add("sb-1", "acme", 53, "dns", "udp")
     with socket.socket(type=socket.SOCK_RAW, proto=socket.IPPROTO_UDP) as forger:
-        header = struct.pack("!4H", exposure.listen_port, other.listen_port, 8 + 4, 0)
-        forger.sendto(header + b"ping", ("127.0.0.1", 0))
+        for sender in (exposure.listen_port, 0, 53, 1023):
+            header = struct.pack("!4H", sender, other.listen_port, 8 + 4, 0)
+            forger.sendto(header + b"ping", ("127.0.0.1", 0))
     assert await client(other).ask(b"after it") == b"after it"
     assert side.opened == 1
+    assert counted(gw, "sandlot_datagrams_dropped_total", reason="refused") == 4
+
+
+async def test_a_client_gets_no_more_than_a_multiple_of_what_it_sent(udp, client, monkeypatch):
+    monkeypatch.setattr("sandlot_gateway.data.udp_limits.FIRST_ANSWERS", 1000)
+    gw, exposure, _ = await udp()
+    one = client(exposure)
+    one.sock.send(b"much")
+    await until(lambda: counted(gw, "sandlot_datagrams_dropped_total", reason="unasked") == 13)
+    one.sock.send(b"more")
+    got = [await one.receive() for _ in range(8)]
+    assert got == [bytes(400)] * 7 + [b"more"]
+
+
+async def test_answers_end_when_nothing_listens_at_the_clients_address(udp, client):
+    gw, exposure, _ = await udp()
+    one = client(exposure)
+    one.sock.send(b"much")
+    one.sock.close()
+    await until(lambda: counted(gw, "sandlot_datagrams_dropped_total", reason="refused") >= 19)
+    assert counted(gw, "sandlot_datagrams_total", direction="to_client") <= 1
 
 
 async def test_turns_are_taken_in_order_and_leave_half_of_the_time():

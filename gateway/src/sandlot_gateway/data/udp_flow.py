@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from sandlot_contract.datagrams import MAX_DATAGRAM, DatagramReader, frame
 
+from ..metrics import DropReason
 from . import udp_limits
 from .conn import Connection
 from .errors import PoolError
@@ -60,6 +62,8 @@ class UdpFlow:
         self._idle: asyncio.TimerHandle | None = None
         self.began_at = self.heard_at = time.monotonic()
         self.datagrams = 0
+        self._may_send = udp_limits.FIRST_ANSWERS  # bytes; more with each datagram of the client
+        self._refused = False  # nothing listens at the client's address, as far as we know
         self._closed = False
 
     async def run(self) -> None:
@@ -106,8 +110,13 @@ class UdpFlow:
             self._early.append(data)
         else:
             self.heard_at = time.monotonic()
+            self._heard(len(data))
             self._connection.write(frame(data))
             self._observer.datagrams_carried("to_sandbox", 1)
+
+    def _heard(self, size: int) -> None:
+        self._refused = False
+        self._may_send += udp_limits.ANSWERS * (size + udp_limits.HEADERS)
 
     def _is_room_early(self) -> bool:
         return len(self._early) < _EARLY and sum(map(len, self._early)) < udp_limits.HIGH
@@ -163,7 +172,8 @@ class UdpFlow:
             try:
                 length, sender = self._sock.recvfrom_into(_buffer)
             except ConnectionRefusedError:
-                continue  # the client closed its port; it may open it again
+                self._refused = True
+                continue
             except OSError:
                 break
             size += length
@@ -172,6 +182,7 @@ class UdpFlow:
             elif length > MAX_DATAGRAM:  # over IPv6, which allows 20 bytes more
                 self._observer.datagrams_dropped("too_long", 1)
             elif self._budget.take(length):
+                self._heard(length)
                 connection.write(frame(_view[:length]))
                 carried += 1
             else:
@@ -204,36 +215,44 @@ class UdpFlow:
     def _down_batch(self) -> bool:
         """Send some of the datagrams that have arrived; return whether more may be there. Raises ValueError."""
         begin = time.monotonic()
-        more, carried, dropped, size = True, 0, 0, 0
+        more, carried, size = True, 0, 0
+        dropped: Counter[DropReason] = Counter()
         for _ in range(BATCH):
             payload = self._frames.read()
             if payload is None:
                 more = False
                 break
-            sent = self._answer(payload)
-            carried += sent
-            dropped += not sent
+            reason = self._answer(payload)
+            if reason is None:
+                carried += 1
+            else:
+                dropped[reason] += 1
             size += len(payload)
             if size > BATCH_BYTES:
                 break
         self._turns.spent(time.monotonic() - begin)
         if carried:
             self._observer.datagrams_carried("to_client", carried)
-        if dropped:
-            self._observer.datagrams_dropped("client_slow", dropped)
+        for reason, datagrams in dropped.items():
+            self._observer.datagrams_dropped(reason, datagrams)
         return more
 
-    def _answer(self, payload: bytes) -> bool:
-        for _ in range(2):
-            try:
-                self._sock.send(payload)
-            except ConnectionRefusedError:
-                continue  # of an earlier datagram: this one was not sent yet
-            except OSError:
-                break
-            else:
-                return True
-        return False
+    def _answer(self, payload: bytes) -> DropReason | None:
+        """Send an answer; return why it was dropped, if it was. The client's address may be forged: see `_heard`."""
+        if self._refused:
+            return "refused"
+        size = len(payload) + udp_limits.HEADERS
+        if size > self._may_send:
+            return "unasked"
+        try:
+            self._sock.send(payload)
+        except ConnectionRefusedError:  # of an earlier answer
+            self._refused = True
+            return "refused"
+        except OSError:
+            return "client_slow"
+        self._may_send -= size
+        return None
 
     # -- end -------------------------------------------------------------------------------------------------
 

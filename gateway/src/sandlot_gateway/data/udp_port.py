@@ -113,8 +113,10 @@ class UdpPort:
     def _new_flow(self, client: Address, local: str) -> UdpFlow | None:
         if self._sock is None:
             return None
-        if client[1] == 0 or (client[0] == local and client[1] in self._all.ports):
-            return None  # a forged address, by which two exposed servers would answer each other for ever
+        if client[1] < 1024 or (client[0] == local and client[1] in self._all.ports):
+            # A server's address, most likely forged: it and the app might answer each other for ever.
+            self._all.observer.datagrams_dropped("refused", 1)
+            return None
         place = (self._tenant, self._port)
         if not self._all.places.has_room(place):
             self._all.observer.datagrams_dropped("too_many_flows", 1)
