@@ -145,8 +145,9 @@ async def test_what_waits_for_a_slow_sandbox_is_bounded_for_one_client_and_for_a
             each.sock.send(bytes(4096))
         await asyncio.sleep(0)
     assert counted(gw, "sandlot_datagrams_dropped_total", reason="sandbox_slow") == 0
+    assert await client(exposure).ask(b"not slow") == b"not slow"
     side.go.set()
-    await until(partial(answers, client(exposure)))
+    await until(partial(answers, slow[0]))
 
 
 async def test_a_client_that_is_idle_is_given_up_and_may_come_again(udp, client, monkeypatch):

@@ -104,7 +104,7 @@ class UdpFlow:
             self._observer.datagrams_dropped("no_connection", 1)
         elif self._connection is not None and self._connection.congested:
             self._observer.datagrams_dropped("sandbox_slow", 1)
-        elif not self._budget.take(len(data)):
+        elif not self._budget.take(self, len(data)):
             self._observer.datagrams_dropped("too_many_bytes", 1)
         elif self._connection is None:
             self._early.append(data)
@@ -181,7 +181,7 @@ class UdpFlow:
                 self._astray(bytes(_view[:length]), sender)
             elif length > MAX_DATAGRAM:  # over IPv6, which allows 20 bytes more
                 self._observer.datagrams_dropped("too_long", 1)
-            elif self._budget.take(length):
+            elif self._budget.take(self, length):
                 self._heard(length)
                 connection.write(frame(_view[:length]))
                 carried += 1
@@ -196,7 +196,7 @@ class UdpFlow:
     async def _down(self, connection: Connection) -> None:
         with contextlib.suppress(PoolError, ValueError):
             while data := await connection.read():
-                has_room = self._budget.take(len(data))
+                has_room = self._budget.take(self, len(data))
                 self._frames.feed(data)
                 del data  # else it would stay, besides its copy, while this flow waits for a turn
                 if not has_room:

@@ -31,7 +31,7 @@ class UdpPorts:
         self._files = OpenFiles()
         self.ports: set[int] = set()
         self.places: Places[UdpFlow] = Places()
-        self.budget = ByteBudget(lambda: sum(flow.held for flow in self.places.clients()))
+        self.budget = ByteBudget(self.places.clients)
 
     def has_files(self, sock: socket.socket) -> bool:
         return self._files.room_after(sock.fileno()) is Room.ENOUGH
