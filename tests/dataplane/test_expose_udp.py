@@ -8,10 +8,12 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from sandlot_contract.datagrams import MAX_DATAGRAM
+from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.exposure import Exposure
 from sandlot_gateway.data.udp_turns import Turns
 
@@ -91,7 +93,7 @@ async def answers(client: Client) -> bool:
     try:
         async with asyncio.timeout(0.2):
             return await client.ask(b"again") == b"again"
-    except TimeoutError:
+    except (TimeoutError, ConnectionRefusedError):
         return False
 
 
@@ -219,6 +221,31 @@ async def test_it_ends_with_its_exposure(udp, client, how):
         return False
 
     await until(refused)
+
+
+class Reports:
+    """What several gateways share: a test reports the exposures of `sb-1`."""
+
+    def subscribe(self, told: Callable[[str, list[Exposure]], None]) -> None:
+        self.report = partial(told, "sb-1")
+
+
+async def test_a_port_goes_from_one_exposure_to_another_at_once_and_when_it_is_free(udp, client):
+    gw, local, _ = await udp()
+    assert await client(local).ask(b"here") == b"here"
+    reports = Reports()
+    shared = Exposures(routes=gw.directory, pool=gw.pool, listen_host="0.0.0.0", shared=reports)
+    try:
+        first = replace(local, id="first")
+        reports.report([first])  # its port is still the local exposure's
+        await asyncio.sleep(0)
+        await gw.exposures.remove(local.id, "acme")
+        await until(partial(answers, client(first)))
+        reports.report([])
+        reports.report([replace(local, id="second")])
+        await until(partial(answers, client(first)))
+    finally:
+        await shared.close()
 
 
 async def test_without_a_running_sandbox_datagrams_are_dropped(udp, client, monkeypatch):

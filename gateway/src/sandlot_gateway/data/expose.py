@@ -262,12 +262,8 @@ class Exposures:
                 event.set()
 
     async def _listen_too(self, exposure: Exposure, port: int) -> None:
-        try:
-            await self._listen(exposure, [port])
-        except OSError as error:
-            log.warning(
-                "cannot listen on port %s of an exposure: %s; this gateway does not serve it", port, error
-            )
+        listeners = self._listeners[exposure.protocol]
+        await listeners.reopen(exposure, port, wanted=lambda: self._all.get(exposure.id) is exposure)
         if exposure.id not in self._all:
             self._close_port(exposure)
 

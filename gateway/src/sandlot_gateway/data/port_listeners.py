@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -14,6 +15,9 @@ from .pool import HttpPool
 from .routes import Routes
 from .tunnel import TunnelKind, open_tunnel
 
+log = logging.getLogger("sandlot.expose")
+
+_RETRY, _MAX_RETRY = 0.1, 5.0  # seconds until a port that was taken is tried again
 OpenTunnel = Callable[[], Awaitable[Connection | None]]
 Tenant = str
 
@@ -70,6 +74,21 @@ class PortListeners:
             self._open[exposure.id] = listener
             return bound
         raise failure or OSError("no port is configured")
+
+    async def reopen(self, exposure: Exposure, port: int, *, wanted: Callable[[], bool]) -> None:
+        """Listen on the port once it is free: of another exposure, whose end was reported first, it may not be yet."""
+        pause = _RETRY
+        while wanted():
+            await self.closed()
+            try:
+                await self.open(exposure, [port])
+            except OSError as error:
+                if pause == _RETRY:
+                    log.warning("cannot listen on port %s of an exposure: %s; trying again", port, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _MAX_RETRY)
+            else:
+                return
 
     def close(self, exposure_id: str) -> None:
         """Close a port, if it is open; its clients' connections end in the background."""
