@@ -21,7 +21,6 @@ from .udp_sockets import MAX_READ, Address, rejected
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
 _EARLY = 16  # datagrams that wait for the connection, besides those in the socket's buffer
-_LOOK_AGAIN = 0.005  # seconds until a full connection is looked at again
 _RETRY = 1.0  # seconds until a client may try again to reach the sandbox
 _buffer = bytearray(MAX_READ)  # for all flows, which never wait while they use it
 _view = memoryview(_buffer)
@@ -58,7 +57,7 @@ class UdpFlow:
         self._frames = DatagramReader()
         self._connection: Connection | None = None
         self._reads = False
-        self._look: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self.began_at = self.heard_at = time.monotonic()
         self.datagrams = 0
@@ -153,7 +152,8 @@ class UdpFlow:
         if connection.congested:
             # What arrives meanwhile stays in the socket's buffer; the kernel drops and counts what is too much.
             self._stop_reading()
-            self._look = self._loop.call_later(_LOOK_AGAIN, self._take_turn)
+            if self._drained is None:
+                self._drained = self._loop.create_task(self._read_when_drained(connection))
             return
         begin = time.monotonic()
         carried = self._up_batch(connection)
@@ -163,6 +163,12 @@ class UdpFlow:
             self._observer.datagrams_carried("to_sandbox", carried)
         self._turns.spent(time.monotonic() - begin)
         self._read()
+
+    async def _read_when_drained(self, connection: Connection) -> None:
+        await connection.drain()
+        self._drained = None
+        if not connection.lost:
+            self._read()
 
     def _up_batch(self, connection: Connection) -> int:
         carried = size = 0
@@ -266,9 +272,9 @@ class UdpFlow:
     def _close(self) -> None:
         self._closed = True
         self._stop_reading()
-        for timer in (self._look, self._idle):
-            if timer is not None:
-                timer.cancel()
+        for waiting in (self._drained, self._idle):
+            if waiting is not None:
+                waiting.cancel()
         if self._connection is not None:
             self._connection.close()
         if self._early:
