@@ -17,10 +17,11 @@ from .conn import Connection
 from .errors import PoolError
 from .udp_bytes import ByteBudget
 from .udp_limits import Observer
-from .udp_sockets import MAX_READ, Address, rejected
+from .udp_sockets import MAX_READ, Address, rejected, unread
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
 _EARLY = 16  # datagrams that wait for the connection, besides those in the socket's buffer
+IDLE_CHECK = 10.0  # seconds
 _RETRY = 1.0  # seconds until a client may try again to reach the sandbox
 _buffer = bytearray(MAX_READ)  # for all flows, which never wait while they use it
 _view = memoryview(_buffer)
@@ -64,6 +65,7 @@ class UdpFlow:
         self._may_send = udp_limits.FIRST_ANSWERS  # bytes; more with each datagram of the client
         self._refused = False  # nothing listens at the client's address, as far as we know
         self._closed = False
+        self._rejected = 0
 
     async def run(self) -> None:
         """Carry datagrams until the client is idle or the connection ends; the caller may cancel it."""
@@ -262,10 +264,17 @@ class UdpFlow:
 
     # -- end -------------------------------------------------------------------------------------------------
 
+    def _count_rejected(self) -> None:
+        """Count what found the socket's buffer full since the last call."""
+        before, self._rejected = self._rejected, rejected(self._sock)
+        if lost := self._rejected - before:
+            self._observer.datagrams_dropped("sandbox_slow", lost)
+
     def _check_idle(self) -> None:
+        self._count_rejected()
         left = self.heard_at + udp_limits.IDLE - time.monotonic()
         if left > 0:
-            self._idle = self._loop.call_later(left, self._check_idle)
+            self._idle = self._loop.call_later(min(left, IDLE_CHECK), self._check_idle)
         elif self._connection is not None:
             self._connection.close()  # `run` ends
 
@@ -279,6 +288,8 @@ class UdpFlow:
             self._connection.close()
         if self._early:
             self._observer.datagrams_dropped("no_connection", len(self._early))
-        if lost := rejected(self._sock):
-            self._observer.datagrams_dropped("sandbox_slow", lost)
-        self._sock.close()
+        if self._sock.fileno() >= 0:
+            self._count_rejected()
+            if lost := unread(self._sock):
+                self._observer.datagrams_dropped("no_connection", lost)
+            self._sock.close()

@@ -16,7 +16,7 @@ from .udp_bytes import ByteBudget
 from .udp_flow import UdpFlow
 from .udp_limits import NotCounted, Observer
 from .udp_places import Places
-from .udp_sockets import Address, connected, listening, receive, rejected
+from .udp_sockets import Address, connected, listening, receive, rejected, unread
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
 log = logging.getLogger("sandlot.expose")
@@ -49,6 +49,7 @@ class UdpPort:
         self._sock: socket.socket | None = None
         self._port = 0
         self._reads = False
+        self._rejected = 0
         self._flows: dict[tuple[Address, str], UdpFlow] = {}
         self._tasks = Tasks()
 
@@ -66,8 +67,9 @@ class UdpPort:
         if sock is not None:
             self._all.ports.discard(self._port)
             self._stop_reading(sock)
-            if lost := rejected(sock):
-                self._all.observer.datagrams_dropped("sandbox_slow", lost)
+            self._count_rejected(sock)
+            if lost := unread(sock):
+                self._all.observer.datagrams_dropped("no_connection", lost)
             sock.close()
         await self._tasks.close()
 
@@ -102,8 +104,15 @@ class UdpPort:
             size += len(data)
             if size > BATCH_BYTES:
                 break
+        self._count_rejected(sock)
         self._all.turns.spent(time.monotonic() - begin)
         self._read(sock)
+
+    def _count_rejected(self, sock: socket.socket) -> None:
+        """Count what found the socket's buffer full since the last call."""
+        before, self._rejected = self._rejected, rejected(sock)
+        if lost := self._rejected - before:
+            self._all.observer.datagrams_dropped("sandbox_slow", lost)
 
     def _received(self, local: str, data: bytes, client: Address) -> None:
         flow = self._flows.get((client, local)) or self._new_flow(client, local)
