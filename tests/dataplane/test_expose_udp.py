@@ -132,6 +132,9 @@ async def test_a_flood_is_dropped_and_holds_up_no_other_client(udp, client):
     await gw.exposures.remove(exposure.id, "acme")
     dropped = counted(gw, "sandlot_datagrams_dropped_total", reason="sandbox_slow")
     assert dropped > 3000
+    dropped += counted(
+        gw, "sandlot_datagrams_dropped_total", reason="no_connection"
+    )  # those not read at its end
     assert dropped + counted(gw, "sandlot_datagrams_total", direction="to_sandbox") == 4022
 
 
@@ -142,10 +145,13 @@ async def test_what_waits_for_a_slow_sandbox_is_bounded_for_one_client_and_for_a
     for each in slow:
         assert await each.ask(b"a") == b"a"
         each.sock.send(b"stall")
-    while not counted(gw, "sandlot_datagrams_dropped_total", reason="too_many_bytes"):
+
+    def dropped() -> float:
         for each in slow:
             each.sock.send(bytes(4096))
-        await asyncio.sleep(0)
+        return counted(gw, "sandlot_datagrams_dropped_total", reason="too_many_bytes")
+
+    await until(dropped, pause=0)
     assert counted(gw, "sandlot_datagrams_dropped_total", reason="sandbox_slow") == 0
     assert await client(exposure).ask(b"not slow") == b"not slow"
     side.go.set()
@@ -153,12 +159,14 @@ async def test_what_waits_for_a_slow_sandbox_is_bounded_for_one_client_and_for_a
 
 
 async def test_a_client_that_is_idle_is_given_up_and_may_come_again(udp, client, monkeypatch):
-    monkeypatch.setattr("sandlot_gateway.data.udp_limits.IDLE", 0.2)
+    monkeypatch.setattr("sandlot_gateway.data.udp_flow.IDLE_CHECK", 0.02)
     gw, exposure, side = await udp()
     one = client(exposure)
     for flows in (1, 2):
         assert await one.ask(b"hello") == b"hello"
-        await until(lambda flows=flows: side.opened == side.ended == flows)
+        with monkeypatch.context() as idle:  # only now: a loaded machine may take longer for an answer
+            idle.setattr("sandlot_gateway.data.udp_limits.IDLE", 0)
+            await until(lambda flows=flows: side.opened == side.ended == flows)
         await until(lambda: counted(gw, "sandlot_udp_flows") == 0)
 
 
