@@ -175,6 +175,14 @@ async def test_a_refusal_takes_the_same_time_whether_others_have_such_a_secret()
             assert loop.time() - began >= 0.099
 
 
+async def test_a_certificate_s_key_is_for_no_tenant_even_if_it_is_labelled() -> None:
+    async with scripted() as (server, client):
+        source = KubernetesSecrets(client, namespace="n", settings=KubernetesSettings())
+        for kind, found in (("kubernetes.io/tls", {}), ("Opaque", {"k": b"v"})):
+            server.lists = [answered(200, {**labelled("v"), "type": kind})]
+            assert await source.read("sandlot-sidecar-tls", {"k"}, tenant="alpha") == found
+
+
 @pytest.mark.programs
 async def test_an_api_server_that_does_not_let_it_read_is_no_fault_of_the_caller(
     apiserver: ApiServer, kubernetes: OnKubernetes

@@ -21,6 +21,9 @@ from .settings import KubernetesSettings
 _log = logging.getLogger(__name__)
 
 _REFUSAL_STEP = 0.1  # seconds: a refusal takes this long, or a multiple of it, whatever the API server has
+_CERTIFICATE = (
+    "kubernetes.io/tls"  # its type; of the sidecars' own, a key would let a sandbox pose as any sidecar
+)
 _REQUESTS = 8  # at the same time
 
 
@@ -31,6 +34,7 @@ class _Metadata(msgspec.Struct):
 class _Secret(msgspec.Struct):
     metadata: _Metadata
     data: dict[str, str] | None = None
+    type: str = ""
 
 
 @dataclass(slots=True)
@@ -80,6 +84,9 @@ class KubernetesSecrets:
             return {}
         if found.metadata.labels.get(LABEL_TENANT + tenant) != "true":
             self._refused(secret, tenant, f'it has no label {LABEL_TENANT}{tenant}: "true"')
+            return {}
+        if found.type == _CERTIFICATE:
+            self._refused(secret, tenant, f"it is of the type {_CERTIFICATE}: use another one for a tenant's")
             return {}
         data = found.data or {}
         values = {key: base64.b64decode(data[key]) for key in keys if key in data}
