@@ -79,6 +79,8 @@ def test_the_chart_s_certificates_let_each_side_verify_the_other(tmp_path: Path)
     ]
     by_namespace = {one["metadata"]["namespace"]: one for one in made}
     assert by_namespace.keys() == {NAMESPACE, SANDBOXES}
+    for secret in made:  # pods that mount it go on after an `existingSecret` or an uninstall
+        assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     gateway, sidecar = (files(by_namespace[one], tmp_path / one) for one in (NAMESPACE, SANDBOXES))
     assert greet(gateway.client(), sidecar.server(), name=SIDECAR_NAME) == (GATEWAY_NAME,)
     assert greet(sidecar.client(), gateway.server(), name=GATEWAY_NAME) == (SIDECAR_NAME,)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from sandlot_contract.ids import SandboxId
 from sandlot_controller.act.pod_deletion import PodDeletion
-from sandlot_controller.act.sidecars import EndAnswer, Owner, Sidecars, SidecarUnreachable
+from sandlot_controller.act.sidecars import EndAnswer, Owner, Sidecars, SidecarUnreachable, SidecarUntrusted
 from sandlot_controller.settings import Settings
 from sandlot_controller.tokens import InstanceTokens
 from sandlot_controller.world.world import World
@@ -21,11 +21,15 @@ POD = "i-1"
 
 
 class PlayedSidecars:
-    """`owner_id` owns every pod; `silent`: none answers, and `while_asked` happens before that is known."""
+    """`owner_id` owns every pod; `silent`: none answers, and `while_asked` happens before that is known.
+
+    `untrusted`: they and the controller refuse each other's certificates.
+    """
 
     def __init__(self) -> None:
         self.owner_id: str | None = None
         self.silent = False
+        self.untrusted = False
         self.while_asked: list[Callable[[], None]] = []
         self.asked = 0
         self.ended: list[SandboxId | None] = []
@@ -35,13 +39,19 @@ class PlayedSidecars:
         await asyncio.sleep(0)
         for happens in self.while_asked:
             happens()
+        self._refuse()
         if self.silent:
             raise SidecarUnreachable("no answer")
         return None if self.owner_id is None else Owner(SandboxId(self.owner_id))
 
     async def end(self, address: str, *, only_of: SandboxId | None = None, **_: Any) -> EndAnswer:
+        self._refuse()
         self.ended.append(only_of)
         return EndAnswer.ENDED
+
+    def _refuse(self) -> None:
+        if self.untrusted:
+            raise SidecarUntrusted("TLS: certificate has expired")
 
 
 class Deletion:

@@ -59,6 +59,18 @@ async def test_a_silent_pod_is_deleted_after_a_second_look_only(play: Play) -> N
     assert play.deletion.deleted == [POD]
 
 
+async def test_a_pod_that_refuses_the_controller_s_certificate_is_asked_until_it_does_not(play: Play) -> None:
+    play.sidecars.untrusted = True
+    play.sidecars.owner_id = "sb-1"
+    play.ended(1)
+    for now in (30.0, 65.0, 100.0):
+        await play.at(now)
+    assert (play.sidecars.asked, play.deletion.deleted, play.sidecars.ended) == (3, [], [])
+    play.sidecars.untrusted = False
+    await play.at(105.0)
+    assert play.sidecars.ended == ["sb-1"]
+
+
 @pytest.mark.parametrize("phase", ["Running", "Ended"])
 async def test_a_silent_pod_that_has_another_owner_by_then_stays(play: Play, phase: str) -> None:
     play.sidecars.silent = True

@@ -17,8 +17,8 @@ GRACE = 0.4  # seconds; the pods are looked at four times as often
 
 
 class Play(Part):
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings, annotations={"sandlot.dev/reuse": "tenant"})
+    def __init__(self, settings: Settings, *, reuse: str | None = "tenant") -> None:
+        super().__init__(settings, annotations={} if reuse is None else {"sandlot.dev/reuse": reuse})
         self.unrecorded = UnrecordedClaims(self.world, **self.given)
         self.world.claimed_without_record(POD, 2)
 
@@ -42,6 +42,26 @@ async def test_a_pod_whose_sidecar_is_silent_is_deleted(play: Play) -> None:
     play.now += GRACE
     await until(lambda: play.deletion.deleted == [POD])
     assert play.sidecars.ended == []
+
+
+@pytest.mark.parametrize("annotation", ["tenant", None], ids=["reused", "not reused"])
+async def test_a_pod_that_refuses_the_controller_s_certificate_is_asked_until_it_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, annotation: str | None
+) -> None:
+    play = Play(settings_in(tmp_path, record_grace=GRACE), reuse=annotation)
+    play.sidecars.untrusted = True
+    play.sidecars.owner_id = "sb-2"
+    caplog.set_level("INFO")
+    async with running(play.unrecorded.run()):
+        play.now += 2 * GRACE
+        await until(lambda: caplog.text.count("trying again: TLS") > 2)
+        assert play.deletion.deleted == []
+        play.sidecars.untrusted = False
+        if annotation is not None:
+            await play.asked(2)
+            play.now += GRACE
+        await until(lambda: play.deletion.deleted == [POD])
+    assert len(play.sidecars.ended) == 1
 
 
 async def test_a_pod_whose_record_comes_while_its_sidecar_is_silent_stays(play: Play) -> None:

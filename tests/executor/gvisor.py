@@ -28,6 +28,8 @@ ALL = [
     *CAPABILITIES, "CAP_DAC_READ_SEARCH", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_NET_ADMIN", "CAP_SYS_ADMIN",
     "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE", "CAP_SYS_NICE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_SYS_RAWIO",
 ]  # fmt: skip
+# The pod's PID 1 reaps what dies in the pod, as Kubernetes' pause does: the shell waits for all of its children.
+REAPS = ["/bin/sh", "-c", "sleep 100000 & wait"]
 VOLUME, VOLUME_POINT = "files", "/run/sandlot-files"
 KIND, SANDBOX_ID = "io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"
 
@@ -84,10 +86,11 @@ class GvisorPod:
         volume: int | None = None,
         memory: int = MOST_MEMORY,
         cores: float | None = None,
+        first: list[str] = REAPS,
     ) -> None:
         """`network`: a network namespace by its path, without one it has only a loopback.
 
-        `memory`, `cores`: the pod's own limits, those of its containers together.
+        `memory`, `cores`: the pod's own limits, those of its containers together. `first`: the command of its PID 1.
 
         `volume`: bytes of the sidecar's volume that gVisor keeps itself, as it does an emptyDir with our annotations.
         """
@@ -103,6 +106,7 @@ class GvisorPod:
             "--ignore-cgroups", f"--network={'sandbox' if network else 'none'}", "--host-uds=all",
             f"--net-raw={str(net_raw).lower()}",
         ]  # fmt: skip
+        self._first = first
         self._network = network
         self._name_server = name_server
         self.volume = volume
@@ -112,7 +116,7 @@ class GvisorPod:
 
     def start(self) -> GvisorPod:
         """Start the sandbox and the container that does nothing."""
-        self._write("pause", args=["/bin/sleep", "100000"], env=[f"PATH={PATH}"])
+        self._write("pause", args=self._first, env=[f"PATH={PATH}"])
         self._run("pause")
         state = subprocess.run(
             [*self._runsc, "state", self._name("pause")], check=True, capture_output=True, timeout=SECONDS

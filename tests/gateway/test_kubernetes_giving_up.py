@@ -30,8 +30,8 @@ def test_an_owner_who_came_while_it_was_asked_keeps_it() -> None:
 def test_nothing_is_ended_that_somebody_may_have() -> None:
     """By its sidecar's word, or since it was offered here while nobody answered."""
     for answer, phase, written in every():
-        offered = answer is EndAnswer.UNKNOWN and phase in ON_OFFER
-        hidden = answer is EndAnswer.UNKNOWN and phase is Phase.ENDING and written.blind
+        offered = answer.unheard and phase in ON_OFFER
+        hidden = answer.unheard and phase is Phase.ENDING and written.blind
         if answer is EndAnswer.OWNED or offered or hidden:
             assert decide(answer, phase, written) in (KEEP, ASK)
 
@@ -46,6 +46,12 @@ def test_what_was_given_up_and_does_not_answer_goes() -> None:
     for answer, phase, written in every():
         if answer is EndAnswer.UNKNOWN and phase in GIVEN_UP and not written.blind:
             assert decide(answer, phase, written) in (LEAVE, DROP, GIVE_BACK, WRITE_END)
+
+
+def test_a_pool_s_pod_is_not_deleted_because_of_this_gateway_s_certificate() -> None:
+    for answer, phase, written in every():
+        if answer is EndAnswer.UNTRUSTED and not written.cold:
+            assert decide(answer, phase, written) in (KEEP, ASK, LEAVE)
 
 
 def test_only_a_start_without_an_owner_is_deleted_and_nothing_is_written_over_an_owners_record() -> None:
@@ -67,6 +73,8 @@ def test_only_a_start_without_an_owner_is_deleted_and_nothing_is_written_over_an
         (EndAnswer.ENDED, Phase.ENDING, Written(cold=True), DROP),  # a spare that nobody wanted
         (EndAnswer.ENDED, Phase.ENDING, Written(cold=False), LEAVE),  # a pool's: the controller takes it
         (EndAnswer.UNKNOWN, Phase.ENDING, Written(cold=False), WRITE_END),
+        (EndAnswer.UNTRUSTED, Phase.ENDING, Written(cold=False), ASK),
+        (EndAnswer.UNTRUSTED, None, Written(cold=True), DROP),  # nobody else is to have it
         (EndAnswer.UNKNOWN, Phase.ENDING, Written(cold=None, blind=True), ASK),
         (EndAnswer.UNKNOWN, Phase.GONE, Written(cold=None, blind=True), WRITE_END),
         (EndAnswer.OWNED, Phase.ENDING, Written(cold=False), ASK),

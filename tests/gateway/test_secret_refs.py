@@ -277,22 +277,23 @@ async def test_one_that_will_not_wait_is_refused_as_any_other(
         assert (unread.status_code, "cannot be read" in unread.text) == (503, True), unread.text
 
 
-async def test_one_that_is_refused_is_no_create(state_dir: Path, machine: Machine, kept: Kept) -> None:
-    """It takes nothing from the rate of its tenant, and is no cold start that failed, whatever refuses it how late."""
+async def test_one_that_is_refused_is_no_create_but_reads_cost_their_rate(
+    state_dir: Path, machine: Machine, kept: Kept
+) -> None:
+    """None is a cold start that failed. With what it took from the rate again, reads would have no limit."""
     quotas = state_dir.parent / "quotas.json"
-    quotas.write_text(json.dumps({"alpha": {"creates_per_second": 0.001, "creates_burst": 1}}))
+    quotas.write_text(json.dumps({"alpha": {"creates_per_second": 0.001, "creates_burst": 2}}))
     async with running(state_dir, machine, quotas_file=quotas) as box:
+        for _ in range(3):
+            machine.fail_launch = [BackendError("no such", field="image")]
+            assert (await refused(box, {})).status_code == 422
         for _ in range(2):
             answer = await refused(box, {"TOKEN": {"secret": "none", "key": "token"}})
             assert answer.status_code == 422, answer.text
-        machine.fail_launch = [BackendError("no such", field="image")]
-        answer = await refused(box)
-        assert answer.status_code == 422, answer.text
+        assert (await refused(box, {})).status_code == 429
         text = await box.metrics()
-        assert 'sandlot_creates_total{outcome="bad_request",source="none"} 3.0' in text
+        assert 'sandlot_creates_total{outcome="bad_request",source="none"} 5.0' in text
         assert 'sandlot_creates_total{outcome="failed",source="cold"} 0.0' in text
-        await box.create(secret_refs=REFS)
-        assert (await refused(box)).status_code == 429
 
 
 async def test_a_keyed_retry_gets_the_same_sandbox(state_dir: Path, machine: Machine, kept: Kept) -> None:

@@ -23,6 +23,7 @@ from sandlot_kube.client import KubeClient
 from tests.gateway.replica import new_sandbox
 from tests.kube.apiserver import ApiServer
 from tests.kube.scripted import answered, failed, scripted
+from tests.waiting import until
 
 
 class Keeper(Protocol):
@@ -138,20 +139,29 @@ async def test_reads_at_the_same_time_share_requests_and_none_is_older_than_its_
         assert [request.path for request in server.requests] == ["/api/v1/namespaces/secrets/secrets/one"] * 2
 
 
-async def test_the_secrets_of_a_create_are_read_side_by_side() -> None:
-    together = asyncio.Barrier(3)
+async def test_the_secrets_of_a_create_are_read_side_by_side_eight_at_a_time() -> None:
+    """The others of the client's connections are for launches and records."""
+    go = asyncio.Event()
 
     async def secret(request: web.Request) -> web.StreamResponse:
-        async with together:
-            return await answered(200, labelled(request.path.rpartition("/")[2]))(request)
+        await go.wait()
+        return await answered(200, labelled(request.path.rpartition("/")[2]))(request)
+
+    async def any_one(request: web.Request) -> web.StreamResponse:
+        return await (secret if "/secrets/" in request.path else answered(200, {}))(request)
 
     async with scripted() as (server, client):
         values = SecretValues(KubernetesSecrets(client, namespace="n", settings=KubernetesSettings()))
-        server.lists = [secret] * 3
-        refs = {name.upper(): SecretRef(name, "k") for name in ("aaaa", "bbbb", "cccc")}
-        of = new_sandbox(secret_refs=refs)
+        server.lists = [any_one] * 33
+        names = [f"s{number}" for number in range(32)]
+        of = new_sandbox(secret_refs={name.upper(): SecretRef(name, "k") for name in names})
         of.tenant = "alpha"
-        assert await values.of(of, {}) == {"AAAA": "aaaa", "BBBB": "bbbb", "CCCC": "cccc"}
+        reading = asyncio.create_task(values.of(of, {}))
+        await until(lambda: len(server.requests) == 8)
+        await client.request("GET", "/launch")
+        assert len(server.requests) == 9
+        go.set()
+        assert await reading == {name.upper(): name for name in names}
 
 
 async def test_a_refusal_takes_the_same_time_whether_others_have_such_a_secret() -> None:
@@ -163,6 +173,14 @@ async def test_a_refusal_takes_the_same_time_whether_others_have_such_a_secret()
             began = loop.time()
             assert await source.read("one", {"k"}, tenant="beta") == {}
             assert loop.time() - began >= 0.099
+
+
+async def test_a_certificate_s_key_is_for_no_tenant_even_if_it_is_labelled() -> None:
+    async with scripted() as (server, client):
+        source = KubernetesSecrets(client, namespace="n", settings=KubernetesSettings())
+        for kind, found in (("kubernetes.io/tls", {}), ("Opaque", {"k": b"v"})):
+            server.lists = [answered(200, {**labelled("v"), "type": kind})]
+            assert await source.read("sandlot-sidecar-tls", {"k"}, tenant="alpha") == found
 
 
 @pytest.mark.programs

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sandlot_node.containerd import mounts
 from sandlot_node.containerd.client import Client
+from sandlot_node.containerd.configuration import registries_path
 from sandlot_node.images import Auth, Image, SlotId
 
 from tests.node.agents import Node, ready
@@ -94,6 +95,10 @@ async def test_a_pod_that_runs_already_sees_the_image_whole(node: Node, registry
     finally:
         pod.kill() if pod.returncode is None else None
         await pod.wait()
+
+
+async def test_containerd_tells_where_it_looks_for_registries(node: Node, registry: Registries) -> None:
+    assert await registries_path(node.client) == str(registry.certs)
 
 
 async def test_many_requests_make_one_mount(node: Node, registry: Registries) -> None:

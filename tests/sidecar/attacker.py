@@ -73,7 +73,8 @@ class AttackerAndNeighbour:
 
     async def _call(self, box: Sidecar) -> None:
         before = time.monotonic()
-        assert (await box.exec("echo calm", timeout=SLOWEST))["stdout"] == "calm\n"
+        answer = await box.exec("echo calm", timeout=SLOWEST)
+        assert answer["stdout"] == "calm\n", answer
         self.slowest = max(self.slowest, time.monotonic() - before)
 
     async def _ask(self) -> None:
@@ -92,8 +93,14 @@ class AttackerAndNeighbour:
         else:
             assert resident(self.attacker.pid) - self._before < MOST_GROWTH
 
-    async def unharmed(self) -> None:
-        """Both are as they were before."""
+    async def unharmed(self, *, full: bool = False) -> None:
+        """Both are as they were before.
+
+        `full`: it left its disk over the limit. A measurement that comes after its end kills what runs then, once.
+        """
+        if full:
+            answer = await self.attacker.exec("echo calm", timeout=SLOWEST)
+            assert answer["verdict"] in {"exited", "disk_full"}, answer
         await self._call(self.attacker)
         await self._call(self.neighbour)
         self._check_memory()

@@ -19,6 +19,19 @@ pytestmark = [
 
 
 DISK = 64 << 20
+# A pod's PID 1 that gets no core for a moment, and so reaps what dies in the pod late.
+REAPS_LATE = """
+import os, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+while True:
+    signal.sigwait({signal.SIGCHLD})
+    time.sleep(0.5)
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+"""
 
 
 async def test_a_reset_begins_what_was_prepared(gvisor: MakeBox) -> None:
@@ -68,6 +81,19 @@ async def test_reset_is_equal_to_fresh(gvisor: MakeBox) -> None:
     assert answer.json()["equal"] is True, answer.text
     assert (await box.exec("ls -d /dirt /tmp/dirt /dev/shm/dirt /work/dirt 2>/dev/null"))["stdout"] == ""
     await until(lambda: usable(box))
+
+
+async def test_a_reset_waits_until_running_commands_are_reaped(gvisor: MakeBox) -> None:
+    """By the pod's PID 1: their runner, which is their parent, ends before them."""
+    box = await gvisor(first=["python3", "-S", "-c", REAPS_LATE])
+    for prepared in (False, True):
+        await box.op("sleep 1000", id="long", detach=True)
+        answer = await box.instance("POST", "/v1/reset", json={})
+        assert answer.json()["equal"] is True, answer.text
+        assert ('"prepared": true' in box.log()) is prepared
+        if not prepared:
+            await box.claim(sandbox_id="sb-2")
+            await until(lambda: '"event": "prepared"' in box.log())
 
 
 async def usable(box: Sidecar) -> bool:

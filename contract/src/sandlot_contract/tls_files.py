@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
+RETRY_AFTER = 5.0  # seconds, when the machine could not read them (EMFILE, EIO), whatever they contain
 _ATTEMPTS = 3  # to read the files while none of them changes
 
 _Stamp = tuple[tuple[int, int, int], ...]
@@ -26,10 +28,18 @@ class TlsFiles:
     that cannot be used leave the earlier ones in use, and `failing` gets the reason, or None once they work again.
     """
 
-    def __init__(self, directory: str, *, failing: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        failing: Callable[[str | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Read the files. Raises BadTlsFiles."""
         self._directory = directory
         self._failing = failing
+        self._clock = clock
+        self._again_at = float("-inf")
         self._seen = self._stamp()
         self._client, self._server = self._load()
 
@@ -45,12 +55,16 @@ class TlsFiles:
 
     def _refresh(self) -> None:
         stamp = self._stamp()
-        if stamp == self._seen:
+        if stamp == self._seen or self._clock() < self._again_at:
             return
         try:
             self._client, self._server = self._load()
         except BadTlsFiles as error:
             self._failing(str(error))
+            if not isinstance(error.__cause__, (ssl.SSLError, ValueError)):
+                # Nothing is wrong with what they contain, so they may never change again.
+                self._again_at = self._clock() + RETRY_AFTER
+                return
         else:
             self._failing(None)
         self._seen = stamp

@@ -34,7 +34,7 @@ class SidecarTls:
         """Read the files. Raises BadTlsFiles."""
         self._failing = failing
         self._files = TlsFiles(str(directory), failing=self._changed)
-        self._logged_at = float("-inf")
+        self._logged_at: dict[str, float] = {}  # by text: strangers must not hide why sidecars cannot be called
 
     def dialled(self, connection: asyncio.Protocol) -> TlsStream:
         """Return the stream of a connection to a sidecar."""
@@ -65,6 +65,6 @@ class SidecarTls:
 
     def _warn(self, text: str, *arguments: object) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._logged_at >= _LOG_PAUSE:
-            self._logged_at = now
+        if now - self._logged_at.get(text, float("-inf")) >= _LOG_PAUSE:
+            self._logged_at[text] = now
             _log.warning(text, *arguments)

@@ -38,6 +38,14 @@ class EndAnswer(StrEnum):
     ENDED = "ended"
     OWNED = "owned"  # another sandbox owns it, so it keeps running
     UNKNOWN = "unknown"  # unreachable
+    UNTRUSTED = (
+        "untrusted"  # unreachable by TLS from here: with another certificate it may serve other gateways
+    )
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the sidecar did not get the end, as far as known."""
+        return self in (EndAnswer.UNKNOWN, EndAnswer.UNTRUSTED)
 
 
 # Bytes of an answer to a look. 500 commands whose characters all have the longest escapes are just below.
@@ -45,7 +53,7 @@ _MOST_SEEN = 8 << 20
 # Accepted; an older sidecar, whose sandbox has its deadline and idle timeout; another owner; ended.
 _ORPHANED = frozenset((200, 404, 409, 410))
 # HTTP status -> result
-_END_ANSWERS: dict[int | None, EndAnswer] = {200: EndAnswer.ENDED, 409: EndAnswer.OWNED}
+_END_ANSWERS = {200: EndAnswer.ENDED, 409: EndAnswer.OWNED}
 
 
 class SidecarError(Exception):
@@ -123,27 +131,30 @@ class Sidecars:
         message: str | None = None,
         only_of: SandboxId | None = None,
     ) -> EndAnswer:
-        """Ask the sidecar to end unless another sandbox than `only_of` owns it; return `unknown` if unreachable."""
+        """Ask the sidecar to end unless another sandbox than `only_of` owns it."""
         body = {"verdict": verdict, "message": message, "only_of": only_of}
         body = {name: value for name, value in body.items() if value is not None}
         status = await self._end(instance, body)
         if status == 400:  # an older sidecar without this verdict
             status = await self._end(instance, {**body, "verdict": SandboxVerdict.SANDBOX_LOST})
-        return _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
+        return _end_answer(status)
 
     async def end_unclaimed(self, instance: Instance) -> EndAnswer:
         """Ask the sidecar to end unless it has an owner, which only it knows."""
-        status = await self._end(instance, {"verdict": SandboxVerdict.DELETED, "only_unclaimed": True})
-        return _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
+        return _end_answer(
+            await self._end(instance, {"verdict": SandboxVerdict.DELETED, "only_unclaimed": True})
+        )
 
-    async def _end(self, instance: Instance, body: dict[str, Any]) -> int | None:
-        """Send an end; return the answer's status, or None without an answer."""
+    async def _end(self, instance: Instance, body: dict[str, Any]) -> int | EndAnswer:
+        """Send an end; return the answer's status, or what it means that there is none."""
         try:
             answer = await self._post(
                 instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
             )
-        except (DialError, UpstreamError):
-            return None
+        except DialError as error:
+            return EndAnswer.UNTRUSTED if error.tls else EndAnswer.UNKNOWN
+        except UpstreamError:
+            return EndAnswer.UNKNOWN
         return answer.status
 
     async def reset(self, instance: Instance) -> Answer:
@@ -241,6 +252,10 @@ def document(answer: Answer) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _end_answer(status: int | EndAnswer) -> EndAnswer:
+    return status if isinstance(status, EndAnswer) else _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
 
 
 def _claim_answer(answer: Answer) -> ClaimAnswer:

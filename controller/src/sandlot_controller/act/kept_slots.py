@@ -15,7 +15,7 @@ from ..settings import Settings
 from ..tokens import InstanceTokens
 from ..world.world import World
 from .pod_deletion import PodDeletion
-from .sidecars import Sidecars, SidecarUnreachable
+from .sidecars import Sidecars, SidecarUnreachable, SidecarUntrusted
 from .tasks import Tasks
 from .timers import Timers
 
@@ -122,6 +122,13 @@ class KeptSlots:
                     message=_MESSAGE,
                     only_of=ended.owner,
                 )
+        except SidecarUntrusted as error:
+            # It may serve its next owner, and the fault may be the controller's own certificate.
+            _log.info("could not ask who owns %s, trying again: %s", name, error)
+            if self._ended.get(name) is ended:
+                self._silent.pop(name, None)
+                self._set(name, self._world.clock() + _RETRY)
+            return
         except SidecarUnreachable as error:
             if self._ended.get(name) is not ended:
                 return  # the next sandbox in this pod has ended meanwhile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -11,6 +12,20 @@ from sandlot_contract.tls_files import TlsFiles
 
 # What a call and the reading of its answer raise.
 CALL_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+
+
+class NoCertificate(ValueError):
+    """Raised for a sidecar that speaks TLS where the controller has no certificate."""
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether an encrypted call may have failed because one side refuses the other's certificate.
+
+    A server that refuses ours closes the connection after the handshake, and its alert may be lost.
+    """
+    lost = isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError))
+    after_handshake = lost and not isinstance(error, aiohttp.ClientConnectorError)
+    return after_handshake or isinstance(error, (NoCertificate, ssl.SSLError, aiohttp.ClientSSLError))
 
 
 class PodHttp:
@@ -39,7 +54,7 @@ class PodHttp:
         encrypted = {}
         if url.startswith("https:"):
             if self._tls is None:
-                raise ValueError(
+                raise NoCertificate(
                     "it speaks TLS, and the controller has no certificate: set SANDLOT_SIDECAR_TLS_DIR"
                 )
             encrypted = {"ssl": self._tls.client(), "server_hostname": SIDECAR_NAME}

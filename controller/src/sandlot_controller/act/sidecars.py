@@ -14,13 +14,17 @@ from sandlot_contract.stop_grace import is_stopping
 from sandlot_contract.tls_files import TlsFiles
 from sandlot_contract.verdicts import SandboxVerdict
 
-from .pod_http import CALL_ERRORS, PodHttp
+from .pod_http import CALL_ERRORS, PodHttp, is_refusal
 
 _AT_ONCE = 500  # calls, each of which has a connection
 
 
 class SidecarUnreachable(Exception):
     """The sidecar gave no response, or an unexpected one."""
+
+
+class SidecarUntrusted(SidecarUnreachable):
+    """The sidecar and the controller refuse each other's TLS: whether it is dead is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,10 @@ class Sidecars:
                         raise SidecarUnreachable(f"{url} responded with {answer.status}: {text}")
                     document = await answer.json(content_type=None)
             except CALL_ERRORS as error:
-                raise SidecarUnreachable(f"{url}: {str(error) or type(error).__name__}") from error
+                text = f"{url}: {str(error) or type(error).__name__}"
+                if url.startswith("https:") and is_refusal(error):
+                    raise SidecarUntrusted(f"{text} (TLS: the sidecar's log may say why)") from error
+                raise SidecarUnreachable(text) from error
         return answer.status, document if isinstance(document, dict) else {}
 
     async def close(self) -> None:

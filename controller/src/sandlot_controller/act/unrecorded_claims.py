@@ -15,7 +15,7 @@ from ..settings import Settings
 from ..tokens import InstanceTokens
 from ..world.world import World
 from .pod_deletion import PodDeletion
-from .sidecars import EndAnswer, Sidecars, SidecarUnreachable
+from .sidecars import EndAnswer, Sidecars, SidecarUnreachable, SidecarUntrusted
 from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -115,6 +115,11 @@ class UnrecordedClaims:
         try:
             async with self._slots:
                 owner = await self._sidecars.owner(address, token=self._tokens.of(pod))
+        except SidecarUntrusted as error:
+            # It may serve its owner, and the fault may be the controller's own certificate.
+            _log.info("could not ask who owns %s, trying again: %s", name, error)
+            self._silent.pop(name, None)
+            return
         except SidecarUnreachable as error:
             _log.info("could not ask who owns %s, trying again: %s", name, error)
             since = self._silent.setdefault(name, self._world.clock())
@@ -149,6 +154,9 @@ class UnrecordedClaims:
                     message=_MESSAGE,
                     only_of=only_of,
                 )
+            except SidecarUntrusted as error:
+                _log.info("could not end %s, trying again: %s", name, error)
+                return
             except SidecarUnreachable as error:
                 _log.info(
                     "deleting %s without its sidecar's agreement, as it did not respond: %s", name, error

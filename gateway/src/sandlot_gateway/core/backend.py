@@ -70,6 +70,10 @@ class PoolChanged(BackendError):
     """The pool has changed since the caller read it: read `Backend.pool` again and decide anew."""
 
 
+class UsageChanged(BackendError):
+    """Other gateways changed a document of sums at each try: nothing of this change is in it."""
+
+
 class Events(Protocol):
     """The backend's callbacks into the gateway. All run in the event loop's thread and return at once."""
 

@@ -34,7 +34,10 @@ class UsageStore(Protocol):
         ...
 
     async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
-        """Replace a document by what `change` makes of it, unless that is None; atomic also among gateways."""
+        """Replace a document by what `change` makes of it, unless that is None; atomic also among gateways.
+
+        Raises UsageChanged, too.
+        """
         ...
 
     async def drop_before(self, day: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 
 from .conn import Connection
@@ -12,6 +13,7 @@ from .errors import PoolError
 
 MAX_CONNECTIONS = 512  # per listener; further ones are closed at once
 _PIECE = 64 * 1024
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close by a RST
 
 
 class PortListener:
@@ -72,7 +74,9 @@ class PortListener:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
         except* (OSError, PoolError):
-            pass  # one side failed: close both
+            # One side failed: close both. With a FIN, what was cut off would look whole to the client.
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         finally:
             connection.close()
 

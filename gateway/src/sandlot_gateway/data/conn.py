@@ -143,7 +143,8 @@ class Connection(asyncio.Protocol):
         while True:
             if reader.pieces:
                 return self.take()
-            if reader.complete or (reader.upgraded and self.eof):
+            # What was cut off must not look whole: of a raw duplex only the end that the peer told is one.
+            if reader.complete or (self._ended and self._error is None):
                 return b""
             if self._error is not None or self.closed:
                 raise self._failure()
@@ -213,7 +214,7 @@ class Connection(asyncio.Protocol):
             self._lost_while_idle()
         if exc is None:
             self._end_of_input()
-        elif self._error is None and not self._reader.complete:
+        elif self._error is None and not self._ended:
             self._error = UpstreamError(f"lost the connection to {self.address}: {exc}")
         self.closed = True
         self.eof = True
@@ -228,6 +229,11 @@ class Connection(asyncio.Protocol):
         if self._drain is not None and not self._drain.done():
             self._drain.set_result(None)
         self._drain = None
+
+    @property
+    def _ended(self) -> bool:
+        """Whether all that the peer sends has arrived."""
+        return self._reader.complete or (self._reader.upgraded and self.eof)
 
     def _end_of_input(self) -> None:
         try:

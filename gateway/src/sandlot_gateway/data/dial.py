@@ -66,7 +66,7 @@ async def dial(address: str, *, timeout: float, tls: Encryption | None = None) -
         reason = reason_of(error)
         if tls is not None:
             tls.dial_failed(address, reason)
-        raise DialError(address, f"TLS: {reason}", refused=True) from error
+        raise DialError(address, f"TLS: {reason}", refused=True, tls=True) from error
     except (OSError, TimeoutError) as error:
         refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
         raise DialError(address, _reason(error), refused=refused) from error
@@ -98,7 +98,7 @@ async def _connect(address: str, *, timeout: float, tls: Encryption | None) -> C
     else:
         encrypted = address.startswith(ENCRYPTED)
         if encrypted and tls is None:
-            raise DialError(address, _NO_FILES, final=True)
+            raise DialError(address, _NO_FILES, final=True, tls=True)
         try:
             host, port = split_host_port(address.removeprefix(ENCRYPTED))
         except ValueError as error:

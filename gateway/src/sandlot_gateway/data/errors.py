@@ -25,6 +25,7 @@ class DialError(PoolError):
         *,
         refused: bool = False,
         final: bool = False,
+        tls: bool = False,
         peer: Peer | None = None,
     ) -> None:
         super().__init__(f"cannot connect to {address}: {reason}")
@@ -32,6 +33,7 @@ class DialError(PoolError):
         self.reason = reason
         self.refused = refused  # connection refused: nothing listens there
         self.final = final  # a retry cannot succeed
+        self.tls = tls  # we refuse each other's certificates: another gateway may reach it
         self.peer: Peer = peer or ("refusing" if refused else "unknown")
 
 

@@ -48,7 +48,8 @@ Refusal = BadRequestField | CannotStart | QueueFull
 class BringUp:
     """Runs each bring-up in the background, independent of the create request. Calls `ran` for each one that succeeds.
 
-    Calls `refused` for each new create that is refused while its caller waits for the answer: it was no sandbox.
+    Calls `refused` for each new create that is refused while its caller waits for the answer, unless its secrets were
+    read: it was no sandbox.
     `lost` is asked about each create whose claim was lost before its answer, with its secrets and the number of such
     losses; it returns whether it takes the create over.
     `secrets`: None where creates cannot name secrets by reference.
@@ -258,7 +259,9 @@ class BringUp:
         self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
         sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
         self._ends.orphans.ended(sandbox.id)
-        if not patient:  # else it is no new one, or another gateway's
+        # A patient one is no new one, or another gateway's. One whose secrets were read has cost the API server's time,
+        # and must be no way to read without a limit.
+        if not patient and not self._values.reads(sandbox):
             self._refused(sandbox)
         return False
 

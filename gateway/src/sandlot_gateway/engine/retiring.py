@@ -155,7 +155,7 @@ class Retirer:
             lambda: self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id),
         )
         await self._asked(instance, answer, given_back=True)
-        return answer != EndAnswer.UNKNOWN
+        return not answer.unheard
 
     async def _end_unclaimed(self, instance: Instance) -> None:
         answer = await self._answered(instance, lambda: self._sidecars.end_unclaimed(instance))
@@ -166,7 +166,7 @@ class Retirer:
         answer = await ask()
         # With other gateways around, an unreachable sidecar is not dead: another may be using it.
         tries = 0 if self._backend.single_gateway else TRIES
-        while answer == EndAnswer.UNKNOWN and tries and self._backend.instance(instance.id) is not None:
+        while answer.unheard and tries and self._backend.instance(instance.id) is not None:
             await asyncio.sleep(PAUSE)
             answer = await ask()
             tries -= 1

@@ -34,6 +34,10 @@ class SecretValues:
     def __init__(self, source: SecretSource | None) -> None:
         self._source = source
 
+    def reads(self, sandbox: Sandbox) -> bool:
+        """Return whether `of` asks the source for this create."""
+        return self._source is not None and bool(sandbox.spec.secret_refs)
+
     async def of(self, sandbox: Sandbox, given: dict[str, str]) -> dict[str, str]:
         """Return the secrets of the sandbox's claim. Raises BadRequestField, SecretsUnreadable."""
         refs = sandbox.spec.secret_refs

@@ -18,15 +18,16 @@ from sandlot_gateway.core.usage_source import RecordedStay, Source, UsageSource
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 
-from .changes import with_batch, with_early, with_minutes
-from .journal import Ended, Journal
+from .changes import with_batch, with_minutes
+from .early import add_early, early_beside, mark_early, records
+from .journal import Journal
 from .sums import Group, Sums
 
 _log = logging.getLogger(__name__)
 
-RECORDS = "records"  # the source of what records show
 _FOLD_EVERY = 60.0
 _DROP_AFTER = 3600.0  # seconds from the start, and between two looks for documents that are too old
+_FOR_CONFLICTS = 0.5  # of the time to leave; the rest is for a document of its own
 _MISSED_AFTER = 60.0  # seconds after its claim until a sandbox that no one has is taken for ended
 
 
@@ -73,7 +74,7 @@ class Accounts:
             await asyncio.gather(self._task, return_exceptions=True)
         try:
             async with asyncio.timeout(timeout):
-                await self.fold(leaving=True)
+                await self.fold(until=time.monotonic() + timeout * _FOR_CONFLICTS)
         except TimeoutError:
             _log.warning("could not write the usage of ended sandboxes in time; the next start does it")
         self._journal.close()
@@ -146,10 +147,10 @@ class Accounts:
                     stays.append((recorded.stay, ended or now))
                 continue
             live.pop(sandbox_id, None)
-            if recorded.minute not in minutes.get(_records(recorded.minute), ()):
+            if recorded.minute not in minutes.get(records(recorded.minute), ()):
                 stays.append((recorded.stay, recorded.end))
-        for ended in self._journal.ended.values():
-            if not self._source.has_record(ended.stay):
+        for ended in (*self._journal.ended.values(), *self._journal.early.values()):
+            if ended.stay.place not in early and not self._source.has_record(ended.stay):
                 stays.append((ended.stay, ended.at))
         for sandbox in live.values():
             if stay := stay_of(sandbox):
@@ -163,17 +164,19 @@ class Accounts:
             await asyncio.sleep(_FOLD_EVERY)
             await self.fold()
 
-    async def fold(self, *, leaving: bool = False) -> None:
-        """Move what has ended, and settled, into documents; a failure is logged, and the next call repeats it."""
+    async def fold(self, *, until: float | None = None) -> None:
+        """Move what has ended, and settled, into documents; a failure is logged, and the next call repeats it.
+
+        `until`: the gateway leaves, and until then (monotonic) what has not settled may wait for other gateways' writes.
+        """
         try:
             async with self._turn:
                 self._find_unseen_ends()
                 self._take_ended()
-                if leaving:
-                    await self._add_early()
-                await self._fold_batches()
+                await self._fold_batches()  # of documents that no other gateway changes
+                await self._add_early(until=until)
                 if self._source.in_sync:
-                    await self._fold_records()
+                    await self._foldrecords()
                 if time.monotonic() >= self._drop_at:
                     await self._source.store.drop_before(day_of(self._clock()) - self._keep)
                     self._drop_at = time.monotonic() + _DROP_AFTER
@@ -205,19 +208,24 @@ class Accounts:
                 sums.add_stay(ended.stay, ended.at)
                 taken.append(sandbox_id)
         if taken:
-            self._journal.take(taken, now=now, sums=Document().plus(sums, marks=[]))
+            self._take(taken, sums)
         self._journal.shorten()
 
-    async def _add_early(self) -> None:
-        """Add what ended so lately that a record may appear, since this gateway will not be here to see whether."""
-        due: dict[Source, list[Ended]] = defaultdict(list)
-        for ended in self._journal.ended.values():
-            if self._source.has_record(ended.stay) is False:
-                due[_records(int(ended.at // 60))].append(ended)
-        for source, those in due.items():
-            if await self._change(source, with_early(those)):
-                for one in those:
-                    self._journal.withdraw(one.stay.sandbox_id)
+    def _take(self, taken: list[SandboxId], sums: Totals) -> None:
+        self._journal.take(taken, now=self._clock(), sums=Document().plus(sums, marks=[]))
+
+    async def _add_early(self, *, until: float | None) -> None:
+        """Add what an earlier process was adding as it left; `until`: and what this one has, as it leaves."""
+        if until is not None:
+            mark_early(self._journal, self._source)
+        left = await add_early(self._journal, self._source, until=until or 0.0)
+        if left and until is not None:
+            # If a record appears, they count twice. Kept for the next process, they may be lost with this one's pod.
+            sums = Totals(bounded=True)
+            for ended in left:
+                sums.add_stay(ended.stay, ended.at)
+            self._take([ended.stay.sandbox_id for ended in left], sums)
+            await self._fold_batches()
 
     async def _fold_batches(self) -> None:
         failed: set[int] = set()
@@ -244,15 +252,20 @@ class Accounts:
             return False
         return True
 
-    async def _fold_records(self) -> None:
+    async def _foldrecords(self) -> None:
         last = int((self._clock() - self._source.records_settle) // 60) - 1
         due: dict[Source, dict[int, list[RecordedStay]]] = defaultdict(dict)
         for recorded in self._source.recorded():
             if recorded.end is not None and recorded.minute is not None and recorded.minute <= last:
-                minutes = due[_records(recorded.minute)]
+                minutes = due[records(recorded.minute)]
                 minutes.setdefault(recorded.minute, []).append(recorded)
         for source, minutes in due.items():
-            await self._change(source, with_minutes(minutes))
+            try:
+                beside = await early_beside(self._source, source, minutes)
+            except BackendError as error:
+                _log.warning("cannot read the usage of the day beside, trying again in a minute: %s", error)
+            else:
+                await self._change(source, with_minutes(minutes, but=beside))
 
 
 def stay_of(sandbox: Sandbox) -> Stay | None:
@@ -278,7 +291,3 @@ def _add(sums: Sums[Group], batches: list[tuple[Source, Document]], stays: list[
     for source, document in batches:
         sums.add_document(source, document)
     sums.add_stays(stays)
-
-
-def _records(minute: int) -> Source:
-    return Source(day_of(minute * 60), RECORDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sandlot_gateway.core.usage import Document, Totals
 from sandlot_gateway.core.usage_source import RecordedStay
@@ -25,15 +25,15 @@ def with_batch(serial: int, sums: Document) -> Change:
     return change
 
 
-def with_minutes(minutes: Mapping[int, Iterable[RecordedStay]]) -> Change:
-    """Add the ends of minutes that no gateway has added, but those that count already."""
+def with_minutes(minutes: Mapping[int, Iterable[RecordedStay]], *, but: Collection[str] = ()) -> Change:
+    """Add the ends of minutes that no gateway has added, but those that count already, there or at these places."""
 
     def change(there: Document) -> Document | None:
-        added, marks = Totals(), set(there.marks)
+        added, marks, counted = Totals(), set(there.marks), {*there.early, *but}
         for minute in minutes.keys() - marks:
             marks.add(minute)
             for one in minutes[minute]:
-                if one.end is not None and one.stay.place not in there.early:
+                if one.end is not None and one.stay.place not in counted:
                     added.add_stay(one.stay, one.end)
         if len(marks) == len(there.marks):
             return None

@@ -33,11 +33,12 @@ class Batch(msgspec.Struct):
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """A claim, its end, both, the withdrawal of a claim, or the serial of the last batch."""
+    """A claim, its end, that it is added early, all three, the withdrawal of a claim, or the serial of the last batch."""
 
     claimed: Stay | None = None
     ended: SandboxId | None = None
     at: float = 0.0
+    early: SandboxId | None = None
     withdrawn: SandboxId | None = None
     serial: int | None = None
 
@@ -55,6 +56,8 @@ class Journal:
         self._encoder = msgspec.json.Encoder()
         self.claimed: dict[SandboxId, Stay] = {}
         self.ended: dict[SandboxId, Ended] = {}
+        # Those on their way into the sums of records, see early.py: maybe there, or not.
+        self.early: dict[SandboxId, Ended] = {}
         self.batches: list[Batch] = []
         self._serial = 0
         self._lines = 0  # in the file
@@ -89,7 +92,7 @@ class Journal:
         for batch in self.batches:
             self._serial = max(self._serial, batch.serial)
             for sandbox_id in batch.sandboxes:  # the process died before it rewrote the journal
-                self.ended.pop(sandbox_id, None)
+                self._drop_end(sandbox_id)
         self._rewrite()
 
     def note_claimed(self, stay: Stay) -> None:
@@ -97,6 +100,10 @@ class Journal:
 
     def note_ended(self, sandbox_id: SandboxId, at: float) -> None:
         self._write(_Line(ended=sandbox_id, at=at))
+
+    def note_early(self, sandbox_id: SandboxId) -> None:
+        """Note that an ended sandbox goes into the sums of records, before that is tried."""
+        self._write(_Line(early=sandbox_id))
 
     def withdraw(self, sandbox_id: SandboxId) -> None:
         """Forget a claim that another one replaces, or that a record counts."""
@@ -111,12 +118,12 @@ class Journal:
         self._serial = batch.serial
         self.batches.append(batch)
         for sandbox_id in sandbox_ids:
-            del self.ended[sandbox_id]
+            self._drop_end(sandbox_id)
         self._rewrite()
 
     def shorten(self) -> None:
         """Rewrite the file once most of its lines are of sandboxes that are counted elsewhere."""
-        if self._lines > max(_LINES, 2 * (len(self.claimed) + len(self.ended))):
+        if self._lines > max(_LINES, 2 * (len(self.claimed) + len(self.ended) + len(self.early))):
             self._rewrite()
 
     def done(self, batch: Batch) -> None:
@@ -147,20 +154,28 @@ class Journal:
     def _apply(self, line: _Line) -> None:
         if line.claimed is not None:
             self.claimed[line.claimed.sandbox_id] = line.claimed
-            self.ended.pop(line.claimed.sandbox_id, None)  # it was missed, and is here after all
+            self._drop_end(line.claimed.sandbox_id)  # it was missed, and is here after all
         if line.ended is not None and (stay := self.claimed.pop(line.ended, None)) is not None:
             self.ended[line.ended] = Ended(stay, line.at)
+        if line.early is not None and (ended := self.ended.pop(line.early, None)) is not None:
+            self.early[line.early] = ended
         if line.withdrawn is not None:
             self.claimed.pop(line.withdrawn, None)
-            self.ended.pop(line.withdrawn, None)
+            self._drop_end(line.withdrawn)
         if line.serial is not None:
             self._serial = line.serial
+
+    def _drop_end(self, sandbox_id: SandboxId) -> None:
+        self.ended.pop(sandbox_id, None)
+        self.early.pop(sandbox_id, None)
 
     def _rewrite(self) -> None:
         lines = [_Line(serial=self._serial)]
         lines += [_Line(claimed=stay) for stay in self.claimed.values()]
         for ended in self.ended.values():
             lines.append(_Line(claimed=ended.stay, ended=ended.stay.sandbox_id, at=ended.at))
+        for sandbox_id, ended in self.early.items():
+            lines.append(_Line(claimed=ended.stay, ended=sandbox_id, at=ended.at, early=sandbox_id))
         try:
             write_atomic(self._path, b"".join(self._encoder.encode(line) + b"\n" for line in lines))
         except OSError as error:

@@ -82,7 +82,7 @@ class FreshState:
         files, now = file_snapshot.take(root), _mounts(home)
         above = f"{file_snapshot.UPPER}/"
         groups = settled()
-        left = [*processes(), *(_processes_in(before) if before is not None else [])]
+        left = [*processes(), *(processes_in(before) if before is not None else [])]
         upper = sum(path.startswith(above) and path not in self.files for path in files)
         changed = [
             path for path in files.keys() | self.files.keys() if files.get(path) != self.files.get(path)
@@ -157,7 +157,7 @@ def processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
-def _processes_in(before: int) -> list[int]:
+def processes_in(before: int) -> list[int]:
     """Return the processes of a PID namespace, given its /proc, without scanning all of the host's."""
     return [int(name) for name in os.listdir(before) if name.isdigit()]
 

@@ -8,6 +8,8 @@ import time
 from . import reset_steps
 from .errors import SetupError
 from .limits import validate
+from .proof import processes_in
+from .retired_groups import EMPTY_SECONDS
 from .runners import group_name
 
 TYPE_CHECKING = False
@@ -80,7 +82,7 @@ class Reset:
         boot, runners = self._boot, self._runners
         if reset_steps.PROCESSES in reset_steps.STEPS:
             self._kill_all()
-        self._settle(limits)
+        self._settle(before, limits)
         if reset_steps.ROOT in reset_steps.STEPS:
             boot.rebuild()
         else:
@@ -109,7 +111,7 @@ class Reset:
             if kills:
                 self._kill_all()
             runners.retired.await_freed()
-            self._settle(limits)
+            self._settle(before, limits)
             own = kept[0].group if kept is not None else None
             groups = self._groups(without=own.name if own else None)
             boot.init = next_one.init
@@ -123,8 +125,12 @@ class Reset:
 
         return self._compare(before, settled, next_one.init, next_one.root)
 
-    def _settle(self, limits: dict[str, Any] | None) -> None:
+    def _settle(self, before: int, limits: dict[str, Any] | None) -> None:
+        # For both waits: the gateway gives the whole reset 10 s.
+        deadline = time.monotonic() + EMPTY_SECONDS
         self._runners.retired.await_empty()
+        if reset_steps.PROCESSES in reset_steps.STEPS:
+            _await_reaped(before, deadline=deadline)
         if limits is not None:
             self._boot.notes = self._limits.replace(limits)
 
@@ -147,3 +153,15 @@ class Reset:
             own_network=boot.network == "none",
             settled=settled,
         )
+
+
+def _await_reaped(before: int, *, deadline: float) -> None:
+    """Wait until a killed generation has no process left, given its /proc; the proof reports one that stays.
+
+    Linux reaps them all before the init exits. gVisor does not: a running op, whose runner has ended, is a zombie
+    without a control group until the pod's PID 1 reaps it.
+    """
+    pause = 0.001
+    while processes_in(before) and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(pause * 2, 0.05)

@@ -52,7 +52,7 @@ class Destroyer:
             return
         if outcome is Outcome.ASK:
             self._view.states.ask(seen.instance)
-            if answer == EndAnswer.UNKNOWN:
+            if answer.unheard:
                 self._recorder.silent(instance_id)
             return
         self._remove(seen)

@@ -40,15 +40,19 @@ def decide(answer: EndAnswer, phase: Phase | None, written: Written) -> Outcome:
         return Outcome.KEEP
     if answer == EndAnswer.OWNED:
         return Outcome.ASK
-    if answer == EndAnswer.UNKNOWN and phase not in (None, Phase.ENDING, Phase.GONE):
+    if answer.unheard and phase not in (None, Phase.ENDING, Phase.GONE):
         return Outcome.KEEP  # it reported meanwhile, and a create may be about to claim it
     if written.reused:
         return Outcome.LEAVE if answer == EndAnswer.ENDED else Outcome.ASK
-    if answer == EndAnswer.UNKNOWN and phase is Phase.ENDING and written.blind:
+    if answer.unheard and phase is Phase.ENDING and written.blind:
         return Outcome.ASK
     if written.claimed:
         return Outcome.LEAVE
     if written.cold:
         return Outcome.GIVE_BACK if written.given_back else Outcome.DROP
+    if answer == EndAnswer.UNTRUSTED:
+        return (
+            Outcome.ASK
+        )  # the fault may be this gateway's own, which must not cost a healthy pod that others can use
     # The controller sees and deletes a pool's pod whose sidecar has ended.
     return Outcome.LEAVE if answer == EndAnswer.ENDED else Outcome.WRITE_END

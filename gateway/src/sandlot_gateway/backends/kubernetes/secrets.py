@@ -21,6 +21,10 @@ from .settings import KubernetesSettings
 _log = logging.getLogger(__name__)
 
 _REFUSAL_STEP = 0.1  # seconds: a refusal takes this long, or a multiple of it, whatever the API server has
+_CERTIFICATE = (
+    "kubernetes.io/tls"  # its type; of the sidecars' own, a key would let a sandbox pose as any sidecar
+)
+_REQUESTS = 8  # at the same time
 
 
 class _Metadata(msgspec.Struct):
@@ -30,6 +34,7 @@ class _Metadata(msgspec.Struct):
 class _Secret(msgspec.Struct):
     metadata: _Metadata
     data: dict[str, str] | None = None
+    type: str = ""
 
 
 @dataclass(slots=True)
@@ -58,6 +63,8 @@ class KubernetesSecrets:
         self._timeout = settings.secrets_timeout
         self._retry_after = settings.retry_after
         self._reads: dict[str, _Reads] = {}
+        # Creates with many references must leave connections to launches and records.
+        self._requests = asyncio.Semaphore(_REQUESTS)
 
     async def read(self, secret: str, keys: Collection[str], *, tenant: str) -> Mapping[str, bytes]:
         loop = asyncio.get_running_loop()
@@ -78,6 +85,9 @@ class KubernetesSecrets:
         if found.metadata.labels.get(LABEL_TENANT + tenant) != "true":
             self._refused(secret, tenant, f'it has no label {LABEL_TENANT}{tenant}: "true"')
             return {}
+        if found.type == _CERTIFICATE:
+            self._refused(secret, tenant, f"it is of the type {_CERTIFICATE}: use another one for a tenant's")
+            return {}
         data = found.data or {}
         values = {key: base64.b64decode(data[key]) for key in keys if key in data}
         for key in set(keys) - values.keys():
@@ -93,9 +103,10 @@ class KubernetesSecrets:
         try:
             async with reads.turn:
                 if reads.answers < question:
-                    answered = reads.asked
-                    reads.outcome = await self._request(secret)
-                    reads.answers = answered
+                    async with self._requests:
+                        answered = reads.asked
+                        reads.outcome = await self._request(secret)
+                        reads.answers = answered
                 if isinstance(reads.outcome, Unavailable):
                     raise reads.outcome
                 return reads.outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
 import time
 import zlib
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 
-from ...core.backend import BackendError
+from ...core.backend import BackendError, UsageChanged
 from ...core.usage import Document, day_of
 from ...core.usage_source import Source
 from .translate import refusal
@@ -22,6 +23,7 @@ from .writes import read, unless_missing
 
 _PAGE = 8  # documents of a list that are in memory at once
 _TRIES = 5  # attempts; each fails if another gateway changes the document at that moment
+_PAUSE = 0.02  # seconds between two at most, twice as many after each; gateways that leave together must not keep pace
 _NAME = "sandlot-usage-"
 _KEY = "sums"
 _AHEAD = 2  # days by which another gateway's clock may be ahead
@@ -83,8 +85,11 @@ class ConfigMapStore:
                     await self._write(source, packed, there)
                     return
                 except KubeError as error:
-                    if error.status != 409 or attempt == _TRIES - 1:
+                    if error.status != 409:
                         raise
+                    if attempt == _TRIES - 1:
+                        raise UsageChanged(f"other gateways changed it {_TRIES} times: {error}") from error
+                await asyncio.sleep(random.uniform(0.0, _PAUSE * 2**attempt))
         except KubeError as error:
             raise _failure(error) from error
 
