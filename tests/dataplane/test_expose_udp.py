@@ -153,7 +153,9 @@ async def test_what_waits_for_a_slow_sandbox_is_bounded_for_one_client_and_for_a
 
     await until(dropped, pause=0)
     assert counted(gw, "sandlot_datagrams_dropped_total", reason="sandbox_slow") == 0
-    assert await client(exposure).ask(bytes(15_000)) == bytes(15_000)  # less than its ninth, more than is left
+    assert await client(exposure).ask(bytes(15_000)) == bytes(
+        15_000
+    )  # less than its ninth, more than is left
     side.go.set()
     await until(partial(answers, slow[0]))
 

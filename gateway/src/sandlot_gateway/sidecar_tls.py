@@ -34,7 +34,9 @@ class SidecarTls:
         """Read the files. Raises BadTlsFiles."""
         self._failing = failing
         self._files = TlsFiles(str(directory), failing=self._changed)
-        self._logged_at: dict[str, float] = {}  # by text: strangers must not hide why sidecars cannot be called
+        self._logged_at: dict[
+            str, float
+        ] = {}  # by text: strangers must not hide why sidecars cannot be called
 
     def dialled(self, connection: asyncio.Protocol) -> TlsStream:
         """Return the stream of a connection to a sidecar."""
