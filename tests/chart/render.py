@@ -93,6 +93,7 @@ ALL: dict[str, Any] = {
         ],
         "size": "200Gi",
         "nodeCIDRs": ["10.89.0.0/24"],
+        "egressPorts": [443, 8443],
         "podAnnotations": {"example.com/a": "b"},
         "nodeSelector": {"pool": "system"},
         "tolerations": TOLERATIONS,

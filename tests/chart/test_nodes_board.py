@@ -21,7 +21,7 @@ def test_its_board_shows_data_and_a_dead_registry_is_noticed(
     everything: list[Resource], directory: Path
 ) -> None:
     with registries(directory) as registry, containerd(directory, certs=registry.certs) as daemon:
-        program = Program(directory, daemon)
+        program = Program(directory, daemon.socket)
         try:
             program.start()
             target = Target("node-agent", SANDBOXES, program.port)

@@ -123,6 +123,7 @@ def test_the_agent_has_each_cache_as_a_mirror(
     ]
     for mirror in loaded.mirrors:
         name, namespace = mirror.cache.split(".")[:2]
+        assert mirror.cache.endswith("."), "absolute: the pod's search domains are not asked first"
         (port,) = one(everything, "Service", name, namespace=namespace)["spec"]["ports"]
         assert port["port"] == mirror.port
     assert loaded.mirror_owner == f"{NAMESPACE}/sandlot"
@@ -146,7 +147,8 @@ def test_a_cache_connects_to_ports_of_its_upstream(everything: list[Resource]) -
     policy = one(everything, "NetworkPolicy", "sandlot-registry-cache")["spec"]
     dns, upstream = policy["egress"]
     assert {each["port"] for each in dns["ports"]} == {53}
-    assert {each["port"] for each in upstream["ports"]} == {443, 5000}
+    assert {each["port"] for each in upstream["ports"]} == {443, 5000, 8443}
+    assert len(upstream["ports"]) == 3
     assert "169.254.0.0/16" in upstream["to"][0]["ipBlock"]["except"]
 
 

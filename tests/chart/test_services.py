@@ -96,6 +96,18 @@ def test_udp_ports_are_those_of_the_service_the_gateway_and_the_policy(defaults:
             {"ssh": {"port": 30001}, "tcp": {"first": 30000, "ports": 2}},
             "gateway.ssh.port and a port of gateway.tcp are both 30001",
         ),
+        (
+            {"udp": {"first": 30009, "ports": 2}, "tcp": {"first": 30000, "ports": 10}},
+            "a port of gateway.udp and a port of gateway.tcp are both 30009",
+        ),
+        (
+            {"udp": {"first": 30500, "ports": 2}, "ssh": {"port": 30501}},
+            "a port of gateway.udp and gateway.ssh.port are both 30501",
+        ),
+        (
+            {"tcp": {"first": 8640, "ports": 5}},
+            "a port of gateway.tcp and gateway.service.port are both 8642",
+        ),
     ],
 )
 def test_each_door_has_a_port_of_its_own(values: dict[str, Any], said: str) -> None:

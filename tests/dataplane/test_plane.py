@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from typing import get_args
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sandlot_gateway.data.breaker import Limits
-from sandlot_gateway.metrics import CODES, ROUTES
+from sandlot_gateway.metrics import CODES, ROUTES, DatagramDirection, DropReason
 
 from tests.dataplane.upstreams import Request, echo
 
@@ -297,4 +298,8 @@ async def test_no_label_grows_with_what_is_asked_for_or_answered(gateway, upstre
     # Of audit records, and of spans.
     assert labels["outcome"] == {"written", "lost", "exported", "queue_full", "export_failed"}
     assert labels["file"] == {"certificate", "api_keys", "master_key", "quotas", "sidecar_tls"}
-    assert labels.keys() == {"route", "code", "verdict", "le", "result", "scope", "state", "outcome", "file"}
+    # Of datagrams.
+    assert labels["direction"] == set(get_args(DatagramDirection))
+    assert labels["reason"] == set(get_args(DropReason))
+    names = {"route", "code", "verdict", "le", "result", "scope", "state", "outcome", "file"}
+    assert labels.keys() == names | {"direction", "reason"}

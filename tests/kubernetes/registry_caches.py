@@ -79,8 +79,16 @@ def install(stack: Stack, of: Upstream, directory: Path) -> list[str]:
 
 def mirrored(node: str) -> bool:
     """Whether the node pulls through the cache."""
-    script = f"test -e {_FILE} && echo yes || echo no"
-    return cluster.recorded().on_node(node, "sh", "-c", script).strip() == "yes"
+    return "[host." in _written(node)
+
+
+def configured(node: str) -> bool:
+    """Whether the agent's file is there, which it is while the agent runs."""
+    return _written(node) != ""
+
+
+def _written(node: str) -> str:
+    return cluster.recorded().on_node(node, "sh", "-c", f"cat {_FILE} 2>/dev/null || true")
 
 
 def _distribution(directory: Path) -> Path:

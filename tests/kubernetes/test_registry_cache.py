@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.kubernetes.killing import own_cluster_only
 from tests.kubernetes.node_agents import Agent, leave_no_image
-from tests.kubernetes.registry_caches import install, mirrored, upstream
+from tests.kubernetes.registry_caches import configured, install, mirrored, upstream
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.test_node_agent import REACH
 from tests.waiting import wait_until
@@ -51,4 +51,4 @@ def test_the_second_node_needs_the_cache_alone_and_none_needs_it(tmp_path: Path)
 
         leave_no_image(stack)
         stack.uninstall()
-        assert not any(map(mirrored, nodes)), "an agent takes its file away"
+        assert not any(map(configured, nodes)), "an agent takes its file away"

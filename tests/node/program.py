@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 
 from tests import plain_http
-from tests.node.private_containerd import Containerd
 from tests.node.registries import OPEN
 from tests.ports import free_port
 from tests.waiting import SECONDS, wait_until
@@ -24,8 +23,8 @@ SLOW = "slow.example"  # the open registry behind a relay
 class Program:
     """`python -m sandlot_node` on a containerd, with its directories in `directory`."""
 
-    def __init__(self, directory: Path, daemon: Containerd, **settings: str) -> None:
-        """`settings`: by the names of their variables."""
+    def __init__(self, directory: Path, socket: Path, **settings: str) -> None:
+        """`socket`: containerd's. `settings`: by the names of their variables."""
         self.images = directory / "images"
         self.images.mkdir()
         self.port = free_port()
@@ -35,7 +34,7 @@ class Program:
         self._environment = {
             "PATH": os.environ["PATH"],
             "SANDLOT_TOKEN_FILE": str(directory / "token"),
-            "SANDLOT_CONTAINERD": str(daemon.socket),
+            "SANDLOT_CONTAINERD": str(socket),
             "SANDLOT_IMAGES": str(self.images),
             "SANDLOT_STATE": str(directory / "state"),
             "SANDLOT_REGISTRIES": f'["{OPEN}", "{SLOW}"]',
@@ -47,6 +46,11 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        self.begin()
+        wait_until(self._answers, what=str(self._log))
+
+    def begin(self) -> None:
+        """Start it, and do not wait until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "sandlot_node"],
@@ -55,7 +59,6 @@ class Program:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(self._answers, what=str(self._log))
 
     def _answers(self) -> bool:
         try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import yaml
@@ -19,6 +21,58 @@ from tests.node.private_containerd import Containerd, containerd, unmount_all
 from tests.node.program import Program
 from tests.ports import free_port
 from tests.waiting import SECONDS, wait_until
+
+
+class Cache(Protocol):
+    """What a node knows of a cache."""
+
+    host: str
+
+    def mirror(self) -> dict[str, Any]:
+        """As the agent's settings have it."""
+        ...
+
+
+class NosyCache:
+    """Answers the agent as a cache does, and asks everybody else for a password; keeps what it was asked and given."""
+
+    def __init__(self, host: str, *, upstream: str, port: int) -> None:
+        self.host, self._upstream, self._port = host, upstream, port
+        self.asked: list[str] = []
+        self.given: list[str] = []
+
+    def mirror(self) -> dict[str, Any]:
+        return {"host": self.host, "upstream": self._upstream, "cache": "localhost", "port": self._port}
+
+
+@contextmanager
+def nosy(host: str, *, upstream: str) -> Iterator[NosyCache]:
+    """Run one until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/v2/":
+                cache.asked.append(self.path)
+            cache.given += self.headers.get_all("Authorization", [])
+            self.send_response(200 if self.path == "/v2/" else 401)
+            self.send_header("WWW-Authenticate", 'Basic realm="cache"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:  # to stderr by default
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        cache = NosyCache(host, upstream=upstream, port=server.server_address[1])
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield cache
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class RegistryCache:
@@ -68,7 +122,6 @@ class RegistryCache:
         return list(self.storage.glob("docker/registry/v2/blobs/**/data"))
 
     def mirror(self) -> dict[str, Any]:
-        """As the agent's settings have it."""
         return {"host": self.host, "upstream": self.upstream, "cache": "localhost", "port": self.port}
 
 
@@ -96,12 +149,12 @@ def cached(directory: Path, *, host: str, upstream: str, **values: Any) -> Itera
 class MirroredNode:
     """A containerd whose registries are configured by its agent alone."""
 
-    def __init__(self, directory: Path, daemon: Containerd, certs: Path, *caches: RegistryCache) -> None:
+    def __init__(self, directory: Path, daemon: Containerd, certs: Path, *caches: Cache) -> None:
         self.certs = certs
         # One look, at its start: what comes then is containerd's own.
         self.agent = Program(
             directory,
-            daemon,
+            daemon.socket,
             SANDLOT_MIRRORS=json.dumps([cache.mirror() for cache in caches]),
             SANDLOT_MIRROR_CHECK="3600",
             SANDLOT_CERTS=str(certs),
@@ -113,7 +166,7 @@ class MirroredNode:
 
 
 @contextmanager
-def nodes(directory: Path, *caches: RegistryCache) -> Iterator[list[MirroredNode]]:
+def nodes(directory: Path, *caches: Cache) -> Iterator[list[MirroredNode]]:
     """Two nodes; containerd pulls by its transfer service on one, by itself on the other."""
     with ExitStack() as exits:
         made: list[MirroredNode] = []

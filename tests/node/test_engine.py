@@ -11,11 +11,26 @@ from pathlib import Path
 import pytest
 from sandlot_node.containerd import mounts
 from sandlot_node.containerd.client import Client
-from sandlot_node.images import Auth, Image, SlotId
+from sandlot_node.containerd.configuration import registries_path
+from sandlot_node.images import Auth, Image, Progress, SlotId
 
+from tests.cluster.relay import relay
 from tests.node.agents import Node, ready
 from tests.node.private_containerd import NEEDS_CONTAINERD, config_in, containerd, unmount_all
-from tests.node.registries import BASE, OPEN, PASSWORD, PRIVATE, USER, Layer, Registries, TestImage, labelled
+from tests.node.program import SLOW
+from tests.node.registries import (
+    BASE,
+    OPEN,
+    PASSWORD,
+    PRIVATE,
+    USER,
+    Layer,
+    Registries,
+    TestImage,
+    labelled,
+    tell_nodes,
+)
+from tests.waiting import until
 
 pytestmark = NEEDS_CONTAINERD
 
@@ -96,6 +111,10 @@ async def test_a_pod_that_runs_already_sees_the_image_whole(node: Node, registry
         await pod.wait()
 
 
+async def test_containerd_tells_where_it_looks_for_registries(node: Node, registry: Registries) -> None:
+    assert await registries_path(node.client) == str(registry.certs)
+
+
 async def test_many_requests_make_one_mount(node: Node, registry: Registries) -> None:
     registry.push("many", labelled("many"))
     registry.push("alias", labelled("many"))
@@ -118,12 +137,21 @@ async def test_progress_ends_with_the_bytes_of_all_layers(node: Node, registry: 
     layers = [Layer(files={f"noise-{number}": noise[number << 23 :][: 8 << 20]}) for number in range(3)]
     registry.push("large", TestImage(layers=layers))
     agent = await node.agent()
-    seen = []
-    async with node.engine().fetched(f"{OPEN}/large:1", None, seen.append, lambda _: None):
-        pass
+    seen: list[Progress] = []
+
+    async def pull() -> None:
+        async with node.engine().fetched(f"{SLOW}/large:1", None, seen.append, lambda _: None):
+            pass
+
+    with relay(f"127.0.0.1:{registry.port}", rate=8 << 20) as (slow, address):
+        tell_nodes(registry.certs, SLOW, address)
+        pulling = asyncio.create_task(pull())
+        await until(lambda: slow.sent > 1 << 20)
+        with slow.held():
+            await until(lambda: any(one.total is not None for one in seen))
+        await pulling
     assert seen[0].phase == "resolving"
     known = [one for one in seen if one.total is not None]
-    assert known, "the pull was too fast to be looked at"
     assert {one.total // (24 << 20) for one in known} == {1}
     assert all(0 <= one.done <= one.total for one in known)
     del agent

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def program(daemon: Containerd, tmp_path: Path) -> Iterator[Program]:
-    program = Program(tmp_path, daemon)
+    program = Program(tmp_path, daemon.socket)
     try:
         program.start()
         yield program

@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.relay import Relay, relay
 from tests.node.private_containerd import NEEDS_CONTAINERD
 from tests.node.registries import PASSWORD, USER, Layer, Registries, TestImage
-from tests.node.registry_cache import MirroredNode, RegistryCache, cached, nodes
+from tests.node.registry_cache import MirroredNode, NosyCache, RegistryCache, cached, nodes, nosy
 from tests.waiting import wait_until
 
 pytestmark = NEEDS_CONTAINERD
@@ -26,6 +26,7 @@ SIZE = 1 << 20
 
 # Of the private registry, and of one whose layers are kept for a moment.
 PRIVATE_HOST, BRIEF_HOST = "private.example", "brief.example"
+NOSY_HOST = "nosy.example"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Site:
     registry: Registries
     upstream: Relay
     caches: dict[str, RegistryCache]
+    nosy: NosyCache
     nodes: list[MirroredNode]
 
     def push(self, name: str) -> str:
@@ -67,8 +69,10 @@ def site(tmp_path_factory: pytest.TempPathFactory, registry: Registries) -> Iter
                 (BRIEF_HOST, f"127.0.0.1:{registry.port}", "3s"),
             )
         }
-        found = exits.enter_context(nodes(directory, *caches.values()))
-        yield Site(registry, upstream, caches, found)
+        private = f"http://127.0.0.1:{registry.private_port}"
+        asking = exits.enter_context(nosy(NOSY_HOST, upstream=private))
+        found = exits.enter_context(nodes(directory, *caches.values(), asking))
+        yield Site(registry, upstream, caches, asking, found)
 
 
 def test_the_second_node_gets_no_layer_from_the_registry(site: Site) -> None:
@@ -90,6 +94,23 @@ def test_a_dead_cache_holds_up_no_pull(site: Site, node: int) -> None:
         assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     finally:
         site.caches[HOST].start()
+
+
+def test_a_registry_with_plain_http_needs_no_cache(site: Site) -> None:
+    """An agent that starts while the cache is down drops it, and containerd's default would be HTTPS."""
+    site.push("dropped")
+    site.caches[HOST].kill()
+    agent = site.nodes[0].agent
+    try:
+        assert agent.end(signal.SIGKILL) < 0
+        agent.start()
+        wait_until(lambda: "[host." not in site.file(0).read_text(), what="the agent has looked")
+        assert site.prepare(0, f"{HOST}/dropped:1") > SIZE
+    finally:
+        site.caches[HOST].start()
+        agent.end(signal.SIGKILL)
+        agent.start()
+        wait_until(lambda: "[host." in site.file(0).read_text(), what="the node uses the cache again")
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -134,6 +155,21 @@ def test_a_private_image_comes_from_the_registry_itself(site: Site, node: int) -
     assert prepare("another") == (403, "unauthorized"), "it is not another tenant's"
     assert prepare("another", by=f"@{digest}") == (503, "unavailable")
     assert site.caches[PRIVATE_HOST].blobs() == []
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_cache_that_asks_for_a_tenants_password_does_not_get_it(site: Site, node: int) -> None:
+    """What answers at the address may be another program, and the connection is not encrypted."""
+    site.push(f"asked-{node}")
+    body = {
+        "image": f"{NOSY_HOST}/asked-{node}:1",
+        "tenant": "research",
+        "auth": {"username": USER, "password": PASSWORD},
+    }
+    answer = site.nodes[node].agent.call("POST", "/v1/images?wait=30", body=body)
+    assert any(f"/asked-{node}/" in path for path in site.nosy.asked)
+    assert site.nosy.given == []
+    assert answer.status_code == 200, answer.text
 
 
 def test_layers_go_when_their_time_is_over(site: Site) -> None:

@@ -10,7 +10,9 @@ from sandlot_contract.datagrams import MAX_DATAGRAM, DatagramReader, frame
 
 from tests.executor.gvisor import NEEDS_RUNSC
 from tests.sidecar.gvisor_sidecar import MakeBox
+from tests.sidecar.stopping import ENDS_BY_ITSELF, is_up
 from tests.sidecar.support import Sidecar
+from tests.stopped import stopped
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
@@ -50,11 +52,22 @@ class Peer:
 
 
 async def connect(box: Sidecar, *, port: int = 7779, early: bytes = b"") -> Peer:
+    reader, writer = await opening(box, port=port, early=early)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+    return Peer(reader, writer)
+
+
+async def opening(
+    box: Sidecar, *, port: int = 7779, early: bytes = b""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await box.raw()
     head = b"POST /v1/udp?port=%d HTTP/1.1\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: sandlot-udp\r\n\r\n"
     writer.write(head % (port, box.token.encode()) + early)
-    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-    return Peer(reader, writer)
+    return reader, writer
+
+
+async def phase_is(box: Sidecar, phase: str) -> bool:
+    return (await box.instance("GET", "/v1/state")).json()["phase"] == phase
 
 
 async def serve(box: Sidecar, op: str) -> None:
@@ -72,6 +85,19 @@ async def test_a_reset_cuts_them_and_the_next_ones_reach_the_new_sandbox(make) -
     await check_reset(box)
 
 
+async def test_one_that_opens_during_a_reset_is_cut(make) -> None:
+    box = await make(claim={"network": "none", **ENDS_BY_ITSELF})
+    await until(lambda: is_up(box))
+    with stopped(box.executor_pid()):
+        reader, writer = await opening(box)
+        await box.call("GET", "/v1/state")  # the sidecar has the request before this one
+        reset = asyncio.create_task(box.instance("POST", "/v1/reset", json={"keep_claim": True}))
+        await until(lambda: phase_is(box, "starting"))
+    assert await asyncio.wait_for(reader.read(), 50) == b""
+    writer.close()
+    assert (await reset).json()["equal"] is True
+
+
 @pytest.mark.heavy
 @NEEDS_RUNSC[0]
 @NEEDS_RUNSC[1]
@@ -81,6 +107,8 @@ async def test_under_gvisor(gvisor: MakeBox) -> None:
 
 async def check_boundaries(box: Sidecar) -> None:
     early = await connect(box, early=frame(b"to nobody"))
+    seen = [(await box.call("GET", "/v1/state")).json()["last_active_at"] for _ in range(2)]
+    assert seen[0] == seen[1]  # a client, whose address may be forged, is no use of the sandbox
     await serve(box, "echo")
     await until(lambda: early.answers(b"now"))
     peer = await connect(box, early=frame(b"first"))

@@ -32,7 +32,8 @@
 {{- $mirrors := list -}}
 {{- range .Values.registryCache.upstreams -}}
 {{- $name := include "sandlot.cacheName" (list $ .name) -}}
-{{- $service := printf "%s.%s.svc.%s" $name $.Release.Namespace $.Values.clusterDomain -}}
+{{- /* Absolute: a lookup would try the pod's search domains first. */ -}}
+{{- $service := printf "%s.%s.svc.%s." $name $.Release.Namespace ($.Values.clusterDomain | trimSuffix ".") -}}
 {{- $mirrors = append $mirrors (dict "host" .host "upstream" .url "cache" $service "port" 5000) -}}
 {{- end -}}
 {{- toJson $mirrors -}}

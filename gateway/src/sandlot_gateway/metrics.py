@@ -14,7 +14,16 @@ ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
 ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate", "sidecar_tls"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
 DatagramDirection = Literal["to_sandbox", "to_client"]
-DropReason = Literal["too_many_flows", "no_connection", "too_long", "sandbox_slow", "client_slow"]
+DropReason = Literal[
+    "too_many_flows",
+    "too_many_bytes",
+    "no_connection",
+    "too_long",
+    "sandbox_slow",
+    "client_slow",
+    "refused",
+    "unasked",
+]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
 # an upstream must not be able to add label values.

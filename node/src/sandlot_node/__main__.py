@@ -19,6 +19,7 @@ from . import api
 from .access import Access
 from .adoption import adopt
 from .containerd.client import Client
+from .containerd.configuration import registries_path
 from .containerd.engine import ContainerdEngine
 from .failures import ImageError
 from .ledger import Ledger
@@ -36,6 +37,7 @@ _START_SECONDS = 300.0  # containerd may start after the agent
 # Seconds that an idle connection stays open: longer than a gateway keeps one (60 and a quarter), which otherwise may
 # send a call into a connection that was just closed, and take the agent for away.
 _KEEP_ALIVE = 80
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main() -> int:
@@ -77,23 +79,43 @@ class _Server(uvicorn.Server):
 async def _run(settings: Settings, secret: str) -> int:
     metrics = Metrics()
     files = MirrorFiles(settings.certs, owner=settings.mirror_owner)
-    mirrors = Mirrors(settings.mirrors, files, metrics, seconds=settings.mirror_check)
+    client = Client(str(settings.containerd))
+    mirrors = Mirrors(
+        settings.mirrors,
+        files,
+        metrics,
+        seconds=settings.mirror_check,
+        read_path=lambda: registries_path(client),
+    )
     following = asyncio.create_task(mirrors.run())
+    serving = asyncio.create_task(_serve(settings, secret, client, metrics, mirrors))
+
+    def stop() -> None:
+        # Both at once: a start may wait for containerd before it ends.
+        following.cancel()
+        serving.cancel()
+
+    # A signal that ends the process at once would leave the files of registries on the node. The server replaces these.
+    for number in _STOPS:
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
-        return await _serve(settings, secret, metrics)
+        return await serving
+    except asyncio.CancelledError:
+        return 0
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+        await client.close()
 
 
-async def _serve(settings: Settings, secret: str, metrics: Metrics) -> int:
-    client = Client(str(settings.containerd))
+async def _serve(settings: Settings, secret: str, client: Client, metrics: Metrics, mirrors: Mirrors) -> int:
     try:
         engine = ContainerdEngine(
             client,
             images=settings.images,
             snapshotter=settings.snapshotter,
             handler=settings.runtime_handler,
+            server_of=mirrors.server_of,
             pull_seconds=settings.pull_timeout,
         )
         if not await _answers(engine):
@@ -126,15 +148,13 @@ async def _serve(settings: Settings, secret: str, metrics: Metrics) -> int:
             )
         )
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOPS:
             loop.add_signal_handler(number, server.handle_exit, number, None)
         await server.serve()
         return 0 if server.started else 1
     except ImageError as error:
         _log.error("could not adopt the images of this node: %s", error)
         return 1
-    finally:
-        await client.close()
 
 
 async def _answers(engine: ContainerdEngine) -> bool:

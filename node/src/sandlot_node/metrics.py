@@ -46,7 +46,7 @@ class Metrics:
         )
         self.mirrors = Gauge(
             "sandlot_node_mirror_active",
-            "1 while the node pulls from this registry through its cache, else 0.",
+            "1 while the node pulls from this registry through its cache, as far as containerd tells, else 0.",
             ["registry"],
             registry=self.registry,
         )

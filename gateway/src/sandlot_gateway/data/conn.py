@@ -33,6 +33,7 @@ class Connection(asyncio.Protocol):
         "idle",
         "idle_until",
         "on_idle_lost",
+        "read_high",
         "sock",
         "transport",
         "uses",
@@ -49,6 +50,7 @@ class Connection(asyncio.Protocol):
         self.idle = False
         self.idle_until = 0.0
         self.uses = 0  # requests sent over it
+        self.read_high = READ_HIGH
         self.on_idle_lost: Callable[[Connection], None] = _nothing
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -96,6 +98,11 @@ class Connection(asyncio.Protocol):
     def congested(self) -> bool:
         """Whether the write buffer is above its limit."""
         return self._write_paused
+
+    @property
+    def held(self) -> int:
+        """The bytes that wait in it, to be written or read."""
+        return 0 if self.lost else self.transport.get_write_buffer_size() + self._reader.body_size
 
     async def drain(self) -> None:
         """Wait until the write buffer is below its limit."""
@@ -187,7 +194,7 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             self._wake()
             return
-        if reader.body_size > READ_HIGH and not self._read_paused and not self.closed:
+        if reader.body_size > self.read_high and not self._read_paused and not self.closed:
             self._read_paused = True
             self.transport.pause_reading()
         if self._waiter is not None and reader.head_complete:

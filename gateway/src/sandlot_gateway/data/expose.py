@@ -79,7 +79,7 @@ class Exposures:
         self._udp = UdpPorts(observer)
         listeners = partial(PortListeners, routes=routes, pool=pool, host=listen_host)
         udp = listeners(partial(UdpPort, self._udp), kind="udp")
-        self._listeners = {"TCP": listeners(PortListener, kind="tcp"), "UDP": udp}
+        self._listeners = {"TCP": listeners(lambda tunnel, _: PortListener(tunnel), kind="tcp"), "UDP": udp}
         self._ports = {kind: list((ports or {}).get(kind, ())) for kind in self._listeners}
         self._store = store if shared is None else None
         self._shared = shared
@@ -262,12 +262,8 @@ class Exposures:
                 event.set()
 
     async def _listen_too(self, exposure: Exposure, port: int) -> None:
-        try:
-            await self._listen(exposure, [port])
-        except OSError as error:
-            log.warning(
-                "cannot listen on port %s of an exposure: %s; this gateway does not serve it", port, error
-            )
+        listeners = self._listeners[exposure.protocol]
+        await listeners.reopen(exposure, port, wanted=lambda: self._all.get(exposure.id) is exposure)
         if exposure.id not in self._all:
             self._close_port(exposure)
 
@@ -280,8 +276,7 @@ class Exposures:
             self._pool.forget(tunnel_key(route, exposure.port))
 
     async def _listen(self, exposure: Exposure, ports: list[int]) -> int:
-        listeners = self._listeners[exposure.protocol]
-        return await listeners.open(exposure.id, ports, sandbox_id=exposure.sandbox_id, port=exposure.port)
+        return await self._listeners[exposure.protocol].open(exposure, ports)
 
     def _close_port(self, exposure: Exposure) -> None:
         if exposure.protocol in self._listeners:

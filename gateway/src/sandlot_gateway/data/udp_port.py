@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ..tasks import Tasks
-from . import udp_limits
 from .conn import Connection
 from .open_files import OpenFiles, Room
+from .udp_bytes import ByteBudget
 from .udp_flow import UdpFlow
 from .udp_limits import NotCounted, Observer
-from .udp_sockets import Address, connected, listening, receive, rejected
+from .udp_places import Places
+from .udp_sockets import Address, connected, listening, receive, rejected, unread
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
 log = logging.getLogger("sandlot.expose")
@@ -29,26 +30,26 @@ class UdpPorts:
         self.turns = Turns()
         self._files = OpenFiles()
         self.ports: set[int] = set()
-        self._flows = 0
+        self.places: Places[UdpFlow] = Places()
+        self.budget = ByteBudget(self.places.clients)
 
-    def count(self, flows: int) -> None:
-        """Count flows that began, or, negative, ended."""
-        self._flows += flows
-        self.observer.udp_flows(self._flows)
-
-    def has_room(self, sock: socket.socket) -> bool:
-        return self._flows < udp_limits.ALL_FLOWS and self._files.room_after(sock.fileno()) is Room.ENOUGH
+    def has_files(self, sock: socket.socket) -> bool:
+        return self._files.room_after(sock.fileno()) is Room.ENOUGH
 
 
 class UdpPort:
     """A port; `tunnel` opens a connection into the sandbox for each client, or returns None."""
 
-    def __init__(self, ports: UdpPorts, tunnel: Callable[[], Awaitable[Connection | None]]) -> None:
+    def __init__(
+        self, ports: UdpPorts, tunnel: Callable[[], Awaitable[Connection | None]], tenant: str
+    ) -> None:
         self._all = ports
+        self._tenant = tenant
         self._tunnel = tunnel
         self._sock: socket.socket | None = None
         self._port = 0
         self._reads = False
+        self._rejected = 0
         self._flows: dict[tuple[Address, str], UdpFlow] = {}
         self._tasks = Tasks()
 
@@ -66,8 +67,9 @@ class UdpPort:
         if sock is not None:
             self._all.ports.discard(self._port)
             self._stop_reading(sock)
-            if lost := rejected(sock):
-                self._all.observer.datagrams_dropped("sandbox_slow", lost)
+            self._count_rejected(sock)
+            if lost := unread(sock):
+                self._all.observer.datagrams_dropped("no_connection", lost)
             sock.close()
         await self._tasks.close()
 
@@ -85,7 +87,7 @@ class UdpPort:
         turns = self._all.turns
         if turns.must_wait():
             self._stop_reading(sock)
-            turns.wait(partial(self._take_turn, sock))
+            turns.wait(partial(self._take_turn, sock), by=self._port)
         else:
             self._take_turn(sock)
 
@@ -102,8 +104,15 @@ class UdpPort:
             size += len(data)
             if size > BATCH_BYTES:
                 break
+        self._count_rejected(sock)
         self._all.turns.spent(time.monotonic() - begin)
         self._read(sock)
+
+    def _count_rejected(self, sock: socket.socket) -> None:
+        """Count what found the socket's buffer full since the last call."""
+        before, self._rejected = self._rejected, rejected(sock)
+        if lost := self._rejected - before:
+            self._all.observer.datagrams_dropped("sandbox_slow", lost)
 
     def _received(self, local: str, data: bytes, client: Address) -> None:
         flow = self._flows.get((client, local)) or self._new_flow(client, local)
@@ -113,18 +122,21 @@ class UdpPort:
     def _new_flow(self, client: Address, local: str) -> UdpFlow | None:
         if self._sock is None:
             return None
-        if len(self._flows) >= udp_limits.FLOWS:
+        if client[1] < 1024 or (client[0] == local and client[1] in self._all.ports):
+            # A server's address, most likely forged: it and the app might answer each other for ever.
+            self._all.observer.datagrams_dropped("refused", 1)
+            return None
+        place = (self._tenant, self._port)
+        if not self._all.places.has_room(place):
             self._all.observer.datagrams_dropped("too_many_flows", 1)
             return None
-        if client[1] == 0 or (client[0] == local and client[1] in self._all.ports):
-            return None  # a forged address, by which two exposed servers would answer each other for ever
         try:
             sock = connected(self._sock, local=local, client=client)
         except OSError as error:
             log.debug("no socket for a client of port %s: %s; its datagram is dropped", self._port, error)
             self._all.observer.datagrams_dropped("no_connection", 1)
             return None
-        if not self._all.has_room(sock):
+        if not self._all.has_files(sock):
             sock.close()
             self._all.observer.datagrams_dropped("too_many_flows", 1)
             return None
@@ -134,14 +146,28 @@ class UdpPort:
             tunnel=self._tunnel,
             astray=partial(self._received, local),
             turns=self._all.turns,
+            exposure=self._port,
+            budget=self._all.budget,
             observer=self._all.observer,
         )
         self._flows[client, local] = flow
-        self._all.count(1)
-        self._tasks.spawn(flow.run()).add_done_callback(lambda _: self._ended((client, local), sock))
-        return flow
+        task = self._tasks.spawn(flow.run())
 
-    def _ended(self, key: tuple[Address, str], sock: socket.socket) -> None:
-        sock.close()  # a flow that was cancelled before it began has not
-        del self._flows[key]
-        self._all.count(-1)
+        def ended() -> None:
+            if self._flows.get((client, local)) is flow:
+                del self._flows[client, local]
+            self._all.places.give_back(place, flow)
+            self._all.observer.udp_flows(self._all.places.taken)
+
+        def evict() -> None:
+            task.cancel()
+            ended()
+
+        def done(_: object) -> None:
+            sock.close()  # a flow that was cancelled before it began has not
+            ended()
+
+        self._all.places.take(place, flow, evict=evict)
+        self._all.observer.udp_flows(self._all.places.taken)
+        task.add_done_callback(done)
+        return flow

@@ -9,9 +9,12 @@ import socket
 import sys
 from typing import Any
 
+from . import udp_limits
+
 Address = tuple[Any, ...]  # of a socket: host, port, and for IPv6 flow label and scope
 
 MAX_READ = 65_536
+_MOST_UNREAD = 1024  # more than fit into the buffer, but for those that arrive meanwhile
 _ANCILLARY = socket.CMSG_SPACE(20)
 _PKTINFO = 8  # IP_PKTINFO; this Python has no name for it
 _SO_MEMINFO, _DROPS = 55, 8  # its ninth number counts the datagrams that the socket's full buffer rejected
@@ -57,6 +60,7 @@ def connected(listener: socket.socket, *, local: str, client: Address) -> socket
     sock = socket.socket(listener.family, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, udp_limits.KERNEL_HIGH)
         # The listener only now: else another process of this user could open the port, too.
         for each in (listener, sock):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -69,6 +73,18 @@ def connected(listener: socket.socket, *, local: str, client: Address) -> socket
     finally:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
     return sock
+
+
+def unread(sock: socket.socket) -> int:
+    """Take the datagrams that wait in a socket; return their number."""
+    for number in range(_MOST_UNREAD):
+        try:
+            sock.recv(1)
+        except ConnectionRefusedError:
+            continue
+        except OSError:
+            return number
+    return _MOST_UNREAD
 
 
 def rejected(sock: socket.socket) -> int:

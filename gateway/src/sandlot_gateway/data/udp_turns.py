@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 BATCH = 32  # datagrams in a turn
 BATCH_BYTES = 128 * 1024
@@ -14,12 +14,15 @@ _AHEAD = 0.002  # seconds of it that may be used at once
 
 
 class Turns:
-    """Counts the time that datagrams took; once the share is used up, sockets wait in order for a turn."""
+    """Counts the time that datagrams took; once the share is used up, sockets wait in order for a turn.
+
+    `by` is the exposure: those that wait have a turn each, in order, however many sockets of one wait.
+    """
 
     def __init__(self) -> None:
         self._left = _AHEAD
         self._at = time.monotonic()
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: dict[Hashable, deque[Callable[[], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def spent(self, seconds: float) -> None:
@@ -30,16 +33,16 @@ class Turns:
         self._refill()
         return self._left <= 0 or bool(self._waiting)
 
-    def wait(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once all that wait already have had a turn; it begins with its own."""
-        self._waiting.append(resume)
+    def wait(self, resume: Callable[[], None], *, by: Hashable) -> None:
+        """Call `resume` once those that wait already have had a turn; it begins with its own."""
+        self._waiting.setdefault(by, deque()).append(resume)
         self._plan()
 
-    async def turn(self) -> None:
+    async def turn(self, *, by: Hashable) -> None:
         """Wait for a turn, if the share is used up."""
         if self.must_wait():
             resumed = asyncio.get_running_loop().create_future()
-            self.wait(lambda: None if resumed.done() else resumed.set_result(None))
+            self.wait(lambda: None if resumed.done() else resumed.set_result(None), by=by)
             await resumed
 
     def close(self) -> None:
@@ -61,9 +64,14 @@ class Turns:
     def _give(self) -> None:
         self._timer = None
         self._refill()
-        for _ in range(len(self._waiting)):
+        for _ in range(sum(map(len, self._waiting.values()))):
             if self._left <= 0:
                 break
-            self._waiting.popleft()()
+            by = next(iter(self._waiting))
+            waiting = self._waiting.pop(by)
+            resume = waiting.popleft()
+            if waiting:
+                self._waiting[by] = waiting  # behind the other exposures
+            resume()
         if self._waiting:
             self._plan()

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -50,11 +50,12 @@ class ContainerdEngine:
         images: Path,
         snapshotter: str | None = None,
         handler: str | None = None,
+        server_of: Callable[[str], str | None] = lambda _: None,
         pull_seconds: float = 3600.0,
         progress_seconds: float = 0.5,
     ) -> None:
         self._client = client
-        self._registry = Registry(client, pull_seconds=pull_seconds, handler=handler)
+        self._registry = Registry(client, pull_seconds=pull_seconds, server_of=server_of, handler=handler)
         self._snapshots = Snapshots(client, snapshotter=snapshotter)
         self._content = Content(client)
         self._leases = Leases(client)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +36,19 @@ class Registry:
     """containerd's images, by its CRI where that has a call, so that the node's configuration of registries holds.
 
     `handler`: the runtime handler into whose snapshotter images are pulled; None: into the default one.
+    `server_of`: the URL of the one server that credentials for an image are for; None: the node's configuration says.
     """
 
-    def __init__(self, client: Client, *, pull_seconds: float, handler: str | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        pull_seconds: float,
+        server_of: Callable[[str], str | None] = lambda _: None,
+        handler: str | None = None,
+    ) -> None:
         self._client = client
+        self._server_of = server_of
         self._pull_seconds = pull_seconds
         self._handler = handler
 
@@ -53,6 +62,8 @@ class Registry:
             request.auth.username = auth.username
             request.auth.password = auth.password
             request.auth.identity_token = auth.identity_token
+            # Without it, each host of the registry's hosts.toml gets them that answers 401, also a cache.
+            request.auth.server_address = self._server_of(reference) or ""
         answer = await self._client.call(
             f"{_CRI}/PullImage", request, cri_pb2.PullImageResponse, lease=lease, seconds=self._pull_seconds
         )

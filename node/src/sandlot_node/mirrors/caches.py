@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import Executor
+from functools import partial
 
 _SECONDS = 5.0
 
 
-async def answering(name: str, port: int) -> str | None:
+async def answering(name: str, port: int, lookups: Executor) -> str | None:
     """Return the URL by its address, at which a registry answers; None: it has none, or nothing answers there.
 
-    By address, since the node's containerd does not use the cluster's DNS.
+    By address, since the node's containerd does not use the cluster's DNS. `lookups`: its threads look the name up.
     """
     try:
         async with asyncio.timeout(_SECONDS):
             loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+            look_up = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+            found = await loop.run_in_executor(lookups, look_up)
             address = str(found[0][4][0])
             if not await _answers(address, port):
                 return None

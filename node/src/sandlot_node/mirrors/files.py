@@ -13,19 +13,16 @@ _FILE, _PART = "hosts.toml", ".hosts.toml.part"
 _DIAL = "2s"
 
 
-def hosts_toml(*, owner: str, upstream: str, cache: str) -> str:
-    """Return the file's text: the cache first, then the registry itself. Both are URLs.
+def hosts_toml(*, owner: str, upstream: str, cache: str | None) -> str:
+    """Return the file's text: the cache first, then the registry itself. Both are URLs. None: the registry alone.
 
     The cache gives what has a digest, which containerd checks. What a tag means, and whether credentials are right, the
     registry itself says: a cache answers 404 where the registry refuses.
     """
-    return (
-        f"{_MARK}{owner}\n"
-        f"server = {json.dumps(upstream)}\n\n"
-        f"[host.{json.dumps(cache)}]\n"
-        '  capabilities = ["pull"]\n'
-        f'  dial_timeout = "{_DIAL}"\n'
-    )
+    registry = f"{_MARK}{owner}\nserver = {json.dumps(upstream)}\n"
+    if cache is None:
+        return registry
+    return f'{registry}\n[host.{json.dumps(cache)}]\n  capabilities = ["pull"]\n  dial_timeout = "{_DIAL}"\n'
 
 
 class MirrorFiles:
@@ -36,8 +33,8 @@ class MirrorFiles:
         self._directory = directory
         self._owner = owner
 
-    def write(self, host: str, *, upstream: str, cache: str) -> None:
-        """Write the file of a registry whose configuration is ours. Raises OSError."""
+    def write(self, host: str, *, upstream: str, cache: str | None) -> None:
+        """Write the file of a registry whose configuration is ours. `cache`: None without one. Raises OSError."""
         place = self._directory / host
         text = hosts_toml(owner=self._owner, upstream=upstream, cache=cache)
         place.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -80,6 +77,23 @@ class MirrorFiles:
                 continue
             return place
         return None
+
+    def unread(self, path: str) -> str:
+        """Return why containerd does not read the files, if it looks for them at this `config_path`; else nothing.
+
+        With more than one path, its transfer service takes all of them together as the name of one directory, and else
+        files of another one may take the place of ours.
+        """
+        if path and Path(path) == self._directory:
+            return ""
+        return (
+            f"containerd's config_path of registries is {path!r}. Set it to {str(self._directory)!r}, or "
+            "nodeAgent.containerd.certs to its one directory"
+        )
+
+    def is_ours(self, host: str) -> bool:
+        """Return whether a registry's file is of this release or another one."""
+        return _read(self._directory / host / _FILE).startswith(_MARK)
 
     def _is_owned(self, file: Path) -> bool:
         return _read(file).partition("\n")[0] == _MARK + self._owner

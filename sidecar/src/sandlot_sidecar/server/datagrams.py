@@ -42,19 +42,26 @@ class DatagramRoutes:
         port = fields.query_int(request.query(), "port", minimum=1, maximum=65535)
         if port is None:
             raise bad_input("port is required", field="port")
+        use = self._instance.use
+        stops = use.stops
         _, (fd,) = await self._instance.executor.ask("connect", descriptors=1, port=port, datagrams=True)
         sock = socket.socket(fileno=fd)
         sock.setblocking(False)
-        if request.gone:
+        if use.stops != stops and not request.gone:
+            request.connection.abort()  # the socket is connected to the sandbox before the reset
+        if use.stops != stops or request.gone:
             sock.close()
             return
-        tunnel = DatagramTunnel(request.connection, sock=sock, use=self._instance.use, buffer=self._buffer)
+        tunnel = DatagramTunnel(request.connection, sock=sock, use=use, buffer=self._buffer)
         head = f"Connection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n"
         request.connection.begin_tunnel(tunnel, request, LINES[101] + head)
 
 
 class DatagramTunnel:
-    """One client's datagrams; the HTTP connection is the outer one and calls the `outer_` methods."""
+    """One client's datagrams; the HTTP connection is the outer one and calls the `outer_` methods.
+
+    It is no use of the sandbox: a forged datagram now and then would keep it from its idle timeout.
+    """
 
     def __init__(self, outer: Connection, *, sock: socket.socket, use: Use, buffer: bytearray) -> None:
         self._outer = outer
@@ -67,7 +74,6 @@ class DatagramTunnel:
         self._begun = False
         self._paused = False
         self.closed = False
-        use.stream_begins()
         # Else a reset would leave the socket connected to the port of the sandbox before it.
         use.cut_at_stop.add(self._cut)
 
@@ -95,7 +101,6 @@ class DatagramTunnel:
         self._use.datagrams_dropped += _rejected(self._sock)
         self._sock.close()
         self._use.cut_at_stop.discard(self._cut)
-        self._use.stream_ends()
 
     def outer_paused(self) -> None:
         """Stop reading: the client is slower than the sandbox, and the kernel drops what its buffer cannot hold."""

@@ -31,6 +31,7 @@ class Use:
         self._end = end
         self._loop = asyncio.get_running_loop()
         self.datagrams_dropped = 0
+        self.stops = 0  # one more after each reset, or end
         self.cut_at_stop: set[Callable[[], None]] = set()  # cut what a reset must not leave connected
         self._begun = False
         self._streams = 0  # active file transfers and tunnels
@@ -98,6 +99,7 @@ class Use:
 
     def stop(self) -> None:
         """Stop all timers, and cut what must not outlast a reset."""
+        self.stops += 1
         for cut in list(self.cut_at_stop):
             cut()
         self.ahead.stop()
