@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ async def test_a_handshake_that_goes_on_for_too_long_ends(
         try:
             writer.write(sent)
             async with asyncio.timeout(10):
-                assert await reader.read() == b""
+                with contextlib.suppress(ConnectionResetError):  # the timer may come before what was sent
+                    assert await reader.read() == b""
         finally:
             writer.close()
     assert told == ["the handshake took longer than 0.05 s"]

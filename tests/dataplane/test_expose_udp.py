@@ -19,7 +19,7 @@ from sandlot_gateway.data.udp_turns import Turns
 
 from tests.dataplane.gateway import Gateway
 from tests.dataplane.udp_sidecar import UdpSidecar
-from tests.waiting import SECONDS, until
+from tests.waiting import SECONDS, loop_turns, until
 
 Started = tuple[Gateway, Exposure, UdpSidecar]
 
@@ -323,3 +323,22 @@ async def test_turns_are_taken_in_order_and_leave_half_of_the_time():
     turns.close()
     assert order[:12] == list("abc" * 4)
     assert time.monotonic() - begin >= 0.2
+
+
+async def test_who_waits_for_a_turn_has_spent_it_before_the_next_one_gets_one():
+    turns, had = Turns(), []
+
+    async def take(name):
+        await turns.turn(by=name)
+        had.append(name)
+        turns.spent(10.0)
+
+    turns.spent(0.01)
+    waiting = [asyncio.create_task(take(name)) for name in "abc"]
+    await until(lambda: had)
+    await loop_turns(10)
+    assert had == ["a"]
+    turns.close()
+    for one in waiting:
+        one.cancel()
+    await asyncio.wait(waiting)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -85,6 +87,41 @@ async def test_a_tunnel_that_was_cut_off_does_not_look_like_its_end(
         finally:
             writer.close()
             await listener.close()
+
+
+async def test_a_client_of_a_tunnel_that_resets_is_no_error_of_the_gateway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reached, over = asyncio.Event(), asyncio.Event()
+    pool = HttpPool()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 \r\nConnection: upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n")
+        reached.set()
+        await reader.read()
+        over.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    route = Route(SandboxId("sb"), "tenant", address, "token", Status.RUNNING)
+
+    async def tunnel() -> Connection:
+        return await open_tunnel(pool=pool, route=route, port=7000)
+
+    listener = PortListener(tunnel)
+    client = socket.create_connection(("127.0.0.1", await listener.open("127.0.0.1", 0)))
+    await reached.wait()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()  # by a RST
+    await over.wait()
+    await listener.close()
+    server.close()
+    await server.wait_closed()
+    await pool.close()
+    gc.collect()  # a failed task tells of it when it is collected
+    assert not [one for one in caplog.records if one.name == "asyncio"]
 
 
 async def test_strangers_do_not_hide_from_the_log_why_sidecars_cannot_be_called(

@@ -75,7 +75,8 @@ class PortListener:
                 await writer.wait_closed()
         except* (OSError, PoolError):
             # One side failed: close both. With a FIN, what was cut off would look whole to the client.
-            with contextlib.suppress(OSError):
+            # ValueError: uvloop's socket of a connection that the client has reset.
+            with contextlib.suppress(OSError, ValueError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         finally:
             connection.close()

@@ -22,8 +22,8 @@ class Turns:
     def __init__(self) -> None:
         self._left = _AHEAD
         self._at = time.monotonic()
-        self._waiting: dict[Hashable, deque[Callable[[], None]]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: dict[Hashable, deque[Callable[[], None] | asyncio.Future[None]]] = {}
+        self._timer: asyncio.Handle | None = None
 
     def spent(self, seconds: float) -> None:
         self._refill()
@@ -35,14 +35,13 @@ class Turns:
 
     def wait(self, resume: Callable[[], None], *, by: Hashable) -> None:
         """Call `resume` once those that wait already have had a turn; it begins with its own."""
-        self._waiting.setdefault(by, deque()).append(resume)
-        self._plan()
+        self._wait(resume, by)
 
     async def turn(self, *, by: Hashable) -> None:
         """Wait for a turn, if the share is used up."""
         if self.must_wait():
-            resumed = asyncio.get_running_loop().create_future()
-            self.wait(lambda: None if resumed.done() else resumed.set_result(None), by=by)
+            resumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._wait(resumed, by)
             await resumed
 
     def close(self) -> None:
@@ -50,6 +49,10 @@ class Turns:
             self._timer.cancel()
             self._timer = None
         self._waiting.clear()
+
+    def _wait(self, waiter: Callable[[], None] | asyncio.Future[None], by: Hashable) -> None:
+        self._waiting.setdefault(by, deque()).append(waiter)
+        self._plan()
 
     def _refill(self) -> None:
         now = time.monotonic()
@@ -69,9 +72,15 @@ class Turns:
                 break
             by = next(iter(self._waiting))
             waiting = self._waiting.pop(by)
-            resume = waiting.popleft()
+            waiter = waiting.popleft()
             if waiting:
                 self._waiting[by] = waiting  # behind the other exposures
-            resume()
+            if not isinstance(waiter, asyncio.Future):
+                waiter()
+            elif not waiter.done():
+                waiter.set_result(None)
+                # Its coroutine runs in the loop's next round, and only then is its time counted.
+                self._timer = asyncio.get_running_loop().call_soon(self._give)
+                return
         if self._waiting:
             self._plan()
