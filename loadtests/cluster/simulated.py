@@ -49,7 +49,7 @@ async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]
     await cluster.make_nodes(size.nodes)
     cluster.start_kwok()
     cluster.start_scheduler()
-    watch = await cluster.start_stubs()
+    watch = await cluster.start_stubs(pods_end=False)
     gateway = await cluster.start_gateway()
     controller = await cluster.start_controller(retention=_RETENTION)
     return await _Run(

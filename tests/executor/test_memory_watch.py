@@ -21,17 +21,23 @@ def watch() -> Iterator[MemoryWatch]:
 
 @contextmanager
 def again_and_again(work: Callable[[], None]) -> Iterator[None]:
-    """Another process does it, without a pause, as long as the block lasts."""
+    """Another process has done it once, and does it without a pause, as long as the block lasts."""
+    done, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
+            work()
+            os.write(tell, b"1")
             while True:
                 work()
         finally:
             os._exit(1)
     try:
+        os.close(tell)
+        assert os.read(done, 1) == b"1"
         yield
     finally:
+        os.close(done)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.sidecars import ClaimAnswer
+from sandlot_gateway.sidecars import ClaimAnswer, EndAnswer
 
 if TYPE_CHECKING:
     from tests.gateway.lives_gateway import Gateway
@@ -23,9 +23,10 @@ class Wire:
 
     async def end(
         self, instance: Instance, *, verdict: str, message: str | None = None, only_of: str | None = None
-    ) -> str:
+    ) -> EndAnswer:
         body = {"verdict": verdict} | ({} if only_of is None else {"only_of": only_of})
-        return await self._gateway.call("end", instance.id, body)
+        return EndAnswer(await self._gateway.call("end", instance.id, body))
 
-    async def end_unclaimed(self, instance: Instance) -> str:
-        return await self._gateway.call("end", instance.id, {"verdict": "deleted", "only_unclaimed": True})
+    async def end_unclaimed(self, instance: Instance) -> EndAnswer:
+        body = {"verdict": "deleted", "only_unclaimed": True}
+        return EndAnswer(await self._gateway.call("end", instance.id, body))

@@ -116,7 +116,10 @@ class Killed:
 
     async def drains(self) -> bool:
         """Whether it sends clients to another gateway."""
-        return (await self.ask("GET", "/api/v1/sandbox")).status_code == 503
+        try:
+            return (await self.ask("GET", "/api/v1/sandbox")).status_code == 503
+        except httpx.ReadError:  # it closes idle connections as it begins to
+            return False
 
     async def ended(self) -> int:
         """Its exit status, once it has ended."""
