@@ -230,8 +230,20 @@ class Kubelet:
             if self.controls and sandbox.spec.generation is None:
                 self._own(self.delete_pod(pod))
         elif sandbox.spec.pod_name is None and before is None and self.make_cold:
-            self._cold[name] = self._own(self.pod(sandbox.spec.template, cold=name))
-            self._cold[name].add_done_callback(lambda _: self._cold.pop(name))
+            self._make_cold(sandbox)
+
+    def makes_cold(self) -> None:
+        """From now on it makes pods of cold Sandboxes, also of those that came while it did not."""
+        self.make_cold = True
+        for sandbox in self.sandboxes.values():
+            wanted = sandbox.spec.pod_name is None and not sandbox.spec.waits
+            if wanted and sandbox.status.phase != "Ended":
+                self._make_cold(sandbox)
+
+    def _make_cold(self, sandbox: Sandbox) -> None:
+        name = sandbox.metadata.name
+        self._cold[name] = self._own(self.pod(sandbox.spec.template, cold=name))
+        self._cold[name].add_done_callback(lambda _: self._cold.pop(name))
 
     def _deleted(self, sandbox: Sandbox) -> None:
         self.sandboxes.pop(sandbox.metadata.name, None)

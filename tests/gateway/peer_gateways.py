@@ -118,7 +118,7 @@ class Killed:
         """Whether it sends clients to another gateway."""
         try:
             return (await self.ask("GET", "/api/v1/sandbox")).status_code == 503
-        except httpx.ReadError:  # it closes idle connections as it begins to
+        except (httpx.ReadError, httpx.RemoteProtocolError):  # it closes idle connections as it begins to
             return False
 
     async def ended(self) -> int:

@@ -120,7 +120,7 @@ async def test_what_a_draining_gateway_does_not_bring_up_in_time_another_one_doe
         one.ending.begin()
         assert await asyncio.wait_for(one.task, 60) == 0
         assert await ask(one, "/readyz") is None
-        kubelet.make_cold = True
+        kubelet.makes_cold()
         again = await other.settled(await retried)
         assert (again["id"], again["status"]) == (made["id"], "RUNNING"), again
         assert await claimed(world) == [made["id"]]
@@ -140,7 +140,7 @@ async def test_what_a_gateway_gives_up_that_is_asked_again_to_end_another_one_br
             await until(one.drains)
             one.terminate()
             assert await one.ended() == 0
-        kubelet.make_cold = True
+        kubelet.makes_cold()
         assert (await retried).json()["id"] == made["id"]
         again = await other.made(idempotency_key="k", secrets=SECRETS)
         assert (again["id"], again["status"]) == (made["id"], "RUNNING"), again
