@@ -1,6 +1,5 @@
 """Frames datagrams on a connection, in both directions: two bytes of length (big endian), the payload."""
 
-UPGRADE = "sandlot-udp"
 MAX_DATAGRAM = 65_507  # bytes; the most that UDP over IPv4 carries
 HEADER = 2  # bytes before the payload
 

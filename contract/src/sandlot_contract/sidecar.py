@@ -11,6 +11,9 @@ WEBHOOK_SENDER = (
 WEBHOOK_ANSWER = b"webhook answer"  # its HMAC with the instance token shows that a gateway answers
 WEBHOOK_SIGNATURE = "sha256="  # prefix of the body's hexadecimal HMAC
 
+# Protocols of a connection to a port in the sandbox, after a 101.
+TCP_UPGRADE, UDP_UPGRADE = "sandlot-tcp", "sandlot-udp"
+
 # DNS names in the certificates of encrypted calls, which say what their owner is. Pods have no names of their own.
 SIDECAR_NAME = "sidecar.sandlot"
 GATEWAY_NAME = "gateway.sandlot"  # of gateways and controllers, which call sidecars

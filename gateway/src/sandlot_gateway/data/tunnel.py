@@ -6,6 +6,7 @@ import asyncio
 from typing import Literal
 
 import msgspec
+from sandlot_contract.sidecar import TCP_UPGRADE, UDP_UPGRADE
 
 from .conn import Connection
 from .errors import DialError, UpstreamError
@@ -14,6 +15,7 @@ from .pool import HttpPool
 from .routes import Route
 
 TunnelKind = Literal["tcp", "udp"]
+_UPGRADES: dict[TunnelKind, str] = {"tcp": TCP_UPGRADE, "udp": UDP_UPGRADE}
 
 ANSWER_TIMEOUT = 30.0  # seconds; the sidecar connects to its own loopback
 
@@ -37,7 +39,7 @@ async def open_tunnel(*, pool: HttpPool, route: Route, port: int, kind: TunnelKi
         headers = [
             ("authorization", f"Bearer {route.token}"),
             ("connection", "upgrade"),
-            ("upgrade", f"sandlot-{kind}"),
+            ("upgrade", _UPGRADES[kind]),
         ]
         request = request_bytes("POST", f"/v1/{kind}?port={port}", host=b"sidecar", headers=headers)
         connection.begin(request, upgrade=True)

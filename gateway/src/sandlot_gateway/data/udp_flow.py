@@ -17,7 +17,8 @@ from .conn import Connection
 from .errors import PoolError
 from .udp_bytes import ByteBudget
 from .udp_limits import Observer
-from .udp_sockets import MAX_READ, Address, rejected, unread
+from .udp_reader import UdpReader
+from .udp_sockets import MAX_READ, Address
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
 _EARLY = 16  # datagrams that wait for the connection, besides those in the socket's buffer
@@ -53,11 +54,11 @@ class UdpFlow:
         self._exposure = exposure
         self._budget = budget
         self._observer = observer
+        self._reader = UdpReader(sock, self._take_turn, turns=turns, by=exposure, observer=observer)
         self._loop = asyncio.get_running_loop()
         self._early: list[bytes] = []
         self._frames = DatagramReader()
         self._connection: Connection | None = None
-        self._reads = False
         self._drained: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self.began_at = self.heard_at = time.monotonic()
@@ -65,7 +66,6 @@ class UdpFlow:
         self._may_send = udp_limits.FIRST_ANSWERS  # bytes; more with each datagram of the client
         self._refused = False  # nothing listens at the client's address, as far as we know
         self._closed = False
-        self._rejected = 0
 
     async def run(self) -> None:
         """Carry datagrams until the client is idle or the connection ends; the caller may cancel it."""
@@ -84,7 +84,7 @@ class UdpFlow:
             self.datagrams -= len(early)
             for data in early:
                 self.up(data)
-            self._read()
+            self._reader.start()
             self._check_idle()
             await self._down(connection)
         finally:
@@ -130,30 +130,12 @@ class UdpFlow:
 
     # -- from the client -------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        if not self._reads:
-            self._reads = True
-            self._loop.add_reader(self._sock.fileno(), self._readable)
-
-    def _stop_reading(self) -> None:
-        if self._reads:
-            self._reads = False
-            self._loop.remove_reader(self._sock.fileno())
-
-    def _readable(self) -> None:
-        if self._turns.must_wait():
-            self._stop_reading()
-            self._turns.wait(self._take_turn, by=self._exposure)
-        else:
-            self._take_turn()
-
     def _take_turn(self) -> None:
         connection = self._connection
         if self._closed or connection is None:
             return
         if connection.congested:
-            # What arrives meanwhile stays in the socket's buffer; the kernel drops and counts what is too much.
-            self._stop_reading()
+            self._reader.stop()
             if self._drained is None:
                 self._drained = self._loop.create_task(self._read_when_drained(connection))
             return
@@ -164,13 +146,13 @@ class UdpFlow:
             self.datagrams += carried
             self._observer.datagrams_carried("to_sandbox", carried)
         self._turns.spent(time.monotonic() - begin)
-        self._read()
+        self._reader.start()
 
     async def _read_when_drained(self, connection: Connection) -> None:
         await connection.drain()
         self._drained = None
         if not connection.lost:
-            self._read()
+            self._reader.start()
 
     def _up_batch(self, connection: Connection) -> int:
         carried = size = 0
@@ -264,14 +246,8 @@ class UdpFlow:
 
     # -- end -------------------------------------------------------------------------------------------------
 
-    def _count_rejected(self) -> None:
-        """Count what found the socket's buffer full since the last call."""
-        before, self._rejected = self._rejected, rejected(self._sock)
-        if lost := self._rejected - before:
-            self._observer.datagrams_dropped("sandbox_slow", lost)
-
     def _check_idle(self) -> None:
-        self._count_rejected()
+        self._reader.count_rejected()
         left = self.heard_at + udp_limits.IDLE - time.monotonic()
         if left > 0:
             self._idle = self._loop.call_later(min(left, IDLE_CHECK), self._check_idle)
@@ -280,7 +256,7 @@ class UdpFlow:
 
     def _close(self) -> None:
         self._closed = True
-        self._stop_reading()
+        self._reader.stop()
         for waiting in (self._drained, self._idle):
             if waiting is not None:
                 waiting.cancel()
@@ -288,8 +264,4 @@ class UdpFlow:
             self._connection.close()
         if self._early:
             self._observer.datagrams_dropped("no_connection", len(self._early))
-        if self._sock.fileno() >= 0:
-            self._count_rejected()
-            if lost := unread(self._sock):
-                self._observer.datagrams_dropped("no_connection", lost)
-            self._sock.close()
+        self._reader.close()

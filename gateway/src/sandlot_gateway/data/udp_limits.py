@@ -14,9 +14,8 @@ FLOWS = 256  # clients of one exposure
 ALL_FLOWS = 2048  # of all exposures of one gateway; each has two descriptors
 YOUNG = 5.0  # seconds in which a client keeps its place; else forged senders would cost a fork in the sandbox each
 ALL_BYTES = 128 * 1024 * 1024  # that wait in the gateway for all clients; one of the chart's has 1 GiB
-HIGH = (
-    32 * 1024
-)  # bytes of one client that wait for the sidecar, or for a turn, before the flow stops reading
+# Bytes of one client that wait for the sidecar, or for a turn, before the flow stops reading.
+HIGH = 32 * 1024
 KERNEL_HIGH = 64 * 1024  # bytes in each buffer of the kernel, which counts towards the gateway's memory
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import time
@@ -16,7 +15,8 @@ from .udp_bytes import ByteBudget
 from .udp_flow import UdpFlow
 from .udp_limits import NotCounted, Observer
 from .udp_places import Places
-from .udp_sockets import Address, connected, listening, receive, rejected, unread
+from .udp_reader import UdpReader
+from .udp_sockets import Address, connected, listening, receive
 from .udp_turns import BATCH, BATCH_BYTES, Turns
 
 log = logging.getLogger("sandlot.expose")
@@ -48,8 +48,7 @@ class UdpPort:
         self._tunnel = tunnel
         self._sock: socket.socket | None = None
         self._port = 0
-        self._reads = False
-        self._rejected = 0
+        self._reader: UdpReader | None = None
         self._flows: dict[tuple[Address, str], UdpFlow] = {}
         self._tasks = Tasks()
 
@@ -58,61 +57,40 @@ class UdpPort:
         self._sock = listening(host, port)
         self._port = self._sock.getsockname()[1]
         self._all.ports.add(self._port)
-        self._read(self._sock)
+        self._reader = UdpReader(
+            self._sock,
+            self._take_turn,
+            turns=self._all.turns,
+            by=self._port,
+            observer=self._all.observer,
+        )
+        self._reader.start()
         return self._port
 
     async def close(self) -> None:
         """Stop receiving and end every flow."""
-        sock, self._sock = self._sock, None
-        if sock is not None:
+        reader, self._reader, self._sock = self._reader, None, None
+        if reader is not None:
             self._all.ports.discard(self._port)
-            self._stop_reading(sock)
-            self._count_rejected(sock)
-            if lost := unread(sock):
-                self._all.observer.datagrams_dropped("no_connection", lost)
-            sock.close()
+            reader.close()
         await self._tasks.close()
 
-    def _read(self, sock: socket.socket) -> None:
-        if not self._reads:
-            self._reads = True
-            asyncio.get_running_loop().add_reader(sock.fileno(), self._readable, sock)
-
-    def _stop_reading(self, sock: socket.socket) -> None:
-        if self._reads:
-            self._reads = False
-            asyncio.get_running_loop().remove_reader(sock.fileno())
-
-    def _readable(self, sock: socket.socket) -> None:
-        turns = self._all.turns
-        if turns.must_wait():
-            self._stop_reading(sock)
-            turns.wait(partial(self._take_turn, sock), by=self._port)
-        else:
-            self._take_turn(sock)
-
-    def _take_turn(self, sock: socket.socket) -> None:
-        if self._sock is None:
+    def _take_turn(self) -> None:
+        if self._sock is None or self._reader is None:
             return
         begin, size = time.monotonic(), 0
         for _ in range(BATCH):
             try:
-                data, client, local = receive(sock)
+                data, client, local = receive(self._sock)
             except OSError:
                 break
             self._received(local, data, client)
             size += len(data)
             if size > BATCH_BYTES:
                 break
-        self._count_rejected(sock)
+        self._reader.count_rejected()
         self._all.turns.spent(time.monotonic() - begin)
-        self._read(sock)
-
-    def _count_rejected(self, sock: socket.socket) -> None:
-        """Count what found the socket's buffer full since the last call."""
-        before, self._rejected = self._rejected, rejected(sock)
-        if lost := self._rejected - before:
-            self._all.observer.datagrams_dropped("sandbox_slow", lost)
+        self._reader.start()
 
     def _received(self, local: str, data: bytes, client: Address) -> None:
         flow = self._flows.get((client, local)) or self._new_flow(client, local)

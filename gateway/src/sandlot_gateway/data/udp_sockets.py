@@ -6,7 +6,6 @@ The kernel gives a client's datagrams to the socket that is connected to it, so 
 from __future__ import annotations
 
 import socket
-import sys
 from typing import Any
 
 from . import udp_limits
@@ -17,7 +16,6 @@ MAX_READ = 65_536
 _MOST_UNREAD = 1024  # more than fit into the buffer, but for those that arrive meanwhile
 _ANCILLARY = socket.CMSG_SPACE(20)
 _PKTINFO = 8  # IP_PKTINFO; this Python has no name for it
-_SO_MEMINFO, _DROPS = 55, 8  # its ninth number counts the datagrams that the socket's full buffer rejected
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -85,14 +83,3 @@ def unread(sock: socket.socket) -> int:
         except OSError:
             return number
     return _MOST_UNREAD
-
-
-def rejected(sock: socket.socket) -> int:
-    """Return how many datagrams found the socket's buffer full so far; 0 if the kernel does not count them."""
-    try:
-        counts = sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36)
-    except OSError:
-        return 0
-    if len(counts) < 36:
-        return 0
-    return int.from_bytes(counts[_DROPS * 4 : _DROPS * 4 + 4], sys.byteorder)

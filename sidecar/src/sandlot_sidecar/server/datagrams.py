@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from sandlot_contract.datagrams import UPGRADE, DatagramReader, frame
+from sandlot_contract.datagram_drops import rejected
+from sandlot_contract.datagrams import DatagramReader, frame
+from sandlot_contract.sidecar import UDP_UPGRADE
 
-from ..core.errors import bad_input
-from . import fields
 from .http import Route
-from .request import LINES
+from .upgrades import asked_port, switching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 BATCH = 64  # datagrams before the sidecar's other work has its turn
 _BATCH_BYTES = 128 * 1024
-_SO_MEMINFO, _DROPS = 55, 8  # its ninth number counts the datagrams that the socket's full buffer rejected
 
 
 class DatagramRoutes:
@@ -37,11 +36,7 @@ class DatagramRoutes:
 
     async def open(self, request: Request) -> None:
         """Open a socket in the sandbox and hand the connection over to its tunnel."""
-        if request.headers.get(b"upgrade", b"").lower() != UPGRADE.encode():
-            raise bad_input(f"send Connection: Upgrade and Upgrade: {UPGRADE}", field="upgrade")
-        port = fields.query_int(request.query(), "port", minimum=1, maximum=65535)
-        if port is None:
-            raise bad_input("port is required", field="port")
+        port = asked_port(request, UDP_UPGRADE)
         use = self._instance.use
         stops = use.stops
         _, (fd,) = await self._instance.executor.ask("connect", descriptors=1, port=port, datagrams=True)
@@ -53,8 +48,7 @@ class DatagramRoutes:
             sock.close()
             return
         tunnel = DatagramTunnel(request.connection, sock=sock, use=use, buffer=self._buffer)
-        head = f"Connection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n"
-        request.connection.begin_tunnel(tunnel, request, LINES[101] + head)
+        request.connection.begin_tunnel(tunnel, request, switching(UDP_UPGRADE))
 
 
 class DatagramTunnel:
@@ -98,7 +92,7 @@ class DatagramTunnel:
             return
         self.closed = True
         self._loop.remove_reader(self._sock)
-        self._use.datagrams_dropped += _rejected(self._sock)
+        self._use.datagrams_dropped += rejected(self._sock)
         self._sock.close()
         self._use.cut_at_stop.discard(self._cut)
 
@@ -167,12 +161,3 @@ class DatagramTunnel:
                 break
         if pieces:
             self._outer.write(b"".join(pieces))
-
-
-def _rejected(sock: socket.socket) -> int:
-    """Return how many datagrams found the socket's buffer full; 0 where the kernel does not count them (gVisor)."""
-    try:
-        counts = sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36)
-    except OSError:
-        return 0
-    return int.from_bytes(counts[_DROPS * 4 : _DROPS * 4 + 4], "little") if len(counts) == 36 else 0

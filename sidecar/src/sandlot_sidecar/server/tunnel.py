@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from ..core.errors import bad_input
-from . import fields
+from sandlot_contract.sidecar import TCP_UPGRADE
+
 from .http import Route
-from .request import LINES
+from .upgrades import asked_port, switching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ class TunnelRoutes:
 
     async def open(self, request: Request) -> None:
         """Connect to the port and hand the connection over to a tunnel."""
-        if request.headers.get(b"upgrade", b"").lower() != b"sandlot-tcp":
-            raise bad_input("send Connection: Upgrade and Upgrade: sandlot-tcp", field="upgrade")
-        port = fields.query_int(request.query(), "port", minimum=1, maximum=65535)
-        if port is None:
-            raise bad_input("port is required", field="port")
+        port = asked_port(request, TCP_UPGRADE)
         _, (fd,) = await self._instance.executor.ask("connect", descriptors=1, port=port)
         sock = socket.socket(fileno=fd)
         sock.setblocking(False)
@@ -52,9 +48,7 @@ class TunnelRoutes:
         instance = self._instance
         instance.use.stream_begins()
         tunnel.on_closed = instance.use.stream_ends
-        connection.begin_tunnel(
-            tunnel, request, LINES[101] + "Connection: Upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n"
-        )
+        connection.begin_tunnel(tunnel, request, switching(TCP_UPGRADE))
 
 
 class Tunnel(asyncio.Protocol):
