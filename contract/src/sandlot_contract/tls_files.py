@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
-RETRY_AFTER = 5.0  # seconds, when the machine could not read them (EMFILE, EIO), whatever they contain
+RETRY_AFTER = 5.0  # seconds; for files that the machine cannot read (EMFILE, EIO), whatever they contain
 _ATTEMPTS = 3  # to read the files while none of them changes
 
 _Stamp = tuple[tuple[int, int, int], ...]

@@ -28,7 +28,7 @@ def sidecar_tls(settings: Settings, *, metrics: Metrics) -> SidecarTls | None:
 
 
 class SidecarTls:
-    """Makes the streams. `failing` is told whether the last change of the files could not be used."""
+    """Makes the streams. It tells `failing` whether it cannot use the last change of the files."""
 
     def __init__(self, directory: Path, *, failing: Callable[[bool], None] = lambda failing: None) -> None:
         """Read the files. Raises BadTlsFiles."""

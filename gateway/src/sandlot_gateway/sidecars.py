@@ -38,9 +38,8 @@ class EndAnswer(StrEnum):
     ENDED = "ended"
     OWNED = "owned"  # another sandbox owns it, so it keeps running
     UNKNOWN = "unknown"  # unreachable
-    UNTRUSTED = (
-        "untrusted"  # unreachable by TLS from here: with another certificate it may serve other gateways
-    )
+    # Unreachable by TLS from here: with another certificate it may serve other gateways.
+    UNTRUSTED = "untrusted"
 
     @property
     def unheard(self) -> bool:

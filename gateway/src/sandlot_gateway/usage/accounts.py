@@ -176,7 +176,7 @@ class Accounts:
                 await self._fold_batches()  # of documents that no other gateway changes
                 await self._add_early(until=until)
                 if self._source.in_sync:
-                    await self._foldrecords()
+                    await self._fold_records()
                 if time.monotonic() >= self._drop_at:
                     await self._source.store.drop_before(day_of(self._clock()) - self._keep)
                     self._drop_at = time.monotonic() + _DROP_AFTER
@@ -252,7 +252,7 @@ class Accounts:
             return False
         return True
 
-    async def _foldrecords(self) -> None:
+    async def _fold_records(self) -> None:
         last = int((self._clock() - self._source.records_settle) // 60) - 1
         due: dict[Source, dict[int, list[RecordedStay]]] = defaultdict(dict)
         for recorded in self._source.recorded():

@@ -51,8 +51,7 @@ def decide(answer: EndAnswer, phase: Phase | None, written: Written) -> Outcome:
     if written.cold:
         return Outcome.GIVE_BACK if written.given_back else Outcome.DROP
     if answer == EndAnswer.UNTRUSTED:
-        return (
-            Outcome.ASK
-        )  # the fault may be this gateway's own, which must not cost a healthy pod that others can use
+        # The fault may be this gateway's own, which must not cost a healthy pod that others can use.
+        return Outcome.ASK
     # The controller sees and deletes a pool's pod whose sidecar has ended.
     return Outcome.LEAVE if answer == EndAnswer.ENDED else Outcome.WRITE_END

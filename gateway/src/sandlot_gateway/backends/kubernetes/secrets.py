@@ -21,9 +21,8 @@ from .settings import KubernetesSettings
 _log = logging.getLogger(__name__)
 
 _REFUSAL_STEP = 0.1  # seconds: a refusal takes this long, or a multiple of it, whatever the API server has
-_CERTIFICATE = (
-    "kubernetes.io/tls"  # its type; of the sidecars' own, a key would let a sandbox pose as any sidecar
-)
+# The type of a certificate; with the key of the sidecars' own, a sandbox could pose as any sidecar.
+_CERTIFICATE = "kubernetes.io/tls"
 _REQUESTS = 8  # at the same time
 
 
