@@ -19,6 +19,7 @@ test: setup  ## run the tests that need only this machine
 
 test-clients: setup  ## run the tests of published clients of Prime and others, which a package index gives
 	$(RUN)/python -m tests.prime.environments
+	$(RUN)/python -m tests.frameworks.listed
 	SCOPE=clients bash tools/test.sh
 
 test-console: setup  ## run the tests of the web console in Debian's Chromium: ARGS="-k name", SCREENSHOTS=docs/console

@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/python -m tests.prime.environments
+.venv/bin/python -m tests.frameworks.listed
 if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
     exec .venv/bin/python -m pytest -p no:randomly tests/kubernetes "$@"
 fi

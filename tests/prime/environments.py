@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 CACHE = Path(os.environ.get("SANDLOT_CLIENTS_CACHE", Path.home() / ".cache" / "sandlot-clients"))
@@ -33,14 +35,35 @@ class IndexUnreachable(EnvironmentFailed):
     """No package index answered: nothing is known of the package."""
 
 
-def environment(package: str, version: str, *, also: tuple[str, ...] = ()) -> Path:
+def environment(package: str, version: str, *, also: tuple[str, ...] = (), python: str = "3.11") -> Path:
     """The Python of an environment with `package==version` and what it asks for; made once, then found again.
 
-    `also` are further requirements, `("prime-sandboxes==0.2.36",)` say. Two processes that ask at the same time
-    make one environment. Raises EnvironmentFailed, IndexUnreachable.
+    `also` are further requirements, `("prime-sandboxes==0.2.36",)` say, and `python` the lowest version of Python
+    that it runs on. Two processes that ask at the same time make one environment. Raises EnvironmentFailed,
+    IndexUnreachable.
     """
     requirements = (f"{package}=={version}", *also)
-    return _made(f"{package}-{version}", requirements, key="\n".join(requirements))
+    return _made(
+        f"{package}-{version}", requirements, key="\n".join(requirements), interpreter=interpreter(python)
+    )
+
+
+def interpreter(lowest: str) -> Path:
+    """A Python of at least this version (`3.12`): that of the tests, else another of the machine, else uv's.
+
+    Raises IndexUnreachable where there is none and uv cannot download one.
+    """
+    wanted = tuple(int(part) for part in lowest.split("."))
+    if sys.version_info >= wanted:
+        return Path(sys.executable)
+    for found in sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python")):
+        if tuple(int(part) for part in found.parts[-3].split(".")[:2]) >= wanted:
+            return found
+    try:
+        return Path(_run("python", "find", f">={lowest}").strip())
+    except EnvironmentFailed:
+        _run("python", "install", lowest)
+        return Path(_run("python", "find", f">={lowest}").strip())
 
 
 def pinned_environment(pinned: Path) -> Path:
@@ -48,20 +71,22 @@ def pinned_environment(pinned: Path) -> Path:
 
     Raises EnvironmentFailed, IndexUnreachable.
     """
-    return _made(pinned.stem, ("--require-hashes", "--requirement", str(pinned)), key=pinned.read_text())
+    wanted = ("--require-hashes", "--requirement", str(pinned))
+    return _made(pinned.stem, wanted, key=pinned.read_text(), interpreter=Path(sys.executable))
 
 
-def _made(name: str, wanted: tuple[str, ...], *, key: str) -> Path:
+def _made(name: str, wanted: tuple[str, ...], *, key: str, interpreter: Path) -> Path:
     """Install `wanted` under this name; another `key` or Python is another environment."""
     # With the interpreter's place and build: the environment links to it.
-    digest = hashlib.sha256(f"{sys.base_prefix}\n{sys.version}\n{key}".encode()).hexdigest()[:8]
+    build = f"{sys.base_prefix}\n{sys.version}" if interpreter == Path(sys.executable) else str(interpreter)
+    digest = hashlib.sha256(f"{build}\n{key}".encode()).hexdigest()[:8]
     home = CACHE / f"{name}-{digest}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
-            _run("venv", "--quiet", "--python", sys.executable, str(home))
+            _run("venv", "--quiet", "--python", str(interpreter), str(home))
             _run(
                 "pip",
                 "install",
@@ -85,7 +110,7 @@ def client_env(home: Path, *, url: str, api_key: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "PRIME_API_BASE_URL": url, "PRIME_API_KEY": api_key}
 
 
-def _run(*arguments: str) -> None:
+def _run(*arguments: str) -> str:
     uv = Path(sys.executable).with_name("uv")
     # A directory of its own: the workspace's settings for uv are not the client's.
     with tempfile.TemporaryDirectory() as elsewhere:
@@ -96,16 +121,23 @@ def _run(*arguments: str) -> None:
         unreachable = any(words in done.stderr for words in ("Failed to fetch", "network was disabled"))
         kind = IndexUnreachable if unreachable else EnvironmentFailed
         raise kind(f"uv {' '.join(arguments)}: {done.stderr[-2000:]}")
+    return done.stdout
 
 
-def make_all() -> None:
-    """Those of CLIENTS; what cannot be had is said, and the tests that need it are skipped."""
-    for package, version, *also in CLIENTS:
+def make_all(makers: Iterable[tuple[str, Callable[[], Path]]]) -> None:
+    """Make them; what cannot be had is said, and the tests that need it are skipped."""
+    for name, make in makers:
         try:
-            environment(package, version, also=tuple(also))
+            make()
         except EnvironmentFailed as error:
-            print(f"{package} {version}: {error}", file=sys.stderr)
+            print(f"{name}: {error}", file=sys.stderr)
+
+
+def clients() -> Iterator[tuple[str, Callable[[], Path]]]:
+    """What makes each of CLIENTS, by name."""
+    for package, version, *also in CLIENTS:
+        yield f"{package} {version}", partial(environment, package, version, also=tuple(also))
 
 
 if __name__ == "__main__":
-    make_all()
+    make_all(clients())

@@ -1,0 +1,71 @@
+"""One local stack with warm sandboxes for a framework's tests, and a way to run a script in the framework's environment."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.installed import installed_sdk
+from tests.frameworks.listed import frameworks
+from tests.prime.environments import IndexUnreachable
+from tests.prime.server import Server
+from tests.prime_rpc.conftest import server, stack
+
+__all__ = ["server", "stack"]
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def sdk_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the SDK installed, for PYTHONPATH: with its entry points, by which frameworks find it."""
+    return installed_sdk(tmp_path_factory.mktemp("sdk"))
+
+
+@pytest.fixture
+def run_framework(server: Server, sdk_path: Path) -> Run:
+    """Runs `python ARGUMENTS` in the environment of a framework; returns what it printed. A failure shows its errors."""
+
+    def run(
+        package: str, *arguments: str, seconds: float = 300, environment: Mapping[str, str] | None = None
+    ) -> str:
+        python = framework_python(package)
+        with tempfile.TemporaryDirectory() as home:
+            variables = {
+                **server.variables(Path(home)),
+                "PYTHONPATH": str(sdk_path),
+                "SANDLOT_URL": server.url,
+                "SANDLOT_API_KEY": server.api_key,
+                **(environment or {}),
+            }
+            try:
+                done = subprocess.run(
+                    [str(python), "-B", *arguments],
+                    env=variables,
+                    cwd=home,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=seconds,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise AssertionError(f"it did not end: {error.stdout!r} {error.stderr!r}") from None
+        told = f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}\n{server.log()[-2000:]}"
+        assert done.returncode == 0, told
+        return done.stdout
+
+    return run
+
+
+def framework_python(package: str) -> Path:
+    """The Python of a framework's environment; skips the test where no package index can be reached."""
+    framework = frameworks()[package]
+    try:
+        return framework.environment()
+    except IndexUnreachable:
+        pytest.skip(f"needs a package index to install {framework.name} from, and none answered")
