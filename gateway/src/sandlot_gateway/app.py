@@ -28,6 +28,7 @@ from sandlot_gateway.data.pool import DialError, HttpPool
 from sandlot_gateway.data.shared_exposures import SharedExposures
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.e2b.paths import relocation
 from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
@@ -175,36 +176,41 @@ class Gateway:
         self._recovered = asyncio.Event()
         self.leaving = False
         self.audit = audit_of(settings, keys=keys, tokens=self.tokens, counted=self.metrics)
-        control = Direct(
-            Services(
-                settings=settings,
-                keys=keys,
-                quotas=quotas,
-                tokens=self.tokens,
-                backend=self.backend,
-                directory=self.directory,
-                supply=self.supply,
-                lifecycle=self.lifecycle,
-                sidecars=self.sidecars,
-                exposures=self.exposures,
-                checkpoints=self.checkpoints,
-                ssh=self.ssh,
-                counters=self.counters,
-                accounts=self.accounts,
-                tracing=self.tracing,
-                metrics_text=self.gauges.text,
-                is_ready=lambda: self._recovered.is_set() and not self.leaving,
-            )
+        services = Services(
+            settings=settings,
+            keys=keys,
+            quotas=quotas,
+            tokens=self.tokens,
+            backend=self.backend,
+            directory=self.directory,
+            supply=self.supply,
+            lifecycle=self.lifecycle,
+            sidecars=self.sidecars,
+            exposures=self.exposures,
+            checkpoints=self.checkpoints,
+            ssh=self.ssh,
+            counters=self.counters,
+            accounts=self.accounts,
+            tracing=self.tracing,
+            metrics_text=self.gauges.text,
+            is_ready=lambda: self._recovered.is_set() and not self.leaving,
         )
+        if settings.e2b:
+            from sandlot_gateway.e2b.plane import E2bPlane  # loaded only where it is served
+
+            self.data.e2b = E2bPlane(
+                services, gate=self.data.request_gate, pool=self.pool, turns=self.data.turns
+            )
         self.edge = Edge(
             data=self.data,
-            control=control,
+            control=Direct(services),
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
             refusal=Credentials(keys=keys, is_peer=self.tokens.is_peer).refusal,
             is_known=self.data.is_known,
             audit=self.audit,
+            relocate=relocation(settings),
         )
 
     async def start(self) -> None:

@@ -1,0 +1,137 @@
+"""The RPCs of filesystem.Filesystem, each as requests to the sandbox's sidecar."""
+
+from __future__ import annotations
+
+import posixpath
+import stat
+from datetime import UTC, datetime
+from typing import Any
+
+from . import messages
+from .failures import EnvdFailure, invalid
+from .messages import read
+from .sidecar_call import SidecarCall, query
+
+_TYPES = {"file": "FILE_TYPE_FILE", "dir": "FILE_TYPE_DIRECTORY", "symlink": "FILE_TYPE_SYMLINK"}
+_UNKNOWN = "FILE_TYPE_UNSPECIFIED"
+_MOST = 10_000  # entries of one listing, whatever its depth
+_DEEPEST = 64
+
+
+async def stat_(call: SidecarCall, body: bytes) -> dict[str, Any]:
+    return {"entry": await entry_at(call, read(body, messages.Path).path)}
+
+
+async def make_dir(call: SidecarCall, body: bytes) -> dict[str, Any]:
+    """Make a directory and its parents; one that exists is `already_exists`."""
+    path = read(body, messages.Path).path
+    try:
+        found = await _stat(call, path)
+    except EnvdFailure as failure:
+        if failure.code != "not_found":
+            raise
+    else:
+        if found["type"] == "dir":
+            raise EnvdFailure("already_exists", f"path: the directory {path!r} exists already")
+        raise invalid("path", f"{path!r} exists and is no directory")
+    wanted: dict[str, Any] = {"path": path, "parents": True}
+    if call.user is not None:
+        wanted["user"] = call.user
+    await call.json("POST", "/v1/files/mkdir", json=wanted)
+    return {"entry": await entry_at(call, path)}
+
+
+async def move(call: SidecarCall, body: bytes) -> dict[str, Any]:
+    """Rename, over what is there; the directory to move to is made if it is missing."""
+    asked = read(body, messages.Move)
+    await _stat(call, asked.source, follow=False)
+    parent = posixpath.dirname(asked.destination.rstrip("/"))
+    if parent not in ("", "/"):
+        await call.json("POST", "/v1/files/mkdir", json={"path": parent, "parents": True})
+    await call.json(
+        "POST",
+        "/v1/files/move",
+        json={"source": asked.source, "target": asked.destination, "overwrite": True},
+    )
+    return {"entry": await entry_at(call, asked.destination)}
+
+
+async def remove(call: SidecarCall, body: bytes) -> dict[str, Any]:
+    """Remove a file, or a directory with all that is in it; one that is missing is removed already."""
+    path = read(body, messages.Path).path
+    answer = await call.fetch("DELETE", f"/v1/files?{query(path=path, recursive=1)}")
+    if answer.status not in (200, 204, 404):
+        raise call.failure(answer)
+    return {}
+
+
+async def list_dir(call: SidecarCall, body: bytes) -> dict[str, Any]:
+    """List a directory, and `depth` levels below it, each directory before what is in it."""
+    asked = read(body, messages.Path)
+    depth = asked.depth or 1
+    if not 1 <= depth <= _DEEPEST:
+        raise invalid("depth", f"must be from 1 to {_DEEPEST}")
+    if (await _stat(call, asked.path))["type"] != "dir":
+        raise invalid("path", f"{asked.path!r} is no directory")
+    entries: list[dict[str, Any]] = []
+    waiting = [(asked.path, 1)]
+    while waiting:
+        path, level = waiting.pop()
+        below: list[tuple[str, int]] = []
+        for found in await _listed(call, path):
+            if len(entries) >= _MOST:
+                raise EnvdFailure("resource_exhausted", f"the listing has more than {_MOST} entries")
+            entries.append(await _entry(call, found))
+            if found["type"] == "dir" and level < depth:
+                below.append((found["path"], level + 1))
+        waiting += reversed(below)
+    return {"entries": entries}
+
+
+async def entry_at(call: SidecarCall, path: str) -> dict[str, Any]:
+    """Return the entry of a path. Raises EnvdFailure."""
+    return await _entry(call, await _stat(call, path, follow=False))
+
+
+async def _stat(call: SidecarCall, path: str, *, follow: bool = True) -> dict[str, Any]:
+    if not path:
+        raise invalid("path", "is required")
+    return await call.json("GET", f"/v1/files/stat?{query(path=path, follow=int(follow))}")
+
+
+async def _listed(call: SidecarCall, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None and len(found) <= _MOST:
+        more = query(cursor=cursor) if cursor else ""
+        page = await call.json("GET", f"/v1/files/list?{query(path=path)}&{more}".rstrip("&"))
+        found += page["entries"]
+        cursor = page["cursor"]
+    return found
+
+
+async def _entry(call: SidecarCall, found: dict[str, Any]) -> dict[str, Any]:
+    """Return EntryInfo. A link has the type of what it leads to, if there is something, and says where."""
+    kind, mode = found["type"], int(found["mode"], 8)
+    entry: dict[str, Any] = {
+        "name": posixpath.basename(found["path"]) or "/",
+        "type": _TYPES.get(kind, _UNKNOWN),
+        "path": found["path"],
+        "size": str(found["size"]),
+        "mode": mode,
+        "permissions": stat.filemode(mode | _bits(kind)),
+        "owner": found.get("user") or str(found["uid"]),
+        "group": found.get("group") or str(found["gid"]),
+        "modifiedTime": datetime.fromtimestamp(found["mtime"], UTC).isoformat().replace("+00:00", "Z"),
+    }
+    if kind == "symlink":
+        entry["symlinkTarget"] = found.get("target") or ""
+        try:
+            entry["type"] = _TYPES.get((await _stat(call, found["path"]))["type"], _UNKNOWN)
+        except EnvdFailure:
+            pass  # it leads nowhere
+    return entry
+
+
+def _bits(kind: str) -> int:
+    return {"dir": stat.S_IFDIR, "symlink": stat.S_IFLNK}.get(kind, stat.S_IFREG)
