@@ -30,18 +30,49 @@ def document(payload: bytes) -> dict[str, Any]:
     return found
 
 
+class ProcessEvents:
+    """The events of one stream. A client takes the first for the start, so output that comes before it is held."""
+
+    __slots__ = ("_held", "_pty", "_told")
+
+    def __init__(self, *, pty: bool, told: bool = False) -> None:
+        """`told`: the client knows of the start."""
+        self._pty = pty
+        self._told = told
+        self._held: list[dict[str, Any]] = []
+
+    def of_frame(self, kind: int, payload: bytes) -> list[dict[str, Any]]:
+        """Return what to send for a frame that is not the last; nothing for one of a later sidecar."""
+        if kind == START:
+            return self._started(document(payload).get("pid"))
+        if kind == KEEP_ALIVE:
+            return [{"event": {"keepalive": {}}}] if self._told else []
+        if kind not in (STDOUT, STDERR):
+            return []
+        name = "pty" if self._pty else "stdout" if kind == STDOUT else "stderr"
+        event = {"event": {"data": {name: base64.b64encode(payload).decode()}}}
+        if self._told:
+            return [event]
+        # Only the sidecar's own message about a command that it could not start.
+        self._held.append(event)
+        return []
+
+    def of_end(self, op: dict[str, Any], *, sandbox_id: str) -> list[dict[str, Any]]:
+        """Return what to send last. Raises EnvdFailure for an end that is not the command's own."""
+        ended = end(op, sandbox_id=sandbox_id)
+        return [*self._started(None), ended]
+
+    def _started(self, pid: int | None) -> list[dict[str, Any]]:
+        if self._told:
+            return []
+        self._told = True
+        held, self._held = self._held, []
+        return [start(pid), *held]
+
+
 def start(pid: int | None) -> dict[str, Any]:
+    """Return the start event; pid is 0 for a command that never had a process."""
     return {"event": {"start": {"pid": pid or 0}}}
-
-
-def of_frame(kind: int, payload: bytes, *, pty: bool) -> dict[str, Any] | None:
-    """Return the event of a frame, except the last; None for one of a later sidecar."""
-    if kind in (STDOUT, STDERR):
-        name = "pty" if pty else "stdout" if kind == STDOUT else "stderr"
-        return {"event": {"data": {name: base64.b64encode(payload).decode()}}}
-    if kind == START:
-        return start(document(payload).get("pid"))
-    return {"event": {"keepalive": {}}} if kind == KEEP_ALIVE else None
 
 
 def end(op: dict[str, Any], *, sandbox_id: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import secrets
 from typing import Any
 
 from . import events, messages
+from .events import ProcessEvents
 from .failures import EnvdFailure, invalid
 from .messages import Selected, Selector, Start, read
 from .rpc_stream import RpcStream, copied
@@ -24,7 +25,7 @@ async def start(call: SidecarCall, body: bytes, stream: RpcStream, *, timeout_ms
     spec = start_spec(read(body, Start), user=call.user, timeout_ms=timeout_ms)
     patience = None if timeout_ms is None else timeout_ms / 1000
     connection = await call.open("POST", "/v1/ops", json=spec, patience=patience)
-    return await copied(call, connection, stream, pty="pty" in spec)
+    return await copied(call, connection, stream, ProcessEvents(pty="pty" in spec))
 
 
 async def connect(call: SidecarCall, body: bytes, stream: RpcStream) -> str:
@@ -32,7 +33,7 @@ async def connect(call: SidecarCall, body: bytes, stream: RpcStream) -> str:
     op = await _find(call, read(body, Selected).process)
     connection = await call.open("GET", f"/v1/ops/{op['op_id']}/stream?resume=1")
     stream.add(events.start(op["pid"]))
-    return await copied(call, connection, stream, pty=bool(op["spec"].get("pty")), told=True)
+    return await copied(call, connection, stream, ProcessEvents(pty=bool(op["spec"].get("pty")), told=True))
 
 
 async def send_input(call: SidecarCall, body: bytes) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from sandlot_contract.frames import END as END_FRAME
-from sandlot_contract.frames import START as START_FRAME
 
 from sandlot_gateway.data.answers import Receive, Send
 from sandlot_gateway.data.conn import Connection
@@ -75,9 +74,9 @@ class RpcStream:
 
 
 async def copied(
-    call: SidecarCall, connection: Connection, stream: RpcStream, *, pty: bool, told: bool = False
+    call: SidecarCall, connection: Connection, stream: RpcStream, told: events.ProcessEvents
 ) -> str:
-    """Copy an op's frames to the client as events; return the op's verdict. `told`: the client knows of the start.
+    """Copy an op's frames to the client as events; return the op's verdict.
 
     Raises ClientGone, UpstreamError, WireError, and EnvdFailure for an end that is not the command's own.
     """
@@ -88,7 +87,7 @@ async def copied(
 
     watching.add_done_callback(cut)
     try:
-        last = await _copied(connection, stream, pty=pty, told=told)
+        last = await _copied(connection, stream, told)
     except UpstreamError as error:
         if watching.done():
             raise ClientGone from error
@@ -104,11 +103,12 @@ async def copied(
             raise ClientGone
         raise UpstreamError("the op's stream closed before its end frame")
     op = events.document(last)
-    stream.add(events.end(op, sandbox_id=call.route.sandbox_id))
+    for event in told.of_end(op, sandbox_id=call.route.sandbox_id):
+        stream.add(event)
     return str(op.get("verdict") or "")
 
 
-async def _copied(connection: Connection, stream: RpcStream, *, pty: bool, told: bool) -> bytes | None:
+async def _copied(connection: Connection, stream: RpcStream, told: events.ProcessEvents) -> bytes | None:
     """Return the payload of the last frame; None if the stream closed before it."""
     reader = FrameReader()
     last: bytes | None = None
@@ -121,7 +121,6 @@ async def _copied(connection: Connection, stream: RpcStream, *, pty: bool, told:
         for kind, payload in reader.feed(data):
             if kind == END_FRAME:
                 last = payload
-            elif kind != START_FRAME or not told:
-                event = events.of_frame(kind, payload, pty=pty)
-                if event is not None:
+            else:
+                for event in told.of_frame(kind, payload):
                     stream.add(event)
