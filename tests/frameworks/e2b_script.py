@@ -84,7 +84,8 @@ def commands(box: Sandbox) -> None:
     failed = raises(CommandExitException, lambda: box.commands.run("echo before; exit 3"))
     assert (failed.exit_code, failed.stdout) == (3, "before\n")
     killed = raises(CommandExitException, lambda: box.commands.run("kill -9 $$"))
-    assert killed.exit_code == 137 and "SIGKILL" in (killed.error or "")
+    assert killed.exit_code == 137
+    assert "SIGKILL" in (killed.error or "")
     lines: list[str] = []
     box.commands.run("echo 1; echo 2 >&2", on_stdout=lines.append, on_stderr=lines.append)
     assert sorted(lines) == ["1\n", "2\n"]
@@ -106,7 +107,8 @@ def commands(box: Sandbox) -> None:
     again = box.commands.connect(cat.pid)
     box.commands.close_stdin(cat.pid)
     found = again.wait()
-    assert found.stdout.endswith("over\n") and found.exit_code == 0
+    assert found.stdout.endswith("over\n")
+    assert found.exit_code == 0
 
     sleeping = box.commands.run("sleep 300", background=True)
     assert box.commands.kill(sleeping.pid)
@@ -145,7 +147,8 @@ def files(box: Sandbox) -> None:
     assert box.files.make_dir(f"{base}/x/y")
     assert not box.files.make_dir(f"{base}/x/y")
     assert box.files.rename(f"{base}/1", f"{base}/new/one").path == f"{base}/new/one"
-    assert box.files.exists(f"{base}/new/one") and not box.files.exists(f"{base}/1")
+    assert box.files.exists(f"{base}/new/one")
+    assert not box.files.exists(f"{base}/1")
     box.files.remove(f"{base}/new")
     box.files.remove(f"{base}/new")
     assert not box.files.exists(f"{base}/new")
@@ -184,7 +187,8 @@ def terminals(box: Sandbox) -> None:
     seen: list[bytes] = []
     ended = raises(CommandExitException, lambda: pty.wait(on_pty=seen.append))
     assert ended.exit_code == 4
-    assert b"30 101" in b"".join(seen) and b"in /tmp" in b"".join(seen)
+    assert b"30 101" in b"".join(seen)
+    assert b"in /tmp" in b"".join(seen)
     other = box.pty.create(PtySize(rows=24, cols=80))
     if not OLD:
         other.disconnect()

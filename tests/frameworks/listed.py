@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.prime.environments import environment, make_all
@@ -27,10 +28,13 @@ class Framework:
     page: str
     tests: tuple[str, ...]
     also: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
     python: str = "3.11"
 
-    def environment(self) -> Path:
-        """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
+    def environment(self, version: str | None = None) -> Path:
+        """The Python of its environment, or of an earlier version's. Raises EnvironmentFailed, IndexUnreachable."""
+        if version is not None:
+            return environment(self.package, version, python=self.python)
         if newest := os.environ.get(NEWEST_IN):
             return Path(newest) / self.package / "bin" / "python"
         return environment(self.package, self.version, also=self.also, python=self.python)
@@ -39,7 +43,7 @@ class Framework:
 def frameworks() -> dict[str, Framework]:
     """All of the list, by package."""
     listed = tomllib.loads(LIST.read_text()).get("frameworks", [])
-    lists = ("tests", "also")
+    lists = ("tests", "also", "earlier")
     made = (
         Framework(**{name: tuple(value) if name in lists else value for name, value in each.items()})
         for each in listed
@@ -48,4 +52,8 @@ def frameworks() -> dict[str, Framework]:
 
 
 if __name__ == "__main__":
-    make_all((framework.name, framework.environment) for framework in frameworks().values())
+    make_all(
+        (framework.name, partial(framework.environment, version))
+        for framework in frameworks().values()
+        for version in (None, *framework.earlier)
+    )

@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -14,7 +13,7 @@ from sandlot_contract.ids import SandboxId, created_at
 
 from sandlot_gateway.data.answers import Scope
 from sandlot_gateway.data.routes import Routes
-from sandlot_gateway.keys import Keys, Tenant
+from sandlot_gateway.keys import Keys, Tenant, plain_key
 from sandlot_gateway.tokens import Tokens
 
 from .failures import EnvdFailure, Problem
@@ -23,7 +22,6 @@ from .paths import ENVD_PORT, PORT_KEY, SANDBOX_KEY
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
 # the same token, with which a signed URL is checked.
 _VALID = 10 * 366 * 86400
-_HEXADECIMAL = re.compile(r"e2b_((?:[0-9a-f]{2}){1,512})\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +40,9 @@ class Access:
         self._routes = routes
 
     def tenant(self, scope: Scope) -> Tenant:
-        """Return the tenant of the request's API key. Raises Problem.
-
-        Older SDKs send only keys of the form `e2b_` and hexadecimal digits: those of any other key are one, too.
-        """
+        """Return the tenant of the request's API key. Raises Problem."""
         key = _header(scope, b"x-api-key").decode("latin-1")
-        found = self._keys.find(key)
-        if found is None and (digits := _HEXADECIMAL.match(key)):
-            found = self._keys.find(bytes.fromhex(digits[1]).decode("utf-8", "replace"))
+        found = self._keys.find(plain_key(key, self._keys))
         if found is None:
             raise Problem(401, "the API key is missing or unknown: set E2B_API_KEY to a key of this gateway")
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandlot_gateway import logs
 from sandlot_gateway.control.paths import E2B_BASE
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive, Scope, Send
@@ -38,6 +39,7 @@ class E2bPlane:
         route = _route(scope)
         if self._envd.serves(route):
             return await self._envd.http(scope, receive, send, route=route, request_id=request_id)
+        logs.request_id.set(request_id.decode("latin-1"))  # for the audit, and the sidecar's log
         self._gate.check_open()
         return await self._control.http(scope, receive, send, route=route, request_id=request_id), b""
 

@@ -118,7 +118,10 @@ def create_request(
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise Problem(400, in_their_words(f"{place}: {first['msg']}")) from error
+        text = first["msg"].removeprefix(
+            "Value error, "
+        )  # which begins with the field, where there is no place
+        raise Problem(400, in_their_words(f"{place}: {text}" if place else text)) from error
 
 
 def egress_lists(asked: Egress, *, internet: bool | None) -> tuple[list[str] | None, list[str] | None]:
