@@ -53,7 +53,7 @@ async def modules(box: AsyncSandbox) -> None:
 
 
 async def main() -> None:
-    box = await AsyncSandbox.create(timeout=300, metadata={"kind": "async"})
+    box = await AsyncSandbox.create(timeout=300, metadata={"kind": "async"}, envs={"HOME": "/tmp"})
     await modules(box)
     other = await AsyncSandbox.connect(box.sandbox_id)
     runs = await asyncio.gather(*(other.commands.run(f"echo {number}", timeout=0) for number in range(50)))

@@ -25,6 +25,8 @@ from e2b import (
 )
 
 OLD = "old" in sys.argv
+# Not root's of the machine that runs the tests: its login shell may be slow, and leave locks when it is killed.
+HOME = {"HOME": "/tmp"}
 
 
 def raises(kind: type[BaseException], work: Callable[[], object]) -> BaseException:
@@ -36,7 +38,9 @@ def raises(kind: type[BaseException], work: Callable[[], object]) -> BaseExcepti
 
 
 def lives() -> None:
-    box = Sandbox.create(timeout=120, metadata={"run": "e2b=1", "a key": "ä"}, envs={"GREETING": "hello"})
+    box = Sandbox.create(
+        timeout=120, metadata={"run": "e2b=1", "a key": "ä"}, envs={"GREETING": "hello", **HOME}
+    )
     assert box.is_running()
     info = box.get_info()
     assert (info.template_id, info.name, info.state) == ("host", "base", SandboxState.RUNNING)
@@ -199,7 +203,7 @@ def terminals(box: Sandbox) -> None:
 
 
 def network() -> None:
-    shut = Sandbox.create(allow_internet_access=False)
+    shut = Sandbox.create(allow_internet_access=False, envs=HOME)
     assert shut.get_info().allow_internet_access is False
     assert shut.commands.run("ls /sys/class/net").stdout.split() in (["lo"], [])
     if not OLD:
@@ -221,7 +225,7 @@ def git(box: Sandbox) -> None:
 
 
 lives()
-shared = Sandbox.create(timeout=300)
+shared = Sandbox.create(timeout=300, envs=HOME)
 commands(shared)
 files(shared)
 terminals(shared)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.certificates import Certificate, issued
+from tests.frameworks.conftest import framework_python
+from tests.ports import free_port
 from tests.prime.server import Server
+from tests.prime.trust import trusting
 from tests.stack import Stack, private_stack
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
@@ -32,32 +37,56 @@ print(json.dumps([f"{name}.{each}" for name, kind in classes.items() for each in
 """
 
 
+@dataclass(frozen=True)
+class Secure:
+    url: str
+    certificate: Certificate
+
+
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with private_stack("--pool", "warm=2", "--e2b", "--e2b-templates", "base=host") as running:
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Secure:
+    certificate = issued(tmp_path_factory.mktemp("certificate"), "localhost")
+    return Secure(f"https://localhost:{free_port()}", certificate)
+
+
+@pytest.fixture(scope="module")
+def stack(secure: Secure) -> Iterator[Stack]:
+    tls = ("--tls-cert", str(secure.certificate.chain), "--tls-key", str(secure.certificate.key))
+    port = ("--tls-port", secure.url.rpartition(":")[2])
+    e2b = ("--e2b", "--e2b-templates", "base=host")
+    with private_stack("--pool", "warm=2", *e2b, *tls, *port) as running:
         yield running
 
 
-def variables(server: Server, *, api_key: str | None = None) -> dict[str, str]:
-    url = f"{server.url}/e2b"
-    return {"E2B_API_KEY": api_key or server.api_key, "E2B_API_URL": url, "E2B_SANDBOX_URL": url}
+def variables(url: str, api_key: str) -> dict[str, str]:
+    return {"E2B_API_KEY": api_key, "E2B_API_URL": f"{url}/e2b", "E2B_SANDBOX_URL": f"{url}/e2b"}
 
 
-@pytest.mark.parametrize("script", ["e2b_script.py", "e2b_async_script.py"])
-def test_every_method_that_is_built_works_with_the_newest_tested_sdk(
-    script: str, server: Server, run_framework: Run
+def test_every_method_that_is_built_works(server: Server, run_framework: Run) -> None:
+    environment = variables(server.url, server.api_key)
+    assert run_framework("e2b", str(HERE / "e2b_script.py"), environment=environment) == "all of it\n"
+
+
+def test_the_asynchronous_half_works_over_http_2(
+    server: Server, secure: Secure, run_framework: Run, tmp_path: Path
 ) -> None:
-    told = run_framework("e2b", str(HERE / script), environment=variables(server))
-    assert told == "all of it\n"
+    trust = trusting(framework_python("e2b"), authority=secure.certificate.authority, directory=tmp_path)
+    environment = {**variables(secure.url, server.api_key), **trust}
+    assert run_framework("e2b", str(HERE / "e2b_async_script.py"), environment=environment) == "all of it\n"
 
 
 def test_an_earlier_sdk_works_with_the_key_in_the_form_that_it_wants(
     server: Server, run_framework: Run
 ) -> None:
-    key = "e2b_" + server.api_key.encode().hex()
+    environment = variables(server.url, "e2b_" + server.api_key.encode().hex())
     script = str(HERE / "e2b_script.py")
-    environment = variables(server, api_key=key)
     assert run_framework("e2b", script, "old", version=EARLIER, environment=environment) == "all of it\n"
+
+
+def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    environment = variables(server.url, server.api_key)
+    assert run_framework("e2b", "-c", example, environment=environment) == "42\n\n"
 
 
 def test_the_page_says_of_every_public_method_whether_it_works(run_framework: Run) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import signal
 from typing import Any
 
 from . import events, messages
@@ -17,6 +18,7 @@ from .rpc_stream import RpcStream, copied
 from .sidecar_call import SidecarCall
 
 _TAG = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
+_KILLED_WITHIN = 2  # seconds
 _NAME = "e2b-"  # begins the ids of ops; the tag follows after a colon
 
 
@@ -54,10 +56,14 @@ async def send_signal(call: SidecarCall, body: bytes) -> dict[str, Any]:
     """Send SIGKILL to the process and all its children, or SIGTERM to the process, which can end them itself."""
     message = read(body, Selected)
     number = message.signal_number()
+    kills = number == signal.SIGKILL
     found = await op_id(call, message.process)
-    answer = await call.fetch("POST", f"/v1/ops/{found}/signal", json={"signal": number, "tree": number == 9})
+    answer = await call.fetch("POST", f"/v1/ops/{found}/signal", json={"signal": number, "tree": kills})
     if answer.status != 200 and answer.json().get("error") != "op_ended":
         raise call.failure(answer)
+    if kills:
+        # The process would else be found again by a call right after this one.
+        await call.fetch("GET", f"/v1/ops/{found}?wait={_KILLED_WITHIN}")
     return {}
 
 
