@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -15,6 +17,8 @@ import pytest
 
 from tests import plain_http
 from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, enveloped
+from tests.e2e.processes import sidecars
+from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack
 from tests.waiting import wait_until
 
@@ -189,6 +193,24 @@ def test_a_process_outlives_its_client_and_is_found_by_its_tag(box: Box) -> None
     wait_until(lambda: not box.rpc("process.Process/List", {}).json()["processes"])
 
 
+def test_hostile_names_and_times_of_files_are_listed(box: Box) -> None:
+    box.run("mkdir -p /tmp/odd/sub; cd /tmp/odd; touch $(printf 'a\\377'); ln -s loop loop; mkfifo fifo;"
+            " mkdir $(printf 'd\\376'); touch -d @99999999999999 /dev/shm/late; mv /dev/shm/late . || true")  # fmt: skip
+    answer = box.rpc("filesystem.Filesystem/ListDir", {"path": "/tmp/odd", "depth": 2})
+    assert answer.status_code == 200, answer.text
+    assert {each["name"] for each in answer.json()["entries"]} >= {
+        "a\ufffd",
+        "d\ufffd",
+        "loop",
+        "fifo",
+        "sub",
+    }
+    answer = box.rpc("filesystem.Filesystem/Stat", {"path": "/tmp/odd/loop"})
+    assert answer.json()["entry"]["type"] == "FILE_TYPE_SYMLINK"
+    answer = box.envd.get("/files?path=/tmp/odd/fifo", headers=box.headers())
+    assert (answer.status_code, answer.json()["code"]) == (403, 403)
+
+
 def test_an_upload_that_breaks_off_leaves_nothing(box: Box, stack: Stack) -> None:
     head = (
         f"POST /e2b/files?path=/tmp/broken HTTP/1.1\r\nhost: x\r\ne2b-sandbox-id: {box.id}\r\n"
@@ -326,3 +348,23 @@ def test_calls_of_the_control_api_are_audited_without_their_credentials(
     text = log.read_text() + stack.log()
     assert box.token not in text
     assert OTHER_KEY not in text
+
+
+def test_a_lost_sidecar_is_unavailable_and_no_result(make_box: Callable[..., Box], stack: Stack) -> None:
+    box = make_box(timeout=300)
+    document = {"process": {"cmd": "/bin/sleep", "args": ["4203"]}, "stdin": False}
+    with box.envd.stream(
+        "POST", "/process.Process/Start", content=enveloped(document), headers=box.headers(**STREAM)
+    ) as answer:
+        read = answer.iter_raw()
+        stream = next(read)
+        (sidecar,) = [pid for pid in sidecars(stack) if _runs(pid, b"sleep\x004203\0")]
+        os.kill(sidecar, signal.SIGKILL)
+        stream += b"".join(read)
+    flags, last = messages(stream)[-1]
+    assert (flags, last["error"]["code"]) == (2, "unavailable")
+    assert not any("end" in each.get("event", {}) for _, each in messages(stream))
+
+
+def _runs(sidecar: int, command: bytes) -> bool:
+    return any(command_line(pid).endswith(command) for pid in descendants(sidecar))

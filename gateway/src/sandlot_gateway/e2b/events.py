@@ -6,12 +6,12 @@ import base64
 import signal
 from typing import Any
 
-import msgspec
 from sandlot_contract.frames import KEEP_ALIVE, START, STDERR, STDOUT
 from sandlot_contract.verdicts import CommandVerdict
 
 from sandlot_gateway.data.errors import WireError
 
+from . import sandbox_json
 from .failures import EnvdFailure, not_running
 
 _LOST = (CommandVerdict.SANDBOX_BROKEN, CommandVerdict.SIDECAR_LOST)
@@ -21,10 +21,7 @@ _NEVER_RAN = 137  # exit code of a command that was killed before its process wa
 
 def document(payload: bytes) -> dict[str, Any]:
     """Parse a frame's JSON. Raises WireError."""
-    try:
-        found = msgspec.json.decode(payload)
-    except msgspec.DecodeError as error:
-        raise WireError(f"a frame is not valid JSON: {error}") from error
+    found = sandbox_json.parse(payload)
     if not isinstance(found, dict):
         raise WireError("a frame is not a JSON object")
     return found

@@ -16,6 +16,7 @@ _TYPES = {"file": "FILE_TYPE_FILE", "dir": "FILE_TYPE_DIRECTORY", "symlink": "FI
 _UNKNOWN = "FILE_TYPE_UNSPECIFIED"
 _MOST = 10_000  # entries of one listing, whatever its depth
 _DEEPEST = 64
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # Unix seconds of the years 1 and 9999
 
 
 async def stat_(call: SidecarCall, body: bytes) -> dict[str, Any]:
@@ -78,7 +79,13 @@ async def list_dir(call: SidecarCall, body: bytes) -> dict[str, Any]:
     while waiting:
         path, level = waiting.pop()
         below: list[tuple[str, int]] = []
-        for found in await _listed(call, path):
+        try:
+            listed = await _listed(call, path)
+        except EnvdFailure:
+            if level == 1:
+                raise
+            continue  # it was removed meanwhile, or its name is not UTF-8
+        for found in listed:
             if len(entries) >= _MOST:
                 raise EnvdFailure("resource_exhausted", f"the listing has more than {_MOST} entries")
             entries.append(await _entry(call, found))
@@ -122,7 +129,7 @@ async def _entry(call: SidecarCall, found: dict[str, Any]) -> dict[str, Any]:
         "permissions": stat.filemode(mode | _bits(kind)),
         "owner": found.get("user") or str(found["uid"]),
         "group": found.get("group") or str(found["gid"]),
-        "modifiedTime": datetime.fromtimestamp(found["mtime"], UTC).isoformat().replace("+00:00", "Z"),
+        "modifiedTime": _time(found["mtime"]),
     }
     if kind == "symlink":
         entry["symlinkTarget"] = found.get("target") or ""
@@ -131,6 +138,12 @@ async def _entry(call: SidecarCall, found: dict[str, Any]) -> dict[str, Any]:
         except EnvdFailure:
             pass  # it leads nowhere
     return entry
+
+
+def _time(seconds: float) -> str:
+    """Return a time that the form can have, whatever user code has set."""
+    seconds = min(max(seconds, _FIRST), _LAST)
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _bits(kind: str) -> int:

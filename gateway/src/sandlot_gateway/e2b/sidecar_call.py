@@ -12,6 +12,7 @@ from sandlot_gateway.data.outgoing import host_header, request_bytes
 from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.data.routes import Route
 
+from . import sandbox_json
 from .failures import EnvdFailure, of_sidecar
 
 _ERROR_BODY = 64 * 1024
@@ -58,7 +59,7 @@ class SidecarCall:
         answer = await self.fetch(method, target, json=json, body=body)
         if answer.status != 200:
             raise self.failure(answer)
-        return answer.json()
+        return sandbox_json.parse(answer.body)
 
     def failure(self, answer: Answer) -> EnvdFailure:
         return of_sidecar(answer.status, answer.body, self.route.sandbox_id)
