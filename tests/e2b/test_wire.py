@@ -127,7 +127,7 @@ def test_what_is_not_built_says_so(box: Box, client: httpx.Client) -> None:
     assert client.post("/v3/templates", json={}).status_code == 501
     assert client.get("/elsewhere").status_code == 404
     assert client.post("/v2/sandboxes", json={"templateID": "unheard-of"}).status_code == 404
-    answer = box.rpc("filesystem.Filesystem/CreateWatcher", {"path": "/"})
+    answer = box.rpc("filesystem.Filesystem/Chown", {"path": "/"})
     assert (answer.status_code, answer.json()["code"]) == (501, "unimplemented")
     answer = box.envd.get("/health", headers=box.headers(**{"E2b-Sandbox-Port": "49999"}))
     assert answer.status_code == 502

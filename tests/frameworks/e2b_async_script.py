@@ -39,6 +39,14 @@ async def modules(box: AsyncSandbox) -> None:
     else:
         raise AssertionError("a missing file raised nothing")
 
+    events: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    watch = await box.files.watch_dir(
+        "/tmp/async", on_event=lambda event: events.put_nowait((event.name, event.type.value))
+    )
+    await box.files.write("/tmp/async/watched", "1")
+    assert await asyncio.wait_for(events.get(), 30) == ("watched", "create")
+    await watch.stop()
+
     cat = await box.commands.run("cat", background=True, stdin=True)
     await box.commands.send_stdin(cat.pid, "typed\n")
     await box.commands.close_stdin(cat.pid)

@@ -166,7 +166,15 @@ def files(box: Sandbox) -> None:
         raises(NotFoundException if OLD else FileNotFoundException, work)
     raises(InvalidArgumentException, lambda: box.files.read(base))
     raises(InvalidArgumentException, lambda: box.files.list(f"{base}/b.bin"))
-    raises(Exception, lambda: box.files.watch_dir(base))
+    watch = box.files.watch_dir(f"{base}/x", recursive=True)
+    box.files.write(f"{base}/x/y/seen", "1")
+    box.files.remove(f"{base}/x/y/seen")
+    box.files.write(f"{base}/x/other", "2")
+    seen = [(each.name, each.type.value) for each in watch.get_new_events()]
+    assert seen == [("other", "create"), ("other", "write")]
+    assert watch.get_new_events() == []
+    watch.stop()
+    raises(Exception, lambda: box.files.watch_dir(f"{base}/none"))
     signed(box, f"{base}/deep/a.txt")
 
 

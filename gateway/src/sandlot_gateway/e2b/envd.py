@@ -20,6 +20,7 @@ from .messages import StreamInput, read
 from .rpc_stream import RpcStream
 from .sidecar_call import SidecarCall
 from .uploads import body_pieces
+from .watchers import Watchers
 
 _PROCESS, _FILESYSTEM = "process.Process/", "filesystem.Filesystem/"
 _Unary = Callable[[SidecarCall, bytes], Awaitable[dict[str, Any]]]
@@ -35,10 +36,8 @@ _UNARY: dict[str, _Unary] = {
     f"{_FILESYSTEM}ListDir": filesystem.list_dir,
     f"{_FILESYSTEM}Remove": filesystem.remove,
 }
-_STREAMS = frozenset({f"{_PROCESS}Start", f"{_PROCESS}Connect", f"{_PROCESS}StreamInput"})
-_NOT_BUILT = frozenset(
-    f"{_FILESYSTEM}{name}" for name in ("WatchDir", "CreateWatcher", "GetWatcherEvents", "RemoveWatcher")
-)
+_WATCH = f"{_FILESYSTEM}WatchDir"
+_STREAMS = frozenset({*(f"{_PROCESS}{name}" for name in ("Start", "Connect", "StreamInput")), _WATCH})
 _SIGNED = {"GET": "read", "POST": "write"}  # operations of signed URLs to /files
 _HEALTH_TIMEOUT = 4.0  # seconds; the SDK waits 5
 _MAX_TIMEOUT_DIGITS = 10
@@ -52,6 +51,13 @@ class Envd:
         self._gate = gate
         self._pool = pool
         self._turns = turns
+        self._watchers = Watchers()
+        self._unary: dict[str, _Unary] = {
+            **_UNARY,
+            f"{_FILESYSTEM}CreateWatcher": self._watchers.create,
+            f"{_FILESYSTEM}GetWatcherEvents": self._watchers.events,
+            f"{_FILESYSTEM}RemoveWatcher": self._watchers.remove,
+        }
 
     def serves(self, route: str) -> bool:
         return route in ("health", "files") or route.startswith((_PROCESS, _FILESYSTEM))
@@ -125,7 +131,7 @@ class Envd:
             body = await _whole(receive)
             takes_place = route.startswith(_FILESYSTEM)
             async with self._entered(caller, request_id, receive=receive, takes_place=takes_place) as call:
-                found = await _UNARY[route](call, body)
+                found = await self._unary[route](call, body)
             await send_json(send, 200, found, headers=[(b"x-request-id", request_id)])
             return 200
         await self._stream(scope, receive, route=route, caller=caller, request_id=request_id, stream=stream)
@@ -148,6 +154,10 @@ class Envd:
             await stream.end()
             return
         body = only(await _whole(receive, more=HEADER))
+        if route == _WATCH:
+            async with self._entered(caller, request_id, receive=receive, takes_place=False) as call:
+                await self._watchers.stream(call, body, stream)
+            return
         starts = route.endswith("/Start")
         timeout_ms = _timeout_ms(scope) if starts else None
         async with self._entered(caller, request_id, receive=receive, takes_place=starts) as call:
@@ -195,10 +205,7 @@ class Envd:
 
     def _check_rpc(self, scope: Scope, route: str) -> None:
         """Check an RPC's method, name and content type. Raises EnvdFailure."""
-        if route in _NOT_BUILT:
-            text = "watching directories is not supported here: poll with files.list instead"
-            raise EnvdFailure("unimplemented", text)
-        if route not in _UNARY and route not in _STREAMS:
+        if route not in self._unary and route not in _STREAMS:
             raise EnvdFailure("unimplemented", f"unknown method {route[:100]!r}")
         if scope["method"] != "POST":
             raise EnvdFailure("unimplemented", "the method must be POST")

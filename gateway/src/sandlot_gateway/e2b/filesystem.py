@@ -67,32 +67,35 @@ async def remove(call: SidecarCall, body: bytes) -> dict[str, Any]:
 
 
 async def list_dir(call: SidecarCall, body: bytes) -> dict[str, Any]:
-    """List a directory, and `depth` levels below it, each directory before what is in it."""
+    """List a directory, with what is below it down to `depth` levels."""
     asked = read(body, messages.Path)
     depth = asked.depth or 1
     if not 1 <= depth <= _DEEPEST:
         raise invalid("depth", f"must be from 1 to {_DEEPEST}")
-    if (await _stat(call, asked.path))["type"] != "dir":
-        raise invalid("path", f"{asked.path!r} is no directory")
+    found = await entries_below(call, asked.path, depth=depth, most=_MOST)
+    return {"entries": [await _entry(call, each) for each in found]}
+
+
+async def entries_below(call: SidecarCall, path: str, *, depth: int, most: int) -> list[dict[str, Any]]:
+    """Return the sidecar's entries of a directory and `depth` - 1 levels below it. Raises EnvdFailure."""
+    if (await _stat(call, path))["type"] != "dir":
+        raise invalid("path", f"{path!r} is no directory")
     entries: list[dict[str, Any]] = []
-    waiting = [(asked.path, 1)]
+    waiting = [(path, 1)]
     while waiting:
-        path, level = waiting.pop()
-        below: list[tuple[str, int]] = []
+        above, level = waiting.pop()
         try:
-            listed = await _listed(call, path)
+            listed = await _listed(call, above)
         except EnvdFailure:
             if level == 1:
                 raise
             continue  # it was removed meanwhile, or its name is not UTF-8
-        for found in listed:
-            if len(entries) >= _MOST:
-                raise EnvdFailure("resource_exhausted", f"the listing has more than {_MOST} entries")
-            entries.append(await _entry(call, found))
-            if found["type"] == "dir" and level < depth:
-                below.append((found["path"], level + 1))
-        waiting += reversed(below)
-    return {"entries": entries}
+        entries += listed
+        if len(entries) > most:
+            raise EnvdFailure("resource_exhausted", f"path: {path!r} has more than {most} entries")
+        if level < depth:
+            waiting += [(each["path"], level + 1) for each in reversed(listed) if each["type"] == "dir"]
+    return entries
 
 
 async def entry_at(call: SidecarCall, path: str) -> dict[str, Any]:

@@ -98,6 +98,15 @@ class Path(Message):
     depth: int | None = None
 
 
+class Watch(Message):
+    path: str
+    recursive: bool = False
+
+
+class WatcherId(Message):
+    watcher_id: str
+
+
 class Move(Message):
     source: str
     destination: str
