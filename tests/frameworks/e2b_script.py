@@ -220,6 +220,22 @@ def network() -> None:
     shut.kill()
 
 
+def snapshots(box: Sandbox) -> None:
+    """Files alone: what runs stays behind."""
+    box.files.write("/srv/state/step", "1")
+    taken = box.create_snapshot()
+    box.files.write("/srv/state/step", "2")
+    copies = [Sandbox.create(taken.snapshot_id, envs=HOME) for _ in range(2)]
+    assert [each.files.read("/srv/state/step") for each in copies] == ["1", "1"]
+    assert [each.kill() for each in copies] == [True, True]
+    listed = box.list_snapshots().next_items()
+    assert [each.snapshot_id for each in listed] == [taken.snapshot_id]
+    raises(Exception, lambda: box.create_snapshot("a-name"))
+    assert Sandbox.delete_snapshot(taken.snapshot_id)
+    assert not Sandbox.delete_snapshot(taken.snapshot_id)
+    raises(Exception, lambda: Sandbox.create(taken.snapshot_id))
+
+
 def git(box: Sandbox) -> None:
     if "git" not in box.commands.run("command -v git || true").stdout:
         return
@@ -238,6 +254,7 @@ commands(shared)
 files(shared)
 terminals(shared)
 git(shared)
+snapshots(shared)
 network()
 assert shared.kill()
 print("all of it")

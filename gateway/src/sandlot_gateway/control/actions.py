@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandlot_gateway.control.paths import E2B_SANDBOXES, PREFIX
+from sandlot_gateway.control.paths import E2B_BASE, E2B_SANDBOXES, PREFIX
 from sandlot_gateway.control.unsupported import UNSUPPORTED
 from sandlot_gateway.credentials import NEWS_PATH
 
@@ -78,8 +78,11 @@ _ACTIONS = {
             ("POST", "/{sandbox_id}/refreshes", "sandbox.set_deadline"),
             ("PUT", "/{sandbox_id}/network", "egress.put"),
             ("GET", "/{sandbox_id}/metrics", "sandbox.get"),
+            ("POST", "/{sandbox_id}/snapshots", "checkpoint.create"),
         )
     },
+    f"GET {E2B_BASE}/snapshots": "checkpoint.list",
+    f"DELETE {E2B_BASE}/templates/{{checkpoint_id}}": "checkpoint.delete",
     "GET /metrics": "metrics.get",
     "GET /internal/sandboxes/{sandbox_id}/instance": "peer.call",
     f"POST {NEWS_PATH}": "peer.call",

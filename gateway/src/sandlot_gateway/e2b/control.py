@@ -25,6 +25,7 @@ from .deadlines import Deadlines
 from .failures import Problem
 from .listing import wanted_page
 from .requests import in_their_words
+from .snapshots import Snapshots
 from .templates import Templates
 from .uploads import body_pieces
 
@@ -44,6 +45,7 @@ class Control:
         self._access = access
         self._templates = Templates(have.settings.e2b_templates, backend=have.backend)
         self._deadlines = Deadlines(have)
+        self._snapshots = Snapshots(have)
         self._domain = have.settings.e2b_domain
 
     def is_known(self, scope: Scope) -> bool:
@@ -89,7 +91,12 @@ class Control:
             case ["sandboxes", sandbox_id, action] if (method, action) in _ACTIONS:
                 sandbox = await self._owned(sandbox_id, who)
                 return await _ACTIONS[method, action](self, sandbox, await _body(receive))
-            case ["sandboxes", _, "pause" | "fork" | "snapshots" | "logs" as action]:
+            case ["snapshots"] if method == "GET":
+                return 200, await self._snapshots.list(who, _query(scope)), []
+            case ["templates", snapshot_id] if method == "DELETE":
+                await self._snapshots.delete(who, snapshot_id)
+                return 204, None, []
+            case ["sandboxes", _, "pause" | "fork" | "logs" as action]:
                 raise Problem(501, f"{action} is not supported here yet: see docs/e2b.md for what is")
             case ["templates" | "snapshots" | "volumes" | "secrets" | "teams" | "v3" as what, *_]:
                 text = f"{what} are not supported here: name a pool or an image as the template of a sandbox"
@@ -102,9 +109,7 @@ class Control:
         key = _header(scope, b"idempotency-key") or None
         asked = requests.read(await _body(receive), requests.NewSandbox)
         template = self._templates.find(asked.template_id, who)
-        request = requests.create_request(
-            asked, pool=template.pool, image=template.image, key=key, wait=_HOLD
-        )
+        request = requests.create_request(asked, template, key=key, wait=_HOLD)
         sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
         await have.directory.changed(sandbox.id, timeout=_CREATE_WAIT - _HOLD)
         if sandbox.status is Status.PENDING:
@@ -121,7 +126,7 @@ class Control:
 
     async def _list(self, scope: Scope, who: Tenant) -> Answer:
         have = self._have
-        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        query = _query(scope)
         await have.learn_claims(who)
         metadata = parse_qsl(query.get("metadata", [""])[0], keep_blank_values=True)
         labels = [documents.label_of(unquote(name), unquote(value)) for name, value in metadata]
@@ -171,6 +176,9 @@ class Control:
     async def _metrics(self, sandbox: Sandbox, body: bytes) -> Answer:
         return 200, [], []
 
+    async def _snapshot(self, sandbox: Sandbox, body: bytes) -> Answer:
+        return 201, await self._snapshots.create(sandbox, body), []
+
     async def _owned(self, sandbox_id: str, who: Tenant) -> Sandbox:
         """Return the caller's live sandbox. Raises Problem, ApiError."""
         sandbox = await owned(SandboxId(sandbox_id), self._have, who)
@@ -194,6 +202,7 @@ _ACTIONS: dict[tuple[str, str], _Action] = {
     ("POST", "resume"): Control._connect,
     ("PUT", "network"): Control._network,
     ("GET", "metrics"): Control._metrics,
+    ("POST", "snapshots"): Control._snapshot,
 }
 
 
@@ -213,6 +222,10 @@ async def _body(receive: Receive) -> bytes:
         text = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again"
         raise Problem(408, text, headers=[(b"connection", b"close")]) from error
     return b"".join(pieces)
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -12,11 +12,13 @@ from sandlot_gateway.control.models import CreateRequest
 
 from .documents import label_of
 from .failures import Problem
+from .template import Template
 
 _TIMEOUT = 300  # seconds, where a create says none
 _EVERYTHING = ("0.0.0.0/0", "::/0")
 _ERRORS = {
     "docker_image": "templateID",
+    "checkpoint_id": "templateID",
     "pool": "templateID",
     "environment_vars": "envVars",
     "labels": "metadata",
@@ -85,10 +87,8 @@ def read(body: bytes, kind: type[Read]) -> Read:
         raise Problem(400, f"the body is invalid: {error}") from error
 
 
-def create_request(
-    asked: NewSandbox, *, pool: str | None, image: str | None, key: str | None, wait: float
-) -> CreateRequest:
-    """Translate a create; `pool` or `image` is what its template stands for. Raises Problem."""
+def create_request(asked: NewSandbox, template: Template, *, key: str | None, wait: float) -> CreateRequest:
+    """Translate a create with what its template stands for. Raises Problem."""
     for field, value, instead in (
         ("autoPause", asked.auto_pause, "the sandbox ends at its timeout; leave it out"),
         ("mcp", asked.mcp, "start the server as a command"),
@@ -99,8 +99,9 @@ def create_request(
             raise Problem(400, f"{field}: not supported here: {instead}")
     timeout = _TIMEOUT if asked.timeout is None else asked.timeout
     fields: dict[str, Any] = {
-        "pool": pool,
-        "docker_image": image,
+        "pool": template.pool,
+        "docker_image": template.image,
+        "checkpoint_id": template.checkpoint,
         "timeout_seconds": timeout,
         "environment_vars": asked.env_vars or {},
         "labels": [label_of(name, value) for name, value in (asked.metadata or {}).items()],

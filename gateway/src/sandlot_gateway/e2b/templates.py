@@ -1,23 +1,16 @@
-"""What the name of a template stands for: an alias of the setting, a pool, or an image."""
+"""What the name of a template stands for: an alias of the setting, a pool, an image, or a snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sandlot_gateway import local_images
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.keys import Tenant
 
 from .failures import Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """Exactly one of `pool` and `image` is set."""
-
-    pool: str | None = None
-    image: str | None = None
+from .snapshots import PREFIX
+from .template import Template
 
 
 class Templates:
@@ -31,6 +24,8 @@ class Templates:
     def find(self, name: str, who: Tenant) -> Template:
         """Return what a create with this template uses. Raises Problem."""
         target = self._targets.get(name, name)
+        if target.startswith(PREFIX):
+            return Template(checkpoint=target)
         pool = self._backend.pool(target)
         if pool is not None and who.may_use(pool.owner):
             return Template(pool=target)
