@@ -1,0 +1,109 @@
+"""Copies directories between this machine and a sandbox: as one tar stream, or file by file where that cannot be."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from sandlot._async.process import AsyncProcess
+from sandlot._async.sandbox import AsyncSandbox
+from sandlot._tasks_async import run_blocking
+from sandlot.errors import Conflict, FileConflict, FileMissing, ServerError
+from sandlot.models import ExecResult, Exit, Stderr, Stdout
+
+IN_MEMORY = 8 << 20  # bytes of an archive before it goes to a temporary file
+PIECE = 256 << 10
+NO_TAR = 127
+NO_DIRECTORY = 120
+
+# Owners are those of the machine that packed the files, and mean nothing in the sandbox.
+UNPACK = 'command -v tar >/dev/null || exit 127; mkdir -p "$0" && exec tar -xof - -C "$0"'
+PACK = 'command -v tar >/dev/null || exit 127; cd "$0" || exit 120; exec tar -cf - .'
+
+
+async def upload_directory(box: AsyncSandbox, source: Path, target: str) -> None:
+    """Copy what is in a directory, with modes, links and empty directories. Raises FileConflict."""
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source}: no such directory, so it cannot be uploaded to {target}")
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as archive:
+        await run_blocking(lambda: _pack(source, archive))
+        process = await box.start(["sh", "-c", UNPACK, target], user="root", cwd="/")
+        async with process:
+            await _feed(process, archive)
+            result = await process.wait()
+    if result.exit_code == NO_TAR:
+        await box.files.upload(source, target)
+    elif not result.ok:
+        raise FileConflict(f"{target}: could not unpack the upload: {_reason(result)}", path=target)
+
+
+async def download_directory(box: AsyncSandbox, source: str, target: Path) -> None:
+    """Copy what is in a directory of the sandbox; names that lead out of the target are left out.
+
+    A larger one than a command's output may be is copied file by file, without its links.
+    Raises FileMissing, ServerError.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as archive:
+        errors: list[bytes] = []
+        stream = await box.exec(["sh", "-c", PACK, source], user="root", cwd="/", stream=True)
+        end: Exit | None = None
+        async with stream:
+            async for event in stream:
+                match event:
+                    case Stdout():
+                        archive.write(event.data)
+                    case Stderr():
+                        errors.append(event.data)
+                    case Exit():
+                        end = event
+        assert end is not None  # a stream ends with it, or raises
+        if end.exit_code == NO_DIRECTORY:
+            raise FileMissing(f"{source}: no such directory in the sandbox", path=source)
+        if end.truncated or end.exit_code == NO_TAR:
+            await box.files.download(source, target)
+        elif end.exit_code in (0, 1):  # 1: a file changed while tar read it
+            await run_blocking(lambda: _unpack(archive, target))
+        else:
+            text = b"".join(errors).decode("utf-8", "replace").strip()[-400:]
+            raise ServerError(f"{source}: could not pack it for the download: {text or end.verdict}")
+
+
+def _reason(result: ExecResult) -> str:
+    return result.stderr.strip()[-400:] or str(result.verdict)
+
+
+async def _feed(process: AsyncProcess, archive: IO[bytes]) -> None:
+    archive.seek(0)
+    with suppress(Conflict):  # it has ended; its result says why
+        async for piece in _pieces(archive):
+            await process.write(piece)
+        await process.close_stdin()
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := await run_blocking(lambda: file.read(PIECE)):
+        yield piece
+
+
+def _pack(source: Path, archive: IO[bytes]) -> None:
+    """Pack the entries, not the directory itself: its mode is that of a temporary one as often as not."""
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for entry in sorted(os.listdir(source)):
+            tar.add(source / entry, arcname=entry)
+
+
+def _unpack(archive: IO[bytes], target: Path) -> None:
+    archive.seek(0)
+    # Never decompressed: the archive is the sandbox's, and its length bounds what it can write.
+    with tarfile.open(fileobj=archive, mode="r:") as tar:
+        for member in tar:
+            if member.isdev():
+                continue
+            with suppress(tarfile.FilterError):  # of hostile code: leads out of the target
+                tar.extract(member, target, filter="data")
