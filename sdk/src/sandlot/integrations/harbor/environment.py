@@ -128,8 +128,9 @@ class SandlotEnvironment(BaseEnvironment):
                 gpu_count=self._effective_gpus or None,
                 gpu_type=self._wanted_gpu() if self._effective_gpus else None,
                 wait=self.task_env_config.build_timeout_sec,
+                # From the first moment: a policy set afterwards would leave the image's own processes a gap.
+                allow=None if self._network_is_public else _allowed(self.network_policy),
                 client=await _client(),
-                **({} if self._network_is_public else _policy(self.network_policy)),
             )
         try:
             await self._prepare(self._box)
@@ -223,7 +224,10 @@ class SandlotEnvironment(BaseEnvironment):
 
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
         with losses("network policy"):
-            await self._started().set_network(**_policy(network_policy))
+            if network_policy.network_mode == NetworkMode.PUBLIC:
+                await self._started().set_network(deny=[])
+            else:
+                await self._started().set_network(allow=_allowed(network_policy))
 
 
 async def _client() -> AsyncClient:
@@ -236,10 +240,9 @@ async def _client() -> AsyncClient:
     return clients[key]
 
 
-def _policy(policy: NetworkPolicy) -> dict[str, list[str]]:
-    if policy.network_mode == NetworkMode.PUBLIC:
-        return {"deny": []}
-    return {"allow": list(policy.allowed_hosts)}
+def _allowed(policy: NetworkPolicy) -> list[str]:
+    """Return the hosts of a policy that is not public: none at all with `no-network`."""
+    return list(policy.allowed_hosts)
 
 
 def _mebibytes(size: int | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from sandlot.errors import Busy, ConnectionFailed, SandboxLost, ServerError, WaitTimeout
@@ -22,7 +22,7 @@ class SandboxEndedByCode(RuntimeError):
 
 
 @contextmanager
-def losses(doing: str) -> Iterator[None]:
+def losses(doing: str) -> Generator[None]:
     """Raise what the SDK says of a lost sandbox or server as one of the two exceptions above."""
     try:
         yield

@@ -14,6 +14,7 @@ from sandlot._async.process import AsyncProcess
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._tasks_async import run_blocking
 from sandlot.errors import Conflict, FileConflict, FileMissing, ServerError
+from sandlot.integrations.harbor.unpacking import unpack
 from sandlot.models import ExecResult, Exit, Stderr, Stdout
 
 IN_MEMORY = 8 << 20  # bytes of an archive before it goes to a temporary file
@@ -27,9 +28,7 @@ PACK = 'command -v tar >/dev/null || exit 127; cd "$0" || exit 120; exec tar -cf
 
 
 async def upload_directory(box: AsyncSandbox, source: Path, target: str) -> None:
-    """Copy what is in a directory, with modes, links and empty directories. Raises FileConflict."""
-    if not source.is_dir():
-        raise FileNotFoundError(f"{source}: no such directory, so it cannot be uploaded to {target}")
+    """Copy what is in a directory, with modes, links and empty directories. Raises FileConflict, OSError."""
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as archive:
         await run_blocking(lambda: _pack(source, archive))
         process = await box.start(["sh", "-c", UNPACK, target], user="root", cwd="/")
@@ -48,7 +47,6 @@ async def download_directory(box: AsyncSandbox, source: str, target: Path) -> No
     A larger one than a command's output may be is copied file by file, without its links.
     Raises FileMissing, ServerError.
     """
-    target.mkdir(parents=True, exist_ok=True)
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as archive:
         errors: list[bytes] = []
         stream = await box.exec(["sh", "-c", PACK, source], user="root", cwd="/", stream=True)
@@ -68,7 +66,7 @@ async def download_directory(box: AsyncSandbox, source: str, target: Path) -> No
         if end.truncated or end.exit_code == NO_TAR:
             await box.files.download(source, target)
         elif end.exit_code in (0, 1):  # 1: a file changed while tar read it
-            await run_blocking(lambda: _unpack(archive, target))
+            await run_blocking(lambda: unpack(archive, target))
         else:
             text = b"".join(errors).decode("utf-8", "replace").strip()[-400:]
             raise ServerError(f"{source}: could not pack it for the download: {text or end.verdict}")
@@ -96,14 +94,3 @@ def _pack(source: Path, archive: IO[bytes]) -> None:
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for entry in sorted(os.listdir(source)):
             tar.add(source / entry, arcname=entry)
-
-
-def _unpack(archive: IO[bytes], target: Path) -> None:
-    archive.seek(0)
-    # Never decompressed: the archive is the sandbox's, and its length bounds what it can write.
-    with tarfile.open(fileobj=archive, mode="r:") as tar:
-        for member in tar:
-            if member.isdev():
-                continue
-            with suppress(tarfile.FilterError):  # of hostile code: leads out of the target
-                tar.extract(member, target, filter="data")
