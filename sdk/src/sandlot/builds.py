@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from sandlot.models import CheckpointInfo
+
 
 def _no_strings() -> dict[str, str]:
     return {}
@@ -60,3 +62,16 @@ def found(checkpoint_id: str, *, key: str, metadata: Mapping[str, str]) -> Built
         return replace(Built(**values, checkpoint_id=checkpoint_id, key=key), cached=True)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def of(checkpoint: str | CheckpointInfo | Built | None) -> Built | None:
+    """Return the build that a checkpoint is of, if it is known to be of one."""
+    if isinstance(checkpoint, CheckpointInfo):
+        return found(checkpoint.id, key="", metadata=checkpoint.metadata)
+    return checkpoint if isinstance(checkpoint, Built) else None
+
+
+def checkpoint_id(checkpoint: str | CheckpointInfo | Built | None) -> str | None:
+    if isinstance(checkpoint, CheckpointInfo):
+        return checkpoint.id
+    return checkpoint.checkpoint_id if isinstance(checkpoint, Built) else checkpoint

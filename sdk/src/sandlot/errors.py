@@ -154,8 +154,12 @@ class WaitTimeout(SandlotError):
 class DockerfileError(SandlotError):
     """A Dockerfile cannot be read or replayed; `file`, `line` and `instruction` say where."""
 
-    def __init__(self, message: str, *, file: str = "Dockerfile", line: int = 0, instruction: str = "") -> None:
-        super().__init__(f"{file}:{line}: {instruction}: {message}" if instruction else f"{file}:{line}: {message}")
+    def __init__(
+        self, message: str, *, file: str = "Dockerfile", line: int = 0, instruction: str = ""
+    ) -> None:
+        super().__init__(
+            f"{file}:{line}: {instruction}: {message}" if instruction else f"{file}:{line}: {message}"
+        )
         self.file = file
         self.line = line
         self.instruction = instruction
