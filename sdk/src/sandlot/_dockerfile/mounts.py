@@ -59,9 +59,16 @@ def _mount(text: str) -> Mount:
             target,
             source=fields.get("source") or fields.get("src") or "/",
             origin=fields.get("from", "") if kind == "bind" else "",
-            mode=int(fields.get("mode") or "755", 8),
-            uid=int(fields.get("uid") or 0),
-            gid=int(fields.get("gid") or 0),
+            mode=_number(fields.get("mode") or "755", base=8, most=0o7777),
+            uid=_number(fields.get("uid") or "0"),
+            gid=_number(fields.get("gid") or "0"),
         )
     except ValueError:
         raise BadWord(f"--mount=type={kind}: mode, uid and gid must be numbers: correct them") from None
+
+
+def _number(text: str, *, base: int = 10, most: int = (1 << 32) - 2) -> int:
+    number = int(text, base)
+    if not 0 <= number <= most:
+        raise ValueError(text)
+    return number

@@ -101,6 +101,9 @@ def read(text: str, *, file: str = "Dockerfile") -> Source:
                 continue
             whole = continued.sub("", line)
             more = whole != line
+            if not parts and not whole.strip():
+                begin = index + 1
+                continue
             parts.append(whole if parts else whole.lstrip())
         logical = "".join(parts).strip()
         if not logical:
@@ -113,11 +116,6 @@ def read(text: str, *, file: str = "Dockerfile") -> Source:
             )
         found.append(instruction)
     return Source(tuple(found), escape, file)
-
-
-def trigger(instruction: Instruction, *, file: str) -> Instruction:
-    """Return the instruction that an ONBUILD has. Raises DockerfileError."""
-    return _instruction(instruction.rest, line=instruction.line, file=file)
 
 
 def _escape(lines: list[str], *, file: str) -> str:

@@ -47,7 +47,9 @@ class Dockerfile:
         for stage in reversed(self.stages[:before]):
             if stage.name and stage.name == name.lower():
                 return stage.index
-        return int(name) if name.isascii() and name.isdigit() and int(name) < before else None
+        # A longer number is no index, and Python refuses to convert very long ones.
+        number = int(name) if name.isascii() and name.isdigit() and len(name) < 6 else before
+        return number if number < before else None
 
     def find(self, target: str | None) -> Stage:
         """Return the stage to build, by default the last. Raises DockerfileError."""

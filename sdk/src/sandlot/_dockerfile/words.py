@@ -96,7 +96,7 @@ class _Reader:
         out: list[str] = []
         while self._at < len(self._text):
             char = self._text[self._at]
-            if char == until:
+            if char in until:
                 return "".join(out)
             if char == "'" and self._unquote:
                 out.append(self._single())
@@ -110,7 +110,7 @@ class _Reader:
                 out.append(char)
                 self._at += 1
         if until:
-            raise BadWord(f"a {until!r} is missing: close the variable")
+            raise BadWord("a } is missing: close the variable")
         return "".join(out)
 
     def _escaped(self) -> str:
@@ -174,11 +174,17 @@ class _Reader:
         self._depth += 1
         if self._depth > 50:
             raise BadWord(f"${{{name} is nested too deeply: simplify it")
-        word = self.read(until="}")
+        kind = operator[0]
+        word, new = self.read(until="/}" if kind[0] == "/" else "}"), ""
+        if self._text[self._at] == "/":
+            self._at += 1
+            new = self.read(until="}")
         self._depth -= 1
         self._at += 1
-        kind = operator[0]
-        if kind[0] in "#%/":
+        if kind[0] == "/":
+            count = 1 if kind == "/" else 0
+            return re.sub(_inner(word), lambda _: new, value or "", count=count) if word else value or ""
+        if kind[0] in "#%":
             return _cut(value or "", kind, word)
         there = bool(value) if kind.startswith(":") else value is not None
         if kind[-1] == "-":
@@ -191,11 +197,7 @@ class _Reader:
 
 
 def _cut(value: str, kind: str, pattern: str) -> str:
-    """Remove a prefix or suffix, or replace a match."""
-    if kind[0] == "/":
-        wanted, _, new = pattern.partition("/")
-        inner = _inner(wanted)
-        return re.sub(inner, lambda _: new, value, count=1 if kind == "/" else 0) if wanted else value
+    """Remove the shortest or longest prefix or suffix that matches."""
     match = re.compile(_inner(pattern))
     sizes = range(len(value) + 1)
     for size in sizes if len(kind) == 1 else reversed(sizes):
