@@ -181,7 +181,7 @@ class CheckpointInfo:
     """A snapshot of a sandbox's files, kept on the server; `create` accepts one that is `DURABLE`.
 
     In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of the disk that a sandbox
-    from it gets. `parent_id` is the previous checkpoint; this one does not depend on it.
+    from it gets. This one does not depend on its previous one, `parent_id`. `name` and `metadata` are the caller's.
     """
 
     id: str
@@ -195,6 +195,8 @@ class CheckpointInfo:
     depth: int = 0
     error: str | None = None
     created_at: str = ""
+    name: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
