@@ -123,7 +123,7 @@ def ten_tasks(*, egress: bool) -> list[Task]:
     return tasks
 
 
-def own_tasks() -> list[Task]:
+def own_tasks(*, egress: bool) -> list[Task]:
     """What only Sandlot's own environment does, or tells of as harbor means it."""
     return [
         Task(
@@ -148,6 +148,29 @@ def own_tasks() -> list[Task]:
             more='[[artifacts]]\nsource = "/srv/answer.txt"\n',
             solution="echo seven > /srv/answer.txt; touch /srv/not-an-artifact",
             check='[ "$(cat /srv/answer.txt)" = seven ] && [ ! -e /srv/not-an-artifact ]',
+        ),
+        Task(
+            name="dockerfile",
+            image=None,
+            files={
+                "Dockerfile": "FROM host\nWORKDIR /srv/made\nENV MADE='a b'\nCOPY data.txt sub/ ./\n"
+                "RUN mkdir kept && date +%N > kept/when\n",
+                "data.txt": "seven\n",
+                "sub/more.txt": "eight\n",
+            },
+            solution="echo $(pwd) $MADE $(cat data.txt more.txt) > /logs/agent/answer; cp kept/when /logs/agent/",
+            check='[ "$(cat /logs/agent/answer)" = "/srv/made a b seven eight" ]',
+        ),
+        Task(
+            name="stages",
+            image=None,
+            files={
+                "Dockerfile": "ARG BASE=host\nFROM $BASE AS builder\nRUN mkdir -p /out && echo built > /out/file\n"
+                "FROM $BASE\nCOPY --from=builder --chown=nobody /out /opt/out\nUSER nobody\n",
+            },
+            environment='network_mode = "no-network"' if egress else "",
+            solution="[ ! -e /out ]; echo $(id -un) >> /opt/out/file",
+            check="[ \"$(tr '\\n' , < /opt/out/file)\" = built,nobody, ]",
         ),
         Task(
             name="gpu",

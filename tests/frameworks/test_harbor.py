@@ -35,7 +35,7 @@ KEPT = [
     "400",
 ]
 TEN = ten_tasks(egress=has_egress_policies())
-OWN = own_tasks()
+OWN = own_tasks(egress=has_egress_policies())
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,14 @@ from sandlot._sync.client import Client
 from sandlot._sync.sandbox import Sandbox
 from sandlot._tasks_async import close_at_end, scope, shielded
 from sandlot.config import named_endpoint
+from sandlot.dockerfile import build
 from sandlot.errors import AuthError, ConfigError, SandlotError
 from sandlot.integrations.harbor.commands import run
 from sandlot.integrations.harbor.losses import losses
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
 
 RETRY_SECONDS = 180.0  # for which calls wait for a server that is down; a node's gateway starts in less
+BUILD_MEMORY = 2048  # MiB that a build has at least
 COMPOSE = ("docker-compose.yaml", "docker-compose.yml")
 
 
@@ -139,13 +141,29 @@ class SandlotEnvironment(BaseEnvironment):
             raise
 
     async def _origin(self, force_build: bool) -> dict[str, Any]:
-        """Return what the sandbox is made of, as arguments of create."""
+        """Return what the sandbox is made of, as arguments of create: an image, or the build of the Dockerfile.
+
+        Trials share a build by the content of its directory, here and on other machines, also with `force_build`,
+        which only prefers the Dockerfile to an image.
+        """
         image = self.task_env_config.docker_image
         if should_use_prebuilt_docker_image(
             self.environment_dir, docker_image=image, force_build=force_build
         ):
             return {"image": image, "disk": _mebibytes(self._effective_storage_mb)}
-        raise NotImplementedError
+        with losses("build"):
+            built = await build(
+                self.environment_dir,
+                timeout=self.task_env_config.build_timeout_sec,
+                cpu=self._effective_cpus,
+                # Compilers and package managers need more than many a task: Docker limits no build either.
+                memory=_mebibytes(max(self._effective_memory_mb or 0, BUILD_MEMORY)),
+                disk=_mebibytes(self._effective_storage_mb),
+                labels=["harbor"],
+                on_output=lambda text: self.logger.debug(text.rstrip("\n")),
+                client=await _client(),
+            )
+        return {"checkpoint": built}
 
     def _wanted_gpu(self) -> str | None:
         types = self.task_env_config.gpu_types or []
