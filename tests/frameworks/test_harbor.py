@@ -51,6 +51,7 @@ def jobs(run_framework: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
         command(home / "ten", home / "prime-nop", environment=PRIME, agent="nop"),
         command(home / "all", home / "sandlot-oracle", environment=OURS, agent="oracle"),
         command(home / "ten", home / "sandlot-nop", environment=OURS, agent="nop"),
+        command(home / "all", home / "again", environment=OURS, agent="oracle", more=("-i", "dockerfile")),
         command(home / "ten", home / "kept", environment=OURS, agent="oracle", more=KEPT),
     ]
     run_framework("harbor", str(SCRIPT), json.dumps(lines), environment=ALONE)
@@ -69,6 +70,12 @@ def test_our_environment_runs_every_task(jobs: Path):
     assert oracle == {task.name: (task.reward, task.exception) for task in (*TEN, *OWN)}
     nop = {name: trial.outcome for name, trial in by_task(jobs / "sandlot-nop").items()}
     assert nop == {task.name: (0.0, None) for task in TEN}
+
+
+def test_a_dockerfile_is_built_once_also_for_another_run(jobs: Path):
+    places = [by_task(jobs / name)["dockerfile"].folder for name in ("sandlot-oracle", "again")]
+    first, second = [(place / "agent" / "when").read_text() for place in places]
+    assert first == second
 
 
 @pytest.mark.parametrize("environment", ["prime", "sandlot"])

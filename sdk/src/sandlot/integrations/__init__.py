@@ -1,1 +1,1 @@
-"""Adapters that make Sandlot the backend of frameworks; each imports its framework only when it is imported itself."""
+"""Adapters that make Sandlot the sandbox of other frameworks; each imports its framework, and nothing imports them."""

@@ -36,9 +36,10 @@ COMPOSE = ("docker-compose.yaml", "docker-compose.yml")
 class SandlotEnvironment(BaseEnvironment):
     """A sandbox of the server that SANDLOT_URL and SANDLOT_API_KEY name, else of a private stack on this machine.
 
-    Keywords, as `--ek NAME=VALUE`: `pool` is the only warm pool to use, `run` the training run, `gpu_type` the type
-    where a task names none, `timeout_minutes` the longest life of a sandbox, `idle_timeout_minutes` its longest time
-    without a command (0: unlimited), after which one that a killed harbor left behind ends.
+    Keywords, as `--ek NAME=VALUE`: `pool` is the only warm pool to use, `run` the training run, `gpu_type` and
+    `workdir` are those of tasks that name none, `timeout_minutes` is the longest life of a sandbox, and
+    `idle_timeout_minutes` its longest time without a command (0: unlimited), after which one that a killed harbor left
+    behind ends.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class SandlotEnvironment(BaseEnvironment):
         pool: str | None = None,
         run: str | None = None,
         gpu_type: str | None = None,
+        workdir: str | None = None,
         timeout_minutes: float = 1440,
         idle_timeout_minutes: float = 120,
         **kwargs: Any,
@@ -54,6 +56,7 @@ class SandlotEnvironment(BaseEnvironment):
         self._pool = pool
         self._run = run
         self._gpu_type = gpu_type
+        self._default_workdir = workdir
         self._timeout = float(timeout_minutes) * 60
         self._idle_timeout = min(float(idle_timeout_minutes) * 60, self._timeout)
         self._box: AsyncSandbox | None = None
@@ -171,8 +174,8 @@ class SandlotEnvironment(BaseEnvironment):
 
     async def _prepare(self, box: AsyncSandbox) -> None:
         with losses("start"):
-            if self.task_env_config.workdir:
-                await box.files.mkdir(self.task_env_config.workdir)
+            if self._workdir:
+                await box.files.mkdir(self._workdir)
         made = await self.ensure_dirs(self._mount_targets(writable_only=True))
         if made is not None and made.return_code != 0:
             raise RuntimeError(f"could not make the directories of harbor's logs: {made.stderr}")
@@ -194,6 +197,10 @@ class SandlotEnvironment(BaseEnvironment):
             # A trial that has its reward does not fail for this: the sandbox has an idle timeout.
             self.logger.warning(f"could not delete sandbox {box.id}, which ends when idle: {error}")
 
+    @property
+    def _workdir(self) -> str | None:
+        return self.task_env_config.workdir or self._default_workdir
+
     def _started(self) -> AsyncSandbox:
         if self._box is None:
             raise RuntimeError("this environment has no sandbox: start() has not run, or stop() has")
@@ -214,7 +221,7 @@ class SandlotEnvironment(BaseEnvironment):
         ended = await run(
             self._started(),
             command,
-            cwd=cwd or self.task_env_config.workdir,
+            cwd=cwd or self._workdir,
             env={name: value for name, value in variables.items() if self._given.get(name) != value},
             timeout=timeout_sec or None,
             user=_account(self._resolve_user(user)),
