@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox
-from sandlot.errors import FileMissing
+from sandlot.errors import FileMissing, FileTooLarge
 from sandlot.integrations.harbor import SandboxInfrastructureError
 from sandlot.integrations.harbor.commands import Ended, run
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
@@ -135,18 +135,26 @@ async def test_a_directory_keeps_modes_and_links_both_ways(box: AsyncSandbox, tm
         await download_directory(box, "/nowhere", tmp_path / "nowhere")
 
 
-async def test_a_directory_is_copied_without_tar_and_beyond_the_limit_of_output(
-    box: AsyncSandbox, tmp_path: Path
-):
-    await box.exec("mkdir /big; head -c 70000000 /dev/zero > /big/zeros; echo hi > /big/small", check=True)
-    await download_directory(box, "/big", tmp_path / "big")
-    assert (tmp_path / "big" / "zeros").stat().st_size == 70_000_000
-    await box.exec("rm $(which -a tar); ! command -v tar", check=True)
-    (tmp_path / "up" / "sub").mkdir(parents=True)
-    (tmp_path / "up" / "sub" / "file").write_text("seven")
-    await upload_directory(box, tmp_path / "up", "/up")
-    await download_directory(box, "/up", tmp_path / "down")
-    assert (tmp_path / "down" / "sub" / "file").read_text() == "seven"
+async def test_a_directory_is_copied_without_tar_and_from_a_full_disk(stack: Stack, tmp_path: Path):
+    async with (
+        AsyncClient(url=stack.url, api_key=stack.api_key) as client,
+        await AsyncSandbox.create(client=client, disk="40MiB") as box,
+    ):
+        await box.exec("mkdir /big; head -c 3000000 /dev/urandom > /big/log; ln -s log /big/link", check=True)
+        await download_directory(box, "/big", tmp_path / "big")
+        assert sorted(listed(tmp_path / "big")) == ["link", "log"]
+        await box.exec("cat /dev/zero > /fill")
+        await download_directory(box, "/big", tmp_path / "full")
+        assert listed(tmp_path / "full") == listed(tmp_path / "big")
+        await box.exec("rm /fill; mkdir /holes; truncate -s 1T /holes/here", check=True)
+        with pytest.raises(FileTooLarge):
+            await download_directory(box, "/holes", tmp_path / "holes")
+        await box.exec("rm $(which -a tar); ! command -v tar", check=True)
+        (tmp_path / "up" / "sub").mkdir(parents=True)
+        (tmp_path / "up" / "sub" / "file").write_text("seven")
+        await upload_directory(box, tmp_path / "up", "/up")
+        await download_directory(box, "/up", tmp_path / "down")
+        assert (tmp_path / "down" / "sub" / "file").read_text() == "seven"
 
 
 async def test_nothing_of_a_hostile_directory_lands_outside_the_target(box: AsyncSandbox, tmp_path: Path):

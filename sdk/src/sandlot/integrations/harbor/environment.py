@@ -26,7 +26,7 @@ from sandlot.dockerfile import build
 from sandlot.errors import AuthError, ConfigError, SandlotError
 from sandlot.integrations.harbor.commands import run
 from sandlot.integrations.harbor.losses import losses
-from sandlot.integrations.harbor.transfers import download_directory, upload_directory
+from sandlot.integrations.harbor.transfers import Limit, download_directory, upload_directory
 
 RETRY_SECONDS = 180.0  # for which calls wait for a server that is down; a node's gateway starts in less
 BUILD_MEMORY = 2048  # MiB that a build has at least
@@ -241,7 +241,8 @@ class SandlotEnvironment(BaseEnvironment):
         target = Path(target_path)
         target.parent.mkdir(parents=True, exist_ok=True)
         with losses("download"):
-            await self._started().files.download(source_path, target)
+            box = self._started()
+            await box.files.download(source_path, target, on_bytes=Limit(box, source_path).count)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         with losses("download"):
