@@ -70,8 +70,8 @@ def ten_tasks(*, egress: bool) -> list[Task]:
         Task(
             name="account",
             agent='timeout_sec = 60\nuser = "nobody"',
-            solution="echo $(id -un) > /tmp/who; touch /logs/agent/mine",
-            check='[ "$(cat /tmp/who) $(id -un)" = "nobody root" ]',
+            solution="echo $(id -un) $HOME > /tmp/who; touch /logs/agent/mine",
+            check='[ "$(cat /tmp/who) $(id -un)" = "nobody $(getent passwd nobody | cut -d: -f6) root" ]',
         ),
         Task(
             name="number",

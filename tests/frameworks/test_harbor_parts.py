@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import FileMissing, FileTooLarge
 from sandlot.integrations.harbor import SandboxInfrastructureError
-from sandlot.integrations.harbor.commands import Ended, run
+from sandlot.integrations.harbor.commands import Ended, home, run
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
 
 from tests.stack import Stack
@@ -72,6 +73,12 @@ async def test_the_ends_of_commands_are_results(box: AsyncSandbox):
         refused = await ended(box, "true", **more)
         assert refused.code == 126
         assert str(next(iter(more.values()))) in refused.stderr
+
+
+async def test_an_account_has_its_own_home(box: AsyncSandbox):
+    # The image is this machine's own system.
+    assert await home(box, "nobody") == pwd.getpwnam("nobody").pw_dir
+    assert [await home(box, user) for user in (4321, "no-such")] == ["/", "/"]
 
 
 async def test_output_is_passed_on_while_the_command_runs(box: AsyncSandbox):

@@ -15,6 +15,12 @@ Emit = Callable[[str, Literal["stdout", "stderr"]], Awaitable[None]]
 
 TIMED_OUT = 124  # as coreutils' timeout, and most environments of harbor
 CANNOT_START = 126  # as Docker's exec, where the user or the working directory does not exist
+# The home of the account that runs it: `$0` is its name, or its number.
+HOME = """
+case $0 in *[!0-9]*) name=$0 ;; *) name=$(id -un 2>/dev/null) || exit ;; esac
+case $name in *[!A-Za-z0-9._-]*) exit ;; esac
+eval "echo ~$name"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,17 @@ async def run(
             )
     code = TIMED_OUT if result.verdict == Verdict.TIMEOUT else result.exit_code
     return Ended(result.stdout, result.stderr, code)
+
+
+async def home(box: AsyncSandbox, user: str | int) -> str:
+    """Return the home of an account of the sandbox; "/" for a number without one, as Docker does."""
+    with losses("command"):
+        try:
+            result = await box.exec(["sh", "-c", HOME, str(user)], user=user, cwd="/", timeout=60)
+        except StartFailed:  # no such account: its command will say so
+            return "/"
+    found = result.stdout.strip()
+    return found if found.startswith("/") else "/"
 
 
 async def _streamed(

@@ -24,7 +24,7 @@ from sandlot._tasks_async import close_at_end, scope, shielded
 from sandlot.config import named_endpoint
 from sandlot.dockerfile import build
 from sandlot.errors import AuthError, ConfigError, SandlotError
-from sandlot.integrations.harbor.commands import run
+from sandlot.integrations.harbor.commands import home, run
 from sandlot.integrations.harbor.losses import losses
 from sandlot.integrations.harbor.transfers import Limit, download_directory, upload_directory
 
@@ -61,6 +61,7 @@ class SandlotEnvironment(BaseEnvironment):
         self._idle_timeout = min(float(idle_timeout_minutes) * 60, self._timeout)
         self._box: AsyncSandbox | None = None
         self._given: dict[str, str] = {}  # variables that all commands have from the sandbox itself
+        self._homes: dict[str | int, str] = {}
         super().__init__(*args, **kwargs)
 
     @staticmethod
@@ -217,14 +218,20 @@ class SandlotEnvironment(BaseEnvironment):
         user: str | int | None = None,
     ) -> ExecResult:
         """Run a command; one that exceeds `timeout_sec` is killed with all its children, and has exit code 124."""
-        variables: Mapping[str, str] = self._merge_env(env) or {}
+        box, account = self._started(), _account(self._resolve_user(user))
+        given: Mapping[str, str] = self._merge_env(env) or {}
+        variables = {name: value for name, value in given.items() if self._given.get(name) != value}
+        if account not in (None, "root", 0) and "HOME" not in given:
+            if account not in self._homes:
+                self._homes[account] = await home(box, account)
+            variables["HOME"] = self._homes[account]
         ended = await run(
-            self._started(),
+            box,
             command,
             cwd=cwd or self._workdir,
-            env={name: value for name, value in variables.items() if self._given.get(name) != value},
+            env=variables,
             timeout=timeout_sec or None,
-            user=_account(self._resolve_user(user)),
+            user=account,
             emit=self._output_callback(),
         )
         return ExecResult(stdout=ended.stdout, stderr=ended.stderr, return_code=ended.code)
