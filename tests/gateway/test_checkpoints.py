@@ -118,7 +118,7 @@ async def test_a_name_finds_the_tenants_own_checkpoints(stack: Stack, client: As
     async with await AsyncSandbox.create(client=client) as first:
         made = await first.checkpoint(name="build-1", metadata={"a": "b"})
         assert (made.name, made.metadata) == ("build-1", {"a": "b"})
-        with pytest.raises(BadRequest, match="metadata: has .* bytes, the limit is 16384"):
+        with pytest.raises(BadRequest, match=r"metadata: has .* bytes, the limit is 16384"):
             await first.checkpoint(metadata={"a": "x" * 16384})
     assert await AsyncSandbox.find_checkpoints("build-1", client=client) == [made]
     assert await AsyncSandbox.find_checkpoints("build", client=client) == []
