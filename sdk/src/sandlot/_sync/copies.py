@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -75,8 +76,10 @@ class Copier:
         self._make(order, found, put)
 
     def _make(self, order: Order, sources: Sequence[Source], put: Put) -> None:
+        if order.into and sources:  # as Docker, which makes it before it copies, with a mode of its own
+            self._make_plain(order, [order.target])
         plan = steps(order, sources, is_dir=self._is_dir(order.target))
-        self._make_directories(order, [step for step in plan if step.entry.kind == "dir"])
+        self._make_directories(order, plan)
 
         def one(step: Step) -> None:
             user, group = _owner(order, step.entry)
@@ -87,7 +90,13 @@ class Copier:
         self._make_links(order, [step for step in plan if step.entry.kind == "symlink"])
 
     def _make_directories(self, order: Order, plan: Sequence[Step]) -> None:
+        planned = {step.target for step in plan if step.entry.kind == "dir"}
+        parents = {posixpath.dirname(step.target) for step in plan}
+        # A write makes its parents, too, but with the owner of its file.
+        self._make_plain(order, sorted(parents - planned))
         for step in plan:
+            if step.entry.kind != "dir":
+                continue
             user, group = _owner(order, step.entry)
             mode = step.entry.mode if order.mode is None else order.mode
             if step.top and self._is_dir(step.target):
@@ -95,6 +104,12 @@ class Copier:
             self._box.files.mkdir(step.target, mode=mode, user=user, group=group)
             if not step.top:  # an existing one gets the mode and the owner, too
                 self._box.files.chmod(step.target, mode=mode, user=user, group=group)
+
+    def _make_plain(self, order: Order, paths: Sequence[str]) -> None:
+        """Make directories that are no sources; existing ones stay as they are."""
+        user, group = _owner(order, None)
+        for path in paths:
+            self._box.files.mkdir(path, user=user, group=group)
 
     def _make_links(self, order: Order, plan: Sequence[Step]) -> None:
         for user, group in sorted({_owner(order, step.entry) for step in plan}, key=str):
@@ -117,7 +132,7 @@ class Copier:
             self._box.files.mkdir(order.target, user=0, group=0)
             root = order.target.rstrip("/")
             plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
-            self._make_directories(order, [step for step, _ in plan if step.entry.kind == "dir"])
+            self._make_directories(order, [step for step, _ in plan])
             for step, member in plan:
                 if step.entry.kind != "file":
                     continue
