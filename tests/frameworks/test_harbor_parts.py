@@ -11,9 +11,21 @@ from pathlib import Path
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox
-from sandlot.errors import FileMissing, FileTooLarge
-from sandlot.integrations.harbor import SandboxInfrastructureError
+from sandlot.errors import (
+    INFRASTRUCTURE,
+    BadRequest,
+    BuildFailed,
+    Busy,
+    ConnectionFailed,
+    FileMissing,
+    FileTooLarge,
+    SandboxLost,
+    ServerError,
+    WaitTimeout,
+)
+from sandlot.integrations.harbor import SandboxEndedByCode, SandboxInfrastructureError
 from sandlot.integrations.harbor.commands import Ended, home, run
+from sandlot.integrations.harbor.losses import losses
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
 
 from tests.stack import Stack
@@ -73,6 +85,30 @@ async def test_the_ends_of_commands_are_results(box: AsyncSandbox):
         refused = await ended(box, "true", **more)
         assert refused.code == 126
         assert str(next(iter(more.values()))) in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        *(
+            (SandboxLost("gone", verdict=verdict), SandboxInfrastructureError)
+            for verdict in sorted(INFRASTRUCTURE)
+        ),
+        *((SandboxLost("over", verdict=verdict), SandboxEndedByCode) for verdict in ("oom", "init_killed")),
+        (SandboxLost("over", verdict="deleted"), SandboxInfrastructureError),
+        *(
+            (kind("no"), SandboxInfrastructureError)
+            for kind in (Busy, ConnectionFailed, ServerError, WaitTimeout)
+        ),
+        *((kind("no"), kind) for kind in (BadRequest, FileMissing, BuildFailed)),
+    ],
+    ids=lambda value: getattr(value, "verdict", type(value).__name__) if isinstance(value, Exception) else "",
+)
+def test_only_losses_are_losses(error: Exception, told: type[Exception]):
+    with pytest.raises(told) as raised, losses("command"):
+        raise error
+    assert type(raised.value) is told  # harbor reads the name
+    assert not isinstance(raised.value, TimeoutError)  # which harbor takes for the agent's
 
 
 async def test_an_account_has_its_own_home(box: AsyncSandbox):
