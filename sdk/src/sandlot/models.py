@@ -180,8 +180,8 @@ class Exposure:
 class CheckpointInfo:
     """A snapshot of a sandbox's files, kept on the server; `create` accepts one that is `DURABLE`.
 
-    In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of the disk that a sandbox
-    from it gets. This one does not depend on its previous one, `parent_id`. `name` and `metadata` are the caller's.
+    In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of a sandbox from it. It does
+    not depend on the previous one, `parent_id`. `name` and `metadata` are the caller's.
     """
 
     id: str

@@ -89,7 +89,7 @@ class _Reader:
         self._lookup = lookup
         self._escape = escape
         self._unquote = unquote
-        self._at = 0
+        self._at: int = 0
         self._depth = 0
 
     def read(self, *, until: str = "") -> str:
