@@ -73,7 +73,7 @@ def settings_of(text: str, **args: str) -> State:
     """The state at the end of a Dockerfile's last stage."""
     parsed = parse(text, args=args)
     state = State(parsed, args)
-    state.of_base({"PATH": "/usr/bin", "HOME": "/root"}, "/base")
+    state.of_base({"PATH": "/usr/bin", "HOME": "/root"}, "/base", "0:0")
     for instruction in parsed.stages[-1].instructions:
         state.apply(instruction)
     return state

@@ -86,6 +86,7 @@ async def test_a_build_in_stages_has_the_files_and_settings_of_an_image(
         "COPY <<A <<'B' /texts/\n$STAGE\nA\n$STAGE\nB\n"
         "RUN --mount=type=bind,source=src,target=/bound --mount=type=cache,target=/cached"
         " cat /bound/a.txt > bound; touch /cached/x; [[ -f bound ]]\n"
+        "USER 5\nWORKDIR /owned\nWORKDIR /opt/made/app\n"
         "USER nobody\nENV PATH=/opt/bin:$PATH A=1\nEXPOSE 80\nENTRYPOINT id -un; pwd; echo $A$STAGE\n",
     )
     args = {"BASE": "host", "WHO": "me"}
@@ -106,7 +107,7 @@ async def test_a_build_in_stages_has_the_files_and_settings_of_an_image(
         ]
         found = await out(
             box,
-            "cd / && find copied opt/made one two unpacked texts -printf '%p %m %U:%G %l\\n' | LC_ALL=C sort",
+            "cd / && find copied opt/made one two unpacked texts owned -printf '%p %m %U:%G %l\\n' | LC_ALL=C sort",
             user="root",
         )
         assert [line.rstrip() for line in found] == [
@@ -129,6 +130,7 @@ async def test_a_build_in_stages_has_the_files_and_settings_of_an_image(
             "opt/made/app/files 755 11:12",
             "opt/made/app/files/a.txt 640 11:12",
             "opt/made/app/files/deep 640 11:12",
+            "owned 755 5:5",
             "texts 755 0:0",
             "texts/A 644 0:0",
             "texts/B 644 0:0",

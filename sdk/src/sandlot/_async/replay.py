@@ -11,7 +11,7 @@ from sandlot._async.copies import AsyncCopier
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._dockerfile import mounts
 from sandlot._dockerfile.context import Context, SourceMissing
-from sandlot._dockerfile.copy_plan import Order, order
+from sandlot._dockerfile.copy_plan import Order, order, owner
 from sandlot._dockerfile.source import Instruction
 from sandlot._dockerfile.stages import Dockerfile, Stage, origins
 from sandlot._dockerfile.state import State
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 SLACK = 120.0  # seconds that a sandbox lives longer than its build may take
 TAIL = 8192  # characters of a failed RUN's output that its error keeps
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-LOOK = "uname -m; pwd; cat /proc/self/environ"
+LOOK = 'uname -m; pwd; echo "$(id -u):$(id -g)"; cat /proc/self/environ'
 # The owner's delete, and a limit of the caller, are no failure of the code.
 BY_CODE = frozenset(["oom", "init_killed", "deadline", "exited"])
 
@@ -120,16 +120,16 @@ class AsyncReplay:
     async def _look(self, box: AsyncSandbox, state: State) -> None:
         """Read what the image sets. Raises BadWord if it is of another platform."""
         seen = await box.exec(["/bin/sh", "-c", LOOK], timeout=60)
-        if not seen.ok or seen.stdout.count("\n") < 2:
+        if not seen.ok or seen.stdout.count("\n") < 3:
             return  # an image without a shell; its RUN says so
-        machine, workdir, environ = seen.stdout.split("\n", 2)
+        machine, workdir, user, environ = seen.stdout.split("\n", 3)
         arch = self._platform.split("/")[1:2]
         if machine in MACHINES and arch != [MACHINES[machine]]:
             raise BadWord(
                 f"the server is {MACHINES[machine]}, the build is for {self._platform}: pass that platform"
             )
         pairs = (item.partition("=") for item in environ.split("\0") if item)
-        state.of_base({name: value for name, _, value in pairs}, workdir)
+        state.of_base({name: value for name, _, value in pairs}, workdir, user)
 
     async def _replay(self, instruction: Instruction, stage: Stage, box: AsyncSandbox, state: State) -> None:
         if self._on_output is not None:
@@ -141,8 +141,8 @@ class AsyncReplay:
         elif instruction.keyword == "WORKDIR":
             state.workdir = state.path(state.expand(instruction.rest))
             if not await box.files.exists(state.workdir):
-                user, _, group = (state.user or "0").partition(":")
-                await box.files.mkdir(state.workdir, user=user, group=group or None)
+                user, group = owner(state.user or state.base_user)
+                await box.files.mkdir(state.workdir, user=user, group=group)
         else:
             await self._copy(order(instruction, state), stage, box)
 

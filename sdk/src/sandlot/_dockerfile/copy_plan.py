@@ -73,7 +73,7 @@ def order(instruction: Instruction, state: State) -> Order:
     if len(words) > 2 and not into:
         raise BadWord(f"with several sources the target must be a directory: write {target[:100]}/")
     check_local(sources)
-    user, group = _owner(instruction, state)
+    user, group = _chown(instruction, state)
     return Order(
         tuple(sources),
         state.path(target),
@@ -154,15 +154,19 @@ def members(archive: Iterable[tarfile.TarInfo]) -> list[tuple[Entry, tarfile.Tar
     return found
 
 
-def _owner(instruction: Instruction, state: State) -> tuple[str | None, str | None]:
+def owner(text: str) -> tuple[str, str | None]:
+    """Return user and group of `USER` or `USER:GROUP`: a number without a group is both, a name has its own group."""
+    user, _, group = text.partition(":")
+    return user, group or (user if user.isdigit() else None)
+
+
+def _chown(instruction: Instruction, state: State) -> tuple[str | None, str | None]:
     text = state.expand(instruction.flag("chown") or "")
     if not text:
         return None, None
-    user, _, group = text.partition(":")
-    if not user:
+    if text.startswith(":"):
         raise BadWord("--chown has no user: write --chown=USER or --chown=USER:GROUP")
-    # A number without a group is both; a name has its own group.
-    return user, group or (user if user.isdigit() else None)
+    return owner(text)
 
 
 def _mode(instruction: Instruction, state: State) -> int | None:

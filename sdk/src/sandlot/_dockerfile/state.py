@@ -33,6 +33,7 @@ class State:
         self._own_cmd = False
         self.base_env: dict[str, str] = {}
         self.base_workdir = "/"
+        self.base_user = "0"
         self.env: dict[str, str] = {}
         self.workdir: str | None = None
         self.user: str | None = None
@@ -47,16 +48,18 @@ class State:
     def continued(self) -> State:
         """Return the state with which a stage from this one begins: all but its ARGs."""
         new = State(self._dockerfile, self._build_args)
-        new.base_env, new.base_workdir, new.env = self.base_env, self.base_workdir, dict(self.env)
+        new.base_env, new.base_workdir, new.base_user = self.base_env, self.base_workdir, self.base_user
+        new.env = dict(self.env)
         new.workdir, new.user, new.stop_signal = self.workdir, self.user, self.stop_signal
         new.entrypoint, new.cmd = self.entrypoint, self.cmd
         new.exposed, new.volumes, new.labels = [*self.exposed], [*self.volumes], dict(self.labels)
         new.shell = self.shell
         return new
 
-    def of_base(self, environment: Mapping[str, str], workdir: str) -> None:
-        """Take over the variables and the working directory of the base image."""
+    def of_base(self, environment: Mapping[str, str], workdir: str, user: str) -> None:
+        """Take over the variables, the working directory and the user (`UID:GID`) of the base image."""
         self.base_workdir = workdir
+        self.base_user = user if re.fullmatch("[0-9]+:[0-9]+", user) else "0"
         self.base_env = {
             name: value
             for name, value in environment.items()
