@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +17,7 @@ import pytest
 from tests.certificates import Certificate, issued
 from tests.frameworks.conftest import framework_python
 from tests.ports import free_port
+from tests.prime.environments import CACHE
 from tests.prime.server import Server
 from tests.prime.trust import trusting
 from tests.stack import Stack, private_stack
@@ -22,6 +27,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
 Run = Callable[..., str]
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "e2b.md"
+JAVASCRIPT = "2.51.0"
 EARLIER = "2.35.0"  # checks the form of keys
 PUBLIC = """
 import json
@@ -81,6 +87,37 @@ def test_an_earlier_sdk_works_with_the_key_in_the_form_that_it_wants(
     environment = variables(server.url, "e2b_" + server.api_key.encode().hex())
     script = str(HERE / "e2b_script.py")
     assert run_framework("e2b", script, "old", version=EARLIER, environment=environment) == "all of it\n"
+
+
+def test_the_javascript_sdk_works(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "node_modules").symlink_to(javascript_sdk())
+    script = tmp_path / "script.mjs"
+    script.write_bytes((HERE / "e2b_script.mjs").read_bytes())
+    key = "e2b_" + server.api_key.encode().hex()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **variables(server.url, key)}
+    done = subprocess.run(
+        ["node", str(script)], env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.stdout == "all of it\n", done.stdout + done.stderr + server.log()[-2000:]
+
+
+def javascript_sdk() -> Path:
+    """The modules of the SDK, installed once; skips the test without Node.js, or where no registry answers."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("needs node and npm")
+    home = CACHE / f"node-e2b-{JAVASCRIPT}"
+    if not home.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+            made = Path(directory) / "made"
+            words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(made))
+            done = subprocess.run(
+                [*words, f"e2b@{JAVASCRIPT}"], capture_output=True, text=True, check=False, timeout=200
+            )
+            if done.returncode != 0:
+                pytest.skip(f"needs a package registry: {done.stderr[-300:]}")
+            made.rename(home)
+    return home / "node_modules"
 
 
 def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> None:
