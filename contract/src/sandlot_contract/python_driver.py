@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 TOTAL = 256 << 20  # bytes of the protocol in all, the `output_limit` of the op
 LIMIT = 8 << 20  # bytes of one cell's output, unless its request says otherwise
-SLACK = 1 << 20  # bytes of a cell's other messages
+SLACK = 6 << 20  # bytes of a cell's other messages
 GRACE = 2.0  # seconds from a timeout's interrupt to the kill
 MAX_LINE = 64 << 20  # bytes of a line from the child or the client
-MAX_VALUE, MAX_TRACEBACK = 32 << 10, 128 << 10  # characters of an error
+MAX_VALUE, MAX_TRACEBACK = 4 << 20, 128 << 10  # bytes of an error; frameworks return objects as its value
 KNOWN_IDS = 10_000  # cells whose repetition is noticed
 READ = 1 << 16
 
@@ -73,7 +73,7 @@ class Lines:
         return complete
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Message | str) -> bytes:
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace") + b"\n"
 
@@ -458,12 +458,10 @@ class Supervisor:
         line = encode(message)
         if len(line) > cell.left:
             cell.truncated = True
-            text = message.get("text", "")[: max(0, cell.left)]
-            while text and len(line) > cell.left:
-                text = text[: len(text) * 3 // 4]
-                line = encode(dict(message, text=text))
+            text = cut(message.get("text", ""), cell.left - 256)  # without the message's other fields
             if not text:
                 return
+            line = encode(dict(message, text=text))
         cell.left -= len(line)
         self._write(line)
 
@@ -516,16 +514,24 @@ def clipped(error: Any) -> Message | None:
     lines: Any = error.get("traceback", []) if is_object(error) else ()
     if not is_texts(lines):
         raise Corrupt("an error without its lines")
-    size = 0
     kept: list[str] = []
+    left = MAX_TRACEBACK
     for line in reversed(lines):  # the end says most
-        size += len(line)
-        if size > MAX_TRACEBACK:
-            kept.append("[…]\n")
+        kept.append(cut(line, left))
+        left -= len(encode(line))
+        if left <= 0:
             break
-        kept.append(line)
-    name, value = str(error.get("name"))[:256], str(error.get("value"))[:MAX_VALUE]
+    name, value = cut(str(error.get("name")), 1024), cut(str(error.get("value")), MAX_VALUE)
     return {"name": name, "value": value, "traceback": kept[::-1]}
+
+
+def cut(text: str, limit: int) -> str:
+    """Return as much of the text's begin as has at most `limit` bytes in a message."""
+    limit = max(0, limit)
+    text = text[:limit]
+    while len(encode(text)) > limit + 3:  # its quotes and the end of the line
+        text = text[: len(text) * 3 // 4]
+    return text
 
 
 # The child
