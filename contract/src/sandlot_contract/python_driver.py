@@ -153,6 +153,8 @@ class Cell:
     def __init__(self, request: Message) -> None:
         self.id: str = request["id"]
         self.code: str = request["code"]
+        if type(self.code) is not str or type(self.id) is not str:
+            raise TypeError
         self.timeout: float | None = request.get("timeout")
         self.left: int = request.get("limit", LIMIT)
         self.begun = 0.0

@@ -133,12 +133,13 @@ class AsyncPythonContext:
         If the context's program has ended, too, a new one starts, with a new `id`.
         """
         name = calls.new_id()
+        self._cells.restarts[name] = False
         if self._ended is None:
             await self._send({"type": "restart", "id": name}, patience=RESTART)
         async with self._lock:
             if self._ended is None:
-                await self._read_until(lambda: name in self._cells.restarts, patience=RESTART)
-            self._cells.restarts.discard(name)
+                await self._read_until(lambda: self._cells.restarts.get(name, True), patience=RESTART)
+            self._cells.restarts.pop(name, None)
             if self._ended is not None:
                 await self._start_again()
 

@@ -104,9 +104,10 @@ class Cells:
         self.lost: str | None = None  # why there is no process
         self.running: Running | None = None
         self.results: dict[str, CellResult] = {}
+        # Only what a caller waits for is kept: code could write millions of others.
+        self.limits: dict[str, int] = {}  # cell that this client has sent -> its limit of output
         self.refused: dict[str, str] = {}
-        self.restarts: set[str] = set()
-        self.limits: dict[str, int] = {}
+        self.restarts: dict[str, bool] = {}
         self._buffer: list[bytes] = []
         self._size = 0
 
@@ -140,8 +141,9 @@ class Cells:
         kind = message.get("type")
         if kind == "ready":
             self.python, self.lost = _text(message, "python"), None
-            if message.get("id") is not None:
-                self.restarts.add(_text(message, "id"))
+            restart = message.get("id")
+            if isinstance(restart, str) and restart in self.restarts:
+                self.restarts[restart] = True
         elif kind == "lost":
             self.lost = _text(message, "message")
         elif kind == "begin":
@@ -176,7 +178,8 @@ class Cells:
     def _done(self, message: Mapping[str, Any]) -> None:
         cell, status = _text(message, "id"), _text(message, "status")
         if status == REFUSED:
-            self.refused[cell] = _text(message, "message")
+            if cell in self.limits:
+                self.refused[cell] = _text(message, "message")
             return
         if status not in set(CellStatus):
             raise CellProtocolError(f"a cell that ended as {status[:80]!r}")
