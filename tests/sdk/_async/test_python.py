@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from sandlot import AsyncClient, AsyncPythonContext, AsyncSandbox, PythonContextEnded, StartFailed
+from sandlot import AsyncClient, AsyncPythonContext, AsyncSandbox, OpExpired, PythonContextEnded, StartFailed
 
 from tests.stack import Stack
 
@@ -147,3 +147,12 @@ async def test_its_environment_directory_and_user(box: AsyncSandbox) -> None:
     assert seen.text == "('blue', '/tmp', 'nobody')"
     with pytest.raises(PythonContextEnded, match="it was closed"):
         await context.run("1")
+
+
+async def test_a_cell_id_runs_once(context: AsyncPythonContext) -> None:
+    for number in range(9):
+        await context.run(f"x = {number}", cell_id=f"cell-{number}")
+    assert (await context.run("x = 100", cell_id="cell-8")).ok
+    with pytest.raises(OpExpired, match="no longer kept"):
+        await context.run("x = 100", cell_id="cell-0")
+    assert (await context.run("x")).text == "8"

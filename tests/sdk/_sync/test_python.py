@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sandlot import Client, PythonContext, PythonContextEnded, Sandbox, StartFailed
+from sandlot import Client, OpExpired, PythonContext, PythonContextEnded, Sandbox, StartFailed
 
 from tests.stack import Stack
 
@@ -146,3 +146,12 @@ def test_its_environment_directory_and_user(box: Sandbox) -> None:
     assert seen.text == "('blue', '/tmp', 'nobody')"
     with pytest.raises(PythonContextEnded, match="it was closed"):
         context.run("1")
+
+
+def test_a_cell_id_runs_once(context: PythonContext) -> None:
+    for number in range(9):
+        context.run(f"x = {number}", cell_id=f"cell-{number}")
+    assert (context.run("x = 100", cell_id="cell-8")).ok
+    with pytest.raises(OpExpired, match="no longer kept"):
+        context.run("x = 100", cell_id="cell-0")
+    assert (context.run("x")).text == "8"

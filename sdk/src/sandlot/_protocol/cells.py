@@ -20,6 +20,8 @@ MAX_LIMIT = 16 << 20
 MAX_LINE = MAX_LIMIT + (2 << 20)
 MAX_CODE = 16 << 20
 KEPT = 8  # results of the latest cells
+KNOWN = 10_000  # cells whose repetition is noticed
+MAX_ID = 128
 GRACE = 2.0  # seconds from the interrupt at a timeout to the kill
 REFUSED = "refused"
 
@@ -104,6 +106,7 @@ class Cells:
         self.lost: str | None = None  # why there is no process
         self.running: Running | None = None
         self.results: dict[str, CellResult] = {}
+        self.dropped: dict[str, None] = {}  # cells whose results are no longer kept
         # Only what a caller waits for is kept: code could write millions of others.
         self.limits: dict[str, int] = {}  # cell that this client has sent -> its limit of output
         self.refused: dict[str, str] = {}
@@ -134,8 +137,12 @@ class Cells:
 
     def _keep(self, result: CellResult) -> None:
         self.results[result.id] = result
-        while len(self.results) > KEPT:
-            del self.results[next(iter(self.results))]
+        for name in [*self.results][:-KEPT]:
+            if name not in self.limits:
+                del self.results[name]
+                self.dropped[name] = None
+        while len(self.dropped) > KNOWN:
+            del self.dropped[next(iter(self.dropped))]
 
     def _take(self, message: Mapping[str, Any], size: int, shown: list[CellOutput]) -> None:
         kind = message.get("type")
@@ -149,7 +156,7 @@ class Cells:
         elif kind == "begin":
             if self.running is not None:
                 raise CellProtocolError("a second cell at a time")
-            cell = _text(message, "id")
+            cell = _cell(message)
             self.running = Running(
                 cell, _number(message, "execution_count"), self.limits.get(cell, MAX_LIMIT)
             )
@@ -176,7 +183,7 @@ class Cells:
         shown.append(CellOutput(running.id, kind, output))
 
     def _done(self, message: Mapping[str, Any]) -> None:
-        cell, status = _text(message, "id"), _text(message, "status")
+        cell, status = _cell(message), _text(message, "status")
         if status == REFUSED:
             if cell in self.limits:
                 self.refused[cell] = _text(message, "message")
@@ -236,6 +243,13 @@ def _text(message: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise CellProtocolError(f"a message whose {name} is no text")
     return value
+
+
+def _cell(message: Mapping[str, Any]) -> str:
+    cell = _text(message, "id")
+    if len(cell) > MAX_ID:
+        raise CellProtocolError(f"a cell's id of {len(cell)} characters")
+    return cell
 
 
 def _number(message: Mapping[str, Any], name: str) -> int:

@@ -93,6 +93,10 @@ class PythonContext:
         with self._lock:
             if self._ended is not None:
                 raise self._ended_error()
+            if cell in self._cells.dropped:
+                raise OpExpired(
+                    f"cell_id: the cell {cell} has run, and its result is no longer kept", status=410
+                )
             self._cells.limits[cell] = output_limit
             self._listeners[cell] = Listeners(on_stdout, on_stderr, on_output)
             self._current = cell
