@@ -25,6 +25,7 @@ PAGES = [
     "docs/python-contexts.md",
     "docs/results.md",
     "docs/first-command.md",
+    "docs/dockerfiles.md",
     "README.md",
     "sdk/README.md",
 ]

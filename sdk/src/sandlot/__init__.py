@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sandlot._async.stream import AsyncOpStream
     from sandlot._async.warmups import AsyncImageWarmups
     from sandlot._sync.accounting import Accounting
+    from sandlot._sync.build import build
     from sandlot._sync.client import Client
     from sandlot._sync.files import Files
     from sandlot._sync.pools import Pools
@@ -35,17 +36,20 @@ if TYPE_CHECKING:
     from sandlot._sync.stream import OpStream
     from sandlot._sync.warmups import ImageWarmups
     from sandlot.accounting import Quota, UsageReport, UsageRow
+    from sandlot.builds import Built
     from sandlot.cells import CellError, CellResult, CellStatus, RichOutput
     from sandlot.errors import (
         ApiError,
         AuthError,
         BadRequest,
+        BuildFailed,
         Busy,
         CommandFailed,
         ConfigError,
         Conflict,
         ConnectionFailed,
         DiskFull,
+        DockerfileError,
         FileConflict,
         FileDenied,
         FileError,
@@ -96,6 +100,8 @@ __all__ = [
     "AsyncSandbox",
     "AuthError",
     "BadRequest",
+    "BuildFailed",
+    "Built",
     "Busy",
     "CellError",
     "CellResult",
@@ -108,6 +114,7 @@ __all__ = [
     "ConnectionFailed",
     "DeleteResult",
     "DiskFull",
+    "DockerfileError",
     "Event",
     "ExecResult",
     "Exit",
@@ -150,6 +157,7 @@ __all__ = [
     "WaitTimeout",
     "WarmupInfo",
     "__version__",
+    "build",
 ]
 
 _FLAVOURED = {
@@ -195,6 +203,10 @@ def __getattr__(name: str) -> object:
         module = f"sandlot._{'async' if name != plain else 'sync'}.{_FLAVOURED[plain]}"
     elif name in _MODELS:
         module = "sandlot.models"
+    elif name == "Built":
+        module = "sandlot.builds"
+    elif name == "build":
+        module = "sandlot._sync.build"
     elif name in _CELLS:
         module = "sandlot.cells"
     elif name in _ACCOUNTS:
