@@ -88,6 +88,14 @@ class Settings(BaseSettings):
         False, description="Serve /metrics, with the names of all tenants' pools, without an API key."
     )
     console: bool = Field(True, description="Serve the web console at /console/.")
+    mcp: bool = Field(False, description="Serve the tools of MCP at /mcp.")
+    mcp_image: str | None = Field(
+        None, description="The image of sandboxes that the tools of MCP create without one; default `host`."
+    )
+    mcp_origins: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Web origins whose pages may use /mcp, `https://HOST[:PORT]`, comma-separated; default none.",
+    )
     exit_when_idle: float | None = Field(
         None, gt=0, description="Stop after this time without a sandbox or request."
     )
@@ -216,7 +224,7 @@ class Settings(BaseSettings):
             split_host_port(value)
         return value
 
-    @field_validator("pool", "local_images", mode="before")
+    @field_validator("pool", "local_images", "mcp_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
