@@ -73,24 +73,30 @@ class Mcp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         key = bearer(headers.get(b"authorization", b""))
-        if self._keys.find(key) is None:
-            text = "the API key is missing or unknown: send Authorization: Bearer KEY"
-            answer = error_response(401, text, headers={"www-authenticate": "Bearer"})
-            await answer(scope, receive, send)
-            return
         origin = headers.get(b"origin")
-        # A page could have this gateway's address under a name of its own (DNS rebinding); programs send no Origin.
-        if origin is not None and origin.decode("latin-1") not in self._origins:
-            text = (
-                "pages of this Origin may not use /mcp: the operator can allow it by the setting mcp_origins"
+        if self._keys.find(key) is None:
+            answer = error_response(
+                401,
+                "the API key is missing or unknown: send Authorization: Bearer KEY",
+                headers={"www-authenticate": "Bearer"},
             )
-            await error_response(403, text)(scope, receive, send)
-            return
-        if self._application is None:
-            text = "the gateway is still starting: try again after Retry-After"
-            await error_response(503, text, headers={"retry-after": "1"})(scope, receive, send)
-            return
-        await self._application(scope, receive, send, key=key)
+            await answer(scope, receive, send)
+        # A page could have this gateway's address under a name of its own (DNS rebinding); programs send no Origin.
+        elif origin is not None and origin.decode("latin-1") not in self._origins:
+            answer = error_response(
+                403,
+                "pages of this Origin may not use /mcp: the operator can allow it by the setting mcp_origins",
+            )
+            await answer(scope, receive, send)
+        elif self._application is None:
+            answer = error_response(
+                503,
+                "the gateway is still starting: try again after Retry-After",
+                headers={"retry-after": "1"},
+            )
+            await answer(scope, receive, send)
+        else:
+            await self._application(scope, receive, send, key=key)
 
 
 def mcp_of(settings: Settings, *, keys: Keys, tokens: Tokens) -> Mcp | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -224,16 +225,16 @@ class Settings(BaseSettings):
             split_host_port(value)
         return value
 
-    @field_validator("pool", "local_images", "mcp_origins", mode="before")
+    @field_validator("pool", "local_images", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
             [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         )
 
-    @field_validator("registries", mode="before")
+    @field_validator("registries", "mcp_origins", mode="before")
     @classmethod
-    def _split_registries(cls, value: object) -> object:
+    def _split_json(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         if value.startswith("["):
@@ -246,6 +247,14 @@ class Settings(BaseSettings):
         for entry in value:
             if not REGISTRY.match(entry):
                 raise ValueError(f"{entry!r} must be HOST, HOST:PORT or *.HOST")
+        return value
+
+    @field_validator("mcp_origins")
+    @classmethod
+    def _are_origins(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            if not re.fullmatch(r"https?://[^/\s]+", entry):
+                raise ValueError(f"{entry!r} must be a web origin, such as https://HOST[:PORT]")
         return value
 
     @field_validator("local_images")

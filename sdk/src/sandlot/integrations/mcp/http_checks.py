@@ -41,7 +41,11 @@ def check_headers(call: Call, headers: Mapping[str, str], *, repeated: str | Non
     told, named = headers.get(_VERSION), stateless_version(call)
     if told is not None and told not in VERSIONS and named is None:
         data = {"supported": list(VERSIONS), "requested": told[:64]}
-        raise WireError(wire.UNSUPPORTED_VERSION, "unsupported protocol version", data=data)
+        raise WireError(
+            wire.UNSUPPORTED_VERSION,
+            "the protocol revision is not supported: use one of `supported`",
+            data=data,
+        )
     if call.id is None or call.is_answer:
         return
     if named is None:

@@ -48,7 +48,11 @@ async def answer(call: Call, session: Session) -> dict[str, Any]:
         raise WireError(wire.INVALID_PARAMS, f"_meta: {VERSION_KEY} must be a string")
     if version not in STATELESS_VERSIONS:
         data = {"supported": list(VERSIONS), "requested": version[:64]}
-        raise WireError(wire.UNSUPPORTED_VERSION, "unsupported protocol version", data=data)
+        raise WireError(
+            wire.UNSUPPORTED_VERSION,
+            "the protocol revision is not supported: use one of `supported`",
+            data=data,
+        )
     if not isinstance(call.params["_meta"].get(_CAPABILITIES_KEY), dict):
         raise WireError(wire.INVALID_PARAMS, f"_meta: {_CAPABILITIES_KEY} is required")
     result = await _stateless(call, session)

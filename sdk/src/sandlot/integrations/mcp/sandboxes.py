@@ -16,6 +16,8 @@ _LIFE, _IDLE, _WAIT = 3600.0, 1800.0, 300.0  # default seconds
 
 
 async def _create_sandbox(session: Session, given: Arguments) -> dict[str, Any]:
+    if "allow" in given and "deny" in given:
+        raise ValueError("allow: give either allow or deny, not both")
     life = given.get("timeout_seconds", _LIFE)
     own = ("pool", "name", "env", "workdir", "cpu", "memory", "disk", "gpu_type", "allow", "deny")
     session.used = True
