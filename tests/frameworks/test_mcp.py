@@ -1,0 +1,57 @@
+"""The official client of the Model Context Protocol uses the tools by both transports, and by both kinds of revisions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.stack import Stack, private_stack
+
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(600)]
+
+SCRIPT = Path(__file__).with_name("mcp_script.py")
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with private_stack("--pool", "warm=2", "--mcp") as running:
+        yield running
+
+
+@pytest.mark.parametrize("package", ["mcp", "mcp-oldest"])
+def test_the_official_client_uses_all_tools(
+    stack: Stack, run_framework: Callable[..., str], package: str
+) -> None:
+    seen = json.loads(run_framework(package, str(SCRIPT), sys.executable, "-m", "sandlot", "mcp"))
+    versions = {name: session.pop("version") for name, session in seen.items()}
+    assert versions == {
+        "over_stdio auto": "2026-07-28",
+        "over_stdio legacy": "2025-11-25",
+        "over_http auto": "2026-07-28",
+        "over_http legacy": "2025-11-25",
+    }
+    with Client(url=stack.url, api_key=stack.api_key) as client:
+        left = {name: Sandbox.connect(session.pop("left"), client=client) for name, session in seen.items()}
+        # The newest revision has no sessions over HTTP.
+        assert [name for name, box in left.items() if not box.info.ended] == ["over_http auto"]
+        left["over_http auto"].delete()
+    for name, session in seen.items():
+        assert session == {
+            "tools": 19,
+            "described": True,
+            "failed": ["exited", 3, "no\n"],
+            "read": ["got it\n", "exited", True],
+            "file": ["one\ntwo €\n", 12, True],
+            "names": ["b.txt"],
+            "found": [[2, "two €"]],
+            "exposed": True,
+            "missing": [True, "file"],
+            "mine": True,
+            "cancelled": "killed",
+            "gone": [True, "sandbox_ended"],
+        }, name
