@@ -1,4 +1,4 @@
-"""Uses Sandlot's tools by the official client: STDIO_COMMAND… in argv, the gateway in SANDLOT_URL. Prints what it saw as JSON."""
+"""Uses Sandlot's tools by the official client, `MODE[,MODE] STDIO_COMMAND…`; prints what each session saw as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 URL, KEY = os.environ["SANDLOT_URL"], os.environ["SANDLOT_API_KEY"]
@@ -50,10 +50,13 @@ async def session(client: Client) -> dict[str, Any]:
 
         long = {"sandbox_id": box, "op_id": "long"}
         call = asyncio.create_task(tools.call_tool("exec", {**long, "command": "echo begun; sleep 600"}))
-        while not (seen := await tools.call_tool("read_output", {**long})).structured_content or (
-            seen.structured_content["stdout"] != "begun\n"
-        ):
-            await asyncio.sleep(0.02)
+
+        async def begun() -> bool:
+            seen = await tools.call_tool("read_output", long)
+            return not seen.is_error and (seen.structured_content or {})["stdout"] == "begun\n"
+
+        while not await begun():
+            pass
         call.cancel()
         killed = await get("read_output", **long, wait_seconds=60, wait_for="end")
 
@@ -79,8 +82,8 @@ async def session(client: Client) -> dict[str, Any]:
 
 async def over_stdio(mode: str) -> dict[str, Any]:
     environment = {"SANDLOT_URL": URL, "SANDLOT_API_KEY": KEY}
-    command = StdioServerParameters(command=sys.argv[1], args=sys.argv[2:], env=environment)
-    return await session(Client(command, mode=mode))
+    command = StdioServerParameters(command=sys.argv[2], args=sys.argv[3:], env=environment)
+    return await session(Client(stdio_client(command), mode=mode))
 
 
 async def over_http(mode: str) -> dict[str, Any]:
@@ -90,7 +93,9 @@ async def over_http(mode: str) -> dict[str, Any]:
 
 async def main() -> None:
     seen = {
-        f"{by.__name__} {mode}": await by(mode) for by in (over_stdio, over_http) for mode in ("auto", "legacy")
+        f"{by.__name__} {mode}": await by(mode)
+        for by in (over_stdio, over_http)
+        for mode in sys.argv[1].split(",")
     }
     print(json.dumps(seen))
 

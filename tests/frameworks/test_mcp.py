@@ -23,17 +23,17 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-@pytest.mark.parametrize("package", ["mcp", "mcp-oldest"])
+@pytest.mark.parametrize("oldest", [False, True], ids=["pinned", "oldest"])
 def test_the_official_client_uses_all_tools(
-    stack: Stack, run_framework: Callable[..., str], package: str
+    stack: Stack, run_framework: Callable[..., str], oldest: bool
 ) -> None:
-    seen = json.loads(run_framework(package, str(SCRIPT), sys.executable, "-m", "sandlot", "mcp"))
+    modes = ["auto"] if oldest else ["auto", "legacy"]
+    command = (",".join(modes), sys.executable, "-m", "sandlot", "mcp")
+    seen = json.loads(run_framework("mcp", str(SCRIPT), *command, oldest=oldest))
     versions = {name: session.pop("version") for name, session in seen.items()}
+    revisions = {"auto": "2026-07-28", "legacy": "2025-11-25"}
     assert versions == {
-        "over_stdio auto": "2026-07-28",
-        "over_stdio legacy": "2025-11-25",
-        "over_http auto": "2026-07-28",
-        "over_http legacy": "2025-11-25",
+        f"over_{transport} {mode}": revisions[mode] for transport in ("stdio", "http") for mode in modes
     }
     with Client(url=stack.url, api_key=stack.api_key) as client:
         left = {name: Sandbox.connect(session.pop("left"), client=client) for name, session in seen.items()}
