@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,3 +56,11 @@ def test_the_official_client_uses_all_tools(
             "cancelled": "killed",
             "gone": [True, "sandbox_ended"],
         }, name
+
+
+def test_the_example_of_the_page(stack: Stack, run_framework: Callable[..., str], tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    assert run_framework("mcp", str(script)) == "exited 42\n\n"

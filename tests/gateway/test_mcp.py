@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
+from sandlot.integrations.mcp import wire
+from sandlot.integrations.mcp.http_answers import Answer, keep_open
 
 from tests.gateway.conftest import API, Running, running
 from tests.waiting import until
@@ -234,6 +236,40 @@ async def test_a_cancelled_or_abandoned_call_leaves_nothing(mcp: Running) -> Non
     abandoned.cancel()
     await until(lambda: _none(live))
     mcp.machine.hold_ready.set()
+
+
+async def test_a_key_has_a_bounded_share(mcp: Running) -> None:
+    mcp.machine.hold_ready = asyncio.Event()
+    create = request("tools/call", name="create_sandbox", arguments={})
+    waiting = [asyncio.create_task(post(mcp, create)) for _ in range(65)]
+    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result().status_code for task in done] == [503]
+    assert (await post(mcp, request("ping"), authorization="Bearer key-b")).status_code == 200
+    for task in waiting:
+        task.cancel()
+    mcp.machine.hold_ready.set()
+
+
+async def test_a_long_call_is_kept_open() -> None:
+    sent: list[Any] = []
+    task: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if message.get("body", b"").startswith(b":"):
+            task.set_result(Answer(200, document={"id": 1, "result": {}}))
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    call = wire.parse(json.dumps(request("ping")).encode())
+    await keep_open(task, receive, send, call=call, headers={}, accepts_stream=True, quiet=0.01)
+    assert dict(sent[0]["headers"])[b"content-type"] == b"text/event-stream"
+    assert [message.get("body") for message in sent[1:]] == [
+        b": running\n\n",
+        b'event: message\ndata: {"id":1,"result":{}}\n\n',
+    ]
 
 
 async def _none(live: Any) -> bool:

@@ -65,11 +65,12 @@ async def keep_open(
     call: Call,
     headers: Mapping[str, str],
     accepts_stream: bool,
+    quiet: float = _QUIET,
 ) -> None:
     """Write the answer of `task`, and cancel it if the client goes first: no client could ask for its result again."""
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
-        await _wait(task, gone, seconds=_QUIET if accepts_stream else None)
+        await _wait(task, gone, seconds=quiet if accepts_stream else None)
         if task.done():
             answer = _answer_of(task, call)
             await respond(send, Answer(answer.status, document=answer.document, headers=headers))
@@ -78,7 +79,7 @@ async def keep_open(
             await _begin(send, 200, {**stream, "x-accel-buffering": "no", **headers})
             while not task.done() and not gone.done():
                 await send({"type": "http.response.body", "body": b": running\n\n", "more_body": True})
-                await _wait(task, gone, seconds=_QUIET)
+                await _wait(task, gone, seconds=quiet)
             if task.done():
                 data = wire.encode(_answer_of(task, call).document or {})
                 await send({"type": "http.response.body", "body": b"event: message\ndata: %b\n\n" % data})
