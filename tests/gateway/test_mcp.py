@@ -91,7 +91,8 @@ async def test_a_session_is_of_one_key(mcp: Running) -> None:
     ping = request("ping")
     assert (await post(mcp, ping, mcp_session_id=session)).status_code == 200
     for bad in (session[:-1] + ("A" if session[-1] != "A" else "B"), session.partition(".")[0], ".", "ü"):
-        answer = await mcp.client.post("/mcp", json=ping, headers={**ACCEPT, b"mcp-session-id": bad.encode()})
+        raw = [(b"content-type", b"application/json"), (b"mcp-session-id", bad.encode())]
+        answer = await mcp.client.post("/mcp", content=json.dumps(ping), headers=raw)
         assert answer.status_code == 404, bad
     assert (await post(mcp, ping, mcp_session_id=session, authorization=other)).status_code == 404
     headers = {"mcp-session-id": session, "authorization": other}
