@@ -7,6 +7,7 @@ from typing import Any
 from sandlot._protocol import calls
 from sandlot._protocol.documents import usage
 from sandlot._tasks_async import ABANDONED, shielded
+from sandlot.errors import ConnectionFailed
 from sandlot.integrations.mcp.ops import (
     END,
     OUTPUT,
@@ -51,6 +52,9 @@ async def _exec(session: Session, given: Arguments) -> dict[str, Any]:
     except ABANDONED:
         await shielded(lambda: plane.kill(op))
         raise
+    except ConnectionFailed as error:
+        told = f"{error}; read_output with op_id {op} says what became of the command"
+        raise ConnectionFailed(told, sent=error.sent) from error
     fields = state_fields(state, sandbox_id=sandbox)
     dropped, most = bool(state.get("truncated")), int(given.get("max_bytes", TEXT))
     sizes = sizes_of(state)
