@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from sandlot import Client, Sandbox
 
+from tests import plain_http
 from tests.complaints import WARNINGS_SHOWN
 from tests.e2e import processes
-from tests.stack import Stack
+from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
 
@@ -150,3 +151,19 @@ def test_a_cancelled_call_ends_its_command_and_the_session_its_sandboxes(
         box = tools.get("create_sandbox", image="host")["sandbox_id"]
     Sandbox.connect(box, client=client).delete()
     kept.delete()
+
+
+def test_a_gateway_behind_another_url_reaches_itself() -> None:
+    with private_stack("--mcp", "--public-url", "https://sandlot.example/base") as stack:
+        headers = {"Authorization": f"Bearer {stack.api_key}"}
+        with plain_http.client(base_url=stack.url, headers=headers, timeout=100) as client:
+
+            def get(name: str, **given: Any) -> dict[str, Any]:
+                params = {"name": name, "arguments": given}
+                message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                return client.post("/mcp", json=message).json()["result"]["structuredContent"]
+
+            box = get("create_sandbox", image="host")["sandbox_id"]
+            assert get("exec", sandbox_id=box, command="echo here")["stdout"] == "here\n"
+            address = get("expose_port", sandbox_id=box, port=8000)["address"]
+            assert address.startswith("https://sandlot.example/base/expose/")
