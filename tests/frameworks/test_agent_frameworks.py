@@ -1,0 +1,62 @@
+"""Unmodified agent frameworks with the adapters of `sandlot.integrations`, and the examples of their page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.prime.server import Server
+
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.longest,
+    pytest.mark.timeout(600),
+]
+
+HERE = Path(__file__).parent
+PYTEST = ("-m", "pytest", "-q", "-rs", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider")
+PAGE = HERE.parents[1] / "docs/agent-frameworks.md"
+FRAMEWORKS = {"NeMo Gym": "nemo-gym", "Pydantic AI": "pydantic-ai-slim"}
+
+
+def example(name: str) -> str:
+    """The Python of a framework's section of the page."""
+    section = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    (text,) = [part for part in section if part.startswith(f"{name}\n")]
+    return "\n".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def assert_nothing_left(server: Server) -> None:
+    with Client(url=server.url, api_key=server.api_key) as client:
+        assert Sandbox.list(client=client) == []
+
+
+@pytest.mark.parametrize(("name", "package"), FRAMEWORKS.items(), ids=FRAMEWORKS.values())
+def test_the_example_of_the_page_runs(
+    server: Server, run_framework: Callable[..., str], name: str, package: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(example(name))
+    run_framework(package, str(script))
+    assert_nothing_left(server)
+
+
+def test_nemo_gym(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("nemo-gym", str(HERE / "nemo_gym_script.py"))
+    assert_nothing_left(server)
+
+
+def test_pydantic_ai(server: Server, run_framework: Callable[..., str]) -> None:
+    told = run_framework("pydantic-ai-slim", *PYTEST, str(HERE / "pydantic_ai_suite.py"))
+    skipped = re.findall(r"^SKIPPED \[\d+\] .*: (.*)$", told, flags=re.MULTILINE)
+    assert sorted(skipped) == [
+        "backend does not implement SupportsRealpath",  # Pydantic AI then resolves links by the shell
+        "root bypasses filesystem permissions",
+    ]
+    assert_nothing_left(server)
