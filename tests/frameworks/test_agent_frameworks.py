@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sandlot import Client, Sandbox
 
+from tests.frameworks.conftest import framework_python
 from tests.prime.server import Server
 
 pytestmark = [
@@ -59,4 +60,16 @@ def test_pydantic_ai(server: Server, run_framework: Callable[..., str]) -> None:
         "backend does not implement SupportsRealpath",  # Pydantic AI then resolves links by the shell
         "root bypasses filesystem permissions",
     ]
+    assert_nothing_left(server)
+
+
+def test_deep_agents(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("deepagents", *PYTEST, "-o", "asyncio_mode=auto", str(HERE / "deepagents_suite.py"))
+    assert_nothing_left(server)
+
+
+def test_deep_agents_code(server: Server, run_framework: Callable[..., str], sdk_path: Path) -> None:
+    (packages,) = framework_python("deepagents-code").parents[1].glob("lib/python3*/site-packages")
+    path = {"PYTHONPATH": f"{sdk_path}:{packages}"}
+    run_framework("deepagents", str(HERE / "deepagents_code_script.py"), environment=path)
     assert_nothing_left(server)
