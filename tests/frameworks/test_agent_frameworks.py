@@ -73,3 +73,8 @@ def test_deep_agents_code(server: Server, run_framework: Callable[..., str], sdk
     path = {"PYTHONPATH": f"{sdk_path}:{packages}"}
     run_framework("deepagents", str(HERE / "deepagents_code_script.py"), environment=path)
     assert_nothing_left(server)
+
+
+def test_mini_swe_agent(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("mini-swe-agent", str(HERE / "mini_swe_agent_script.py"))
+    assert_nothing_left(server)
