@@ -78,3 +78,8 @@ def test_deep_agents_code(server: Server, run_framework: Callable[..., str], sdk
 def test_mini_swe_agent(server: Server, run_framework: Callable[..., str]) -> None:
     run_framework("mini-swe-agent", str(HERE / "mini_swe_agent_script.py"))
     assert_nothing_left(server)
+
+
+def test_openenv(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("openenv-core", str(HERE / "openenv_script.py"))
+    assert_nothing_left(server)
