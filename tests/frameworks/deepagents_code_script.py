@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 
 import sandlot
 from deepagents_code.integrations.sandbox_factory import create_sandbox, get_default_working_dir
@@ -34,6 +36,9 @@ async def cancelled() -> None:
     assert making.cancelled()
 
 
+configured = SandboxRegistry.load(Path(sys.argv[1]))
+assert configured.get_params("sandlot") == {"image": "registry.example.org/task:1", "memory": "2GiB"}
+assert isinstance(configured.create_provider("sandlot"), SandlotProvider)
 assert "sandlot" in SandboxRegistry.load().available_providers()
 assert get_default_working_dir("sandlot") == "/workspace"
 with create_sandbox("sandlot", params=NEW) as backend:

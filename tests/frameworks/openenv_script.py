@@ -1,41 +1,17 @@
-"""Runs OpenEnv's own client against an environment's server in a sandbox, which the provider starts."""
+"""What the provider of OpenEnv does when no server starts, and what it leaves behind; the page's example is the rest."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import sandlot
-from openenv.core.generic_client import GenericEnvClient
 from sandlot.integrations.openenv import SandlotProvider
 
-# The sandbox has a /tmp of its own, where this tree may be.
-SOURCE = Path(__file__).with_name("openenv_server.py").read_text()
-SERVER = (
-    'mkdir /task && printf %s "$SOURCE" > /task/openenv_server.py && '
-    f"exec {sys.executable} -m uvicorn --app-dir /task --port 8000 openenv_server:app"
-)
 CREATE = {"labels": ["openenv"]}
 
 
 def left() -> list[Any]:
     return sandlot.Sandbox.list(labels=["openenv"])
-
-
-async def an_environment_runs() -> None:
-    provider = SandlotProvider(create=CREATE)
-    arguments = {"env_vars": {"SEED": "7", "SOURCE": SOURCE}, "start_command": SERVER}
-    client = await GenericEnvClient.from_docker_image("host", provider=provider, **arguments)
-    async with client:
-        assert (await client.reset()).observation == {"total": 0, "seed": "7"}
-        await client.step({"number": 2})
-        result = await client.step({"number": 3})
-        assert (result.observation["total"], result.reward, result.done) == (5, 5.0, True)
-        assert len(left()) == 1
-    assert left() == []
-    provider.stop_container()
 
 
 def failures_leave_nothing() -> None:
@@ -67,7 +43,6 @@ def failures_leave_nothing() -> None:
         assert "/no/such/archive.tar" in str(error)
 
 
-asyncio.run(an_environment_runs())
 failures_leave_nothing()
 dropped = SandlotProvider(create=CREATE)
 dropped.start_container("host", start_command="sleep 600")

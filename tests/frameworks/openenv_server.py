@@ -1,8 +1,7 @@
-"""An OpenEnv environment that the script runs in a sandbox: it adds numbers up."""
+"""An OpenEnv environment for the page's example: it adds numbers up."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from openenv.core.env_server.http_server import create_fastapi_app
@@ -16,7 +15,6 @@ class Add(Action):
 
 class Sum(Observation):
     total: int
-    seed: str
 
 
 class Adding(Environment):
@@ -35,9 +33,7 @@ class Adding(Environment):
         return State(step_count=self.total)
 
     def _sum(self) -> Sum:
-        return Sum(
-            total=self.total, seed=os.environ.get("SEED", ""), done=self.total > 2, reward=float(self.total)
-        )
+        return Sum(total=self.total, done=self.total > 2, reward=float(self.total))
 
 
 app = create_fastapi_app(Adding, Add, Sum)

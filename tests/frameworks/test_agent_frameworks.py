@@ -23,14 +23,27 @@ pytestmark = [
 HERE = Path(__file__).parent
 PYTEST = ("-m", "pytest", "-q", "-rs", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider")
 PAGE = HERE.parents[1] / "docs/agent-frameworks.md"
-FRAMEWORKS = {"NeMo Gym": "nemo-gym", "Pydantic AI": "pydantic-ai-slim"}
+FRAMEWORKS = {
+    "NeMo Gym": "nemo-gym",
+    "Pydantic AI": "pydantic-ai-slim",
+    "LangChain Deep Agents": "deepagents",
+    "mini-swe-agent": "mini-swe-agent",
+    "OpenEnv": "openenv-core",
+}
+# The page has an image with an environment's server in it; here the sandbox, which has a /tmp of its own, gets a server.
+SERVED = """from_docker_image(
+        "host",
+        env_vars={{"SOURCE": {source!r}}},
+        start_command="mkdir /task && printf %s \\"$SOURCE\\" > /task/openenv_server.py && "
+        "exec {python} -m uvicorn --app-dir /task --port 8000 openenv_server:app",
+        """
 
 
-def example(name: str) -> str:
-    """The Python of a framework's section of the page."""
+def example(name: str, language: str = "python") -> str:
+    """The Python, say, of a framework's section of the page."""
     section = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
     (text,) = [part for part in section if part.startswith(f"{name}\n")]
-    return "\n".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
 
 
 def assert_nothing_left(server: Server) -> None:
@@ -42,8 +55,14 @@ def assert_nothing_left(server: Server) -> None:
 def test_the_example_of_the_page_runs(
     server: Server, run_framework: Callable[..., str], name: str, package: str, tmp_path: Path
 ) -> None:
+    text = example(name)
+    if name == "OpenEnv":
+        source = (HERE / "openenv_server.py").read_text()
+        served = SERVED.format(source=source, python=framework_python(package))
+        assert "from_docker_image(image, " in text
+        text = text.replace("from_docker_image(image, ", served)
     script = tmp_path / "example.py"
-    script.write_text(example(name))
+    script.write_text(text)
     run_framework(package, str(script))
     assert_nothing_left(server)
 
@@ -68,10 +87,14 @@ def test_deep_agents(server: Server, run_framework: Callable[..., str]) -> None:
     assert_nothing_left(server)
 
 
-def test_deep_agents_code(server: Server, run_framework: Callable[..., str], sdk_path: Path) -> None:
+def test_deep_agents_code(
+    server: Server, run_framework: Callable[..., str], sdk_path: Path, tmp_path: Path
+) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text(example("LangChain Deep Agents", "toml"))
     (packages,) = framework_python("deepagents-code").parents[1].glob("lib/python3*/site-packages")
     path = {"PYTHONPATH": f"{sdk_path}:{packages}"}
-    run_framework("deepagents", str(HERE / "deepagents_code_script.py"), environment=path)
+    run_framework("deepagents", str(HERE / "deepagents_code_script.py"), str(settings), environment=path)
     assert_nothing_left(server)
 
 
