@@ -29,6 +29,7 @@ FRAMEWORKS = {
     "LangChain Deep Agents": "deepagents",
     "mini-swe-agent": "mini-swe-agent",
     "OpenEnv": "openenv-core",
+    "tinker-cookbook": "tinker-cookbook",
 }
 # The page has an image with an environment's server in it; here the sandbox, which has a /tmp of its own, gets a server.
 SERVED = """from_docker_image(
@@ -105,4 +106,9 @@ def test_mini_swe_agent(server: Server, run_framework: Callable[..., str]) -> No
 
 def test_openenv(server: Server, run_framework: Callable[..., str]) -> None:
     run_framework("openenv-core", str(HERE / "openenv_script.py"))
+    assert_nothing_left(server)
+
+
+def test_tinker_cookbook(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("tinker-cookbook", str(HERE / "tinker_cookbook_script.py"))
     assert_nothing_left(server)
