@@ -83,23 +83,20 @@ async def test_work_may_go_on_to_its_end() -> None:
 
 
 LEFT = """
-import asyncio
-from sandlot.integrations._shared_loop import on_shared_loop
+import asyncio, threading
+from sandlot.integrations._shared_loop import _shared_loop
 
-async def work(began):
+began = threading.Event()
+
+async def work():
     try:
         began.set()
         await asyncio.sleep(600)
     finally:
         print("cleaned up", flush=True)
 
-def main():
-    import threading
-    began = threading.Event()
-    threading.Thread(target=lambda: asyncio.run(on_shared_loop(lambda: work(began))), daemon=True).start()
-    began.wait()
-
-main()
+asyncio.run_coroutine_threadsafe(work(), _shared_loop())
+began.wait()
 """
 
 
