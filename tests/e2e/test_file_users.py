@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +63,14 @@ def test_each_call_acts_as_the_user(box: Sandbox, tmp_path: Path) -> None:
         assert denied.value.code == "permission"
     files.remove("/tmp/u", recursive=True, user="nobody")
     assert not files.exists("/tmp/u")
+
+
+def test_cp_of_a_user(box: Sandbox, shared_stack: Stack) -> None:
+    box.files.write("/tmp/secret", b"x", mode=0o600)
+    environment = {**os.environ, "SANDLOT_URL": shared_stack.url, "SANDLOT_API_KEY": shared_stack.api_key}
+    command = [sys.executable, "-m", "sandlot", "cp", f"{box.id}:/tmp/secret", "-", "--user", "nobody"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0, "Permission denied" in done.stderr) == (True, True), done
 
 
 def test_an_unknown_user_is_named_and_nothing_is_written(box: Sandbox) -> None:
