@@ -1,0 +1,120 @@
+"""Evals over the provider in Inspect's environment, with its mock model; prints what became of each as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+from inspect_ai import Task, eval_async
+from inspect_ai.dataset import Sample
+from inspect_ai.log import EvalLog
+from inspect_ai.model import ModelOutput, get_model
+from inspect_ai.scorer import Score, Target, accuracy, includes, scorer
+from inspect_ai.solver import TaskState, generate, use_tools
+from inspect_ai.tool import Tool, tool
+from inspect_ai.util import sandbox
+from sandlot import AsyncSandbox
+from sandlot.integrations.inspect import SandlotSandboxEnvironment as Provider
+
+MODEL = "mockllm/model"
+attempts: list[str] = []
+
+
+async def sandboxes() -> list[str]:
+    return [info.id for info in await AsyncSandbox.list(labels=["inspect"])]
+
+
+@tool
+def lose_once() -> Tool:
+    async def execute() -> str:
+        """Lose the sandbox in the first attempt, as with its node."""
+        attempts.append((await sandbox().connection()).container or "")
+        if len(attempts) == 1:
+            await (await AsyncSandbox.connect(attempts[0])).delete()
+        return (await sandbox().exec(["echo", "done"])).stdout
+
+    return execute
+
+
+@tool
+def run(command: str) -> Tool:
+    async def execute() -> str:
+        """Run the command."""
+        done = await sandbox().exec(["sh", "-c", command], timeout=60)
+        return f"{done.returncode} {done.stdout}"
+
+    return execute
+
+
+@scorer(metrics=[accuracy()])
+def last_tool() -> Any:
+    async def score(state: TaskState, target: Target) -> Score:
+        texts = [message.text for message in state.messages if message.role == "tool"]
+        return Score(value=1 if target.text in texts[-1] else 0, explanation=texts[-1])
+
+    return score
+
+
+async def evaluated(
+    tools: list[Tool], names: list[str], target: str, config: object, **options: object
+) -> EvalLog:
+    calls = [ModelOutput.for_tool_call(MODEL, name, {}) for name in names]
+    answers = [*calls, ModelOutput.from_content(MODEL, "finished")]
+    task = Task(
+        dataset=[Sample(input="go", target=target, files={"given": "text"}, setup="cat given > ready")],
+        solver=[use_tools(*tools), generate()],
+        scorer=last_tool(),
+        sandbox=("sandlot", config) if config else "sandlot",
+    )
+    model = get_model(MODEL, custom_outputs=answers * 2, memoize=False)
+    logs = await eval_async(task, model=model, log_dir="logs", **options)  # type: ignore[arg-type]
+    return logs[0]
+
+
+def told(log: EvalLog) -> dict[str, Any]:
+    assert log.samples, log.error
+    sample = log.samples[0]
+    return {
+        "status": log.status,
+        "error": sample.error.message if sample.error else None,
+        "retries": [error.message for error in sample.error_retries or ()],
+        "scores": {name: [score.value, score.explanation] for name, score in (sample.scores or {}).items()},
+    }
+
+
+async def cancelled_inits() -> int:
+    """Cancel the start of a sample at different moments."""
+    count = 0
+    for wait in (0.001, 0.01, 0.03, 0.1):
+        with anyio.move_on_after(wait) as scope:
+            made = await Provider.sample_init("cut", "host", {})
+            with anyio.CancelScope(shield=True):
+                await Provider.sample_cleanup("cut", "host", made, True)
+        count += scope.cancelled_caught
+    return count
+
+
+async def main(found: dict[str, Any]) -> None:
+    found["lost"] = told(await evaluated([lose_once()], ["lose_once"], "done", None))
+    attempts.clear()
+    found["retried"] = told(await evaluated([lose_once()], ["lose_once"], "done", None, retry_on_error=1))
+    hog = run("cat ready; tail /dev/zero")
+    small = Path("small-compose.yaml")
+    small.write_text("services: {box: {image: host, mem_limit: 96mb}}\n")
+    found["oom"] = told(await evaluated([hog], ["run"], "137 text", str(small)))
+    found["cancelled"] = await cancelled_inits()
+    kept = (await Provider.sample_init("kept", None, {}))["default"]
+    found["command"] = (await kept.connection(user="nobody")).command
+    assert (await kept.exec(["true"])).success
+    await Provider.cli_cleanup((await kept.connection()).container)
+    found["left"] = await sandboxes()
+
+
+if __name__ == "__main__":
+    results: dict[str, Any] = {}
+    asyncio.run(main(results))
+    Path(sys.argv[1]).write_text(json.dumps(results))
