@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import posixpath
 import shlex
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ from inspect_ai.util import (
 
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import NotFound, SandboxLost, SandlotError, StartFailed
-from sandlot.integrations.inspect.compose import Service, metadata_variables, service_of
+from sandlot.integrations.compose import Service, service_of
 from sandlot.integrations.inspect.errors import ExecTimeout, translated_end, translated_file_errors
 from sandlot.models import ExecResult as Result
 from sandlot.models import Verdict
@@ -204,8 +205,16 @@ def _service(config: Any, metadata: Mapping[str, Any]) -> Service:
         )
     if is_compose_yaml(config) or config.endswith((".yaml", ".yml")):
         document = yaml.safe_load(Path(config).read_text())
-        return service_of(document, source=config, variables=metadata_variables(metadata))
+        return service_of(document, source=config, variables=_variables(metadata))
     return Service(create={"image": config})
+
+
+def _variables(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment, and a sample's metadata under the names that Inspect gives them in compose files."""
+    named = {
+        f"SAMPLE_METADATA_{key.replace(' ', '_').upper()}": str(value) for key, value in metadata.items()
+    }
+    return {**os.environ, **named}
 
 
 async def _created(service: Service) -> AsyncSandbox:

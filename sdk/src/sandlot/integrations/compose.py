@@ -61,14 +61,6 @@ def service_of(document: object, *, source: str, variables: Mapping[str, str] | 
     return _service(service, at)
 
 
-def metadata_variables(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment, and a sample's metadata under the names that Inspect gives them in compose files."""
-    named = {
-        f"SAMPLE_METADATA_{key.replace(' ', '_').upper()}": str(value) for key, value in metadata.items()
-    }
-    return {**os.environ, **named}
-
-
 def _service(service: Document, at: str) -> Service:
     create: dict[str, Any] = {}
     user = workdir = None
