@@ -14,13 +14,14 @@ import anyio
 from inspect_ai import Task, eval_async
 from inspect_ai.dataset import Sample
 from inspect_ai.log import EvalLog
-from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
+from inspect_ai.model import ChatMessage, ChatMessageTool, ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import Score, Target, accuracy, scorer
 from inspect_ai.solver import TaskState, generate, use_tools
 from inspect_ai.tool import Tool, ToolInfo, tool
 from inspect_ai.util import sandbox
-from sandlot import AsyncSandbox
+from sandlot import AsyncSandbox, SandboxLost
 from sandlot.integrations.inspect import SandlotSandboxEnvironment as Provider
+from sandlot.integrations.inspect.errors import translated_end
 
 MODEL = "mockllm/model"
 attempts: list[str] = []
@@ -42,6 +43,15 @@ def lose_once() -> Tool:
     return execute
 
 
+def raised(verdict: str) -> str:
+    """The error of a call whose sandbox has ended with a verdict."""
+    try:
+        with translated_end():
+            raise SandboxLost("it has ended", verdict=verdict)
+    except Exception as error:
+        return type(error).__name__
+
+
 @tool
 def run(command: str) -> Tool:
     async def execute() -> str:
@@ -55,8 +65,9 @@ def run(command: str) -> Tool:
 @scorer(metrics=[accuracy()])
 def last_tool() -> Any:
     async def score(state: TaskState, target: Target) -> Score:
-        texts = [message.text for message in state.messages if message.role == "tool"]
-        return Score(value=1 if target.text in texts[-1] else 0, explanation=texts[-1])
+        used = [message for message in state.messages if isinstance(message, ChatMessageTool)]
+        text = used[-1].error.message if used[-1].error else used[-1].text
+        return Score(value=1 if target.text in text else 0, explanation=text)
 
     return score
 
@@ -110,6 +121,7 @@ async def main(found: dict[str, Any]) -> None:
     found["retried"] = told(await evaluated(lose_once(), "done", None, retry_on_error=1))
     hog = run("cat ready; tail /dev/zero")
     found["oom"] = told(await evaluated(hog, "137 text", "small-compose.yaml"))
+    found["ends"] = {verdict: raised(verdict) for verdict in ("oom", "node_lost", "deleted")}
     found["cancelled"] = await cancelled_inits()
     kept = (await Provider.sample_init("kept", None, {}))["default"]
     found["command"] = (await kept.connection(user="nobody")).command

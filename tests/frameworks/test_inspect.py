@@ -48,8 +48,11 @@ def results(run_framework: Run, directory: Path) -> dict[str, Any]:
     """What became of the evals: one process for all tests, as Inspect takes 5 s of CPU to import."""
     file = directory / "results.json"
     if not file.exists():
+        file.write_text("{}")  # one that fails is not run again for each test
         quiet = {"INSPECT_DISPLAY": "none"}
-        run_framework("inspect-ai", str(HERE / "inspect_evals.py"), str(directory), environment=quiet)
+        run_framework(
+            "inspect-ai", str(HERE / "inspect_evals.py"), str(directory), environment=quiet, seconds=150
+        )
     return json.loads(file.read_text())
 
 
@@ -65,6 +68,16 @@ def test_a_lost_sandbox_is_no_score(results: dict[str, Any]) -> None:
 def test_a_command_that_is_out_of_memory_has_a_result(results: dict[str, Any]) -> None:
     assert results["oom"]["error"] is None
     assert results["oom"]["scores"]["last_tool"] == [1, "137 text"]
+
+
+def test_only_the_code_s_own_end_of_its_sandbox_is_an_error_that_the_model_sees(
+    results: dict[str, Any],
+) -> None:
+    assert results["ends"] == {
+        "oom": "SandboxUnavailableError",
+        "node_lost": "SandboxLost",
+        "deleted": "SandboxLost",
+    }
 
 
 def test_interrupted_samples_leave_no_sandbox(results: dict[str, Any]) -> None:
