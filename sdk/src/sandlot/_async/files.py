@@ -19,7 +19,7 @@ from sandlot.models import FileInfo
 
 PIECE = 1 << 20
 ON_BYTES = Callable[[int], None]
-PATH = str | os.PathLike[str]  # in the sandbox; a name that is not UTF-8 as os.fsdecode() returns it
+PATH = str | os.PathLike[str]  # a name that is not UTF-8 as os.fsdecode() returns it
 
 
 class AsyncFiles:
@@ -154,11 +154,18 @@ class AsyncFiles:
                 return entries
 
     async def mkdir(
-        self, path: PATH, *, mode: int | None = None, parents: bool = True, user: USER = None
+        self,
+        path: PATH,
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        user: USER = None,
+        owner: USER = None,
+        group: USER = None,
     ) -> None:
         """Make a directory; `parents` also makes missing parents and accepts an existing directory."""
         path = checks.path(path)
-        body = given(path=path, parents=parents, mode=checks.octal(mode), user=user)
+        body = given(path=path, parents=parents, mode=checks.octal(mode), user=user, owner=owner, group=group)
         await self._plane.call("POST", "/files/mkdir", body=body, path=path)
 
     async def move(self, source: PATH, target: PATH, *, overwrite: bool = True, user: USER = None) -> None:
@@ -194,12 +201,7 @@ class AsyncFiles:
                 raise
 
     async def upload(
-        self,
-        local: str | os.PathLike[str],
-        path: PATH,
-        *,
-        on_bytes: ON_BYTES | None = None,
-        user: USER = None,
+        self, local: PATH, path: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None
     ) -> int:
         """Copy a local file, or a directory with all below it, into the sandbox; return the bytes sent.
 
@@ -217,12 +219,7 @@ class AsyncFiles:
         return total
 
     async def download(
-        self,
-        path: PATH,
-        local: str | os.PathLike[str],
-        *,
-        on_bytes: ON_BYTES | None = None,
-        user: USER = None,
+        self, path: PATH, local: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None
     ) -> int:
         """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 

@@ -20,7 +20,7 @@ from sandlot.models import FileInfo
 
 PIECE = 1 << 20
 ON_BYTES = Callable[[int], None]
-PATH = str | os.PathLike[str]  # in the sandbox; a name that is not UTF-8 as os.fsdecode() returns it
+PATH = str | os.PathLike[str]  # a name that is not UTF-8 as os.fsdecode() returns it
 
 
 class Files:
@@ -152,10 +152,19 @@ class Files:
             if not cursor:
                 return entries
 
-    def mkdir(self, path: PATH, *, mode: int | None = None, parents: bool = True, user: USER = None) -> None:
+    def mkdir(
+        self,
+        path: PATH,
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        user: USER = None,
+        owner: USER = None,
+        group: USER = None,
+    ) -> None:
         """Make a directory; `parents` also makes missing parents and accepts an existing directory."""
         path = checks.path(path)
-        body = given(path=path, parents=parents, mode=checks.octal(mode), user=user)
+        body = given(path=path, parents=parents, mode=checks.octal(mode), user=user, owner=owner, group=group)
         self._plane.call("POST", "/files/mkdir", body=body, path=path)
 
     def move(self, source: PATH, target: PATH, *, overwrite: bool = True, user: USER = None) -> None:
@@ -190,14 +199,7 @@ class Files:
             if not missing_ok:
                 raise
 
-    def upload(
-        self,
-        local: str | os.PathLike[str],
-        path: PATH,
-        *,
-        on_bytes: ON_BYTES | None = None,
-        user: USER = None,
-    ) -> int:
+    def upload(self, local: PATH, path: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None) -> int:
         """Copy a local file, or a directory with all below it, into the sandbox; return the bytes sent.
 
         Modes are kept, except those of existing directories. Links are followed; a dangling link, or one to a
@@ -214,12 +216,7 @@ class Files:
         return total
 
     def download(
-        self,
-        path: PATH,
-        local: str | os.PathLike[str],
-        *,
-        on_bytes: ON_BYTES | None = None,
-        user: USER = None,
+        self, path: PATH, local: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None
     ) -> int:
         """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 
