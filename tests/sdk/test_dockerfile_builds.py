@@ -14,6 +14,7 @@ from sandlot import AsyncClient, AsyncSandbox, BuildFailed, Client, DockerfileEr
 from sandlot.dockerfile import build, build_sync
 
 from tests.e2e.processes import sidecars
+from tests.local.test_image_sandboxes import small_root
 from tests.stack import Stack, private_stack
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
@@ -148,6 +149,20 @@ async def test_a_build_in_stages_has_the_files_and_settings_of_an_image(
     (kept,) = await AsyncSandbox.find_checkpoints(f"build-{first.key}", client=client)
     async with await AsyncSandbox.create(checkpoint=kept, user="root", env={"A": "2"}, client=client) as box:
         assert await out(box, "id -un; echo $A$STAGE") == ["root", "2base"]
+
+
+async def test_the_base_images_own_settings_apply(tmp_path: Path, client: AsyncClient) -> None:
+    image = small_root(tmp_path / "small.tar")
+    write(tmp_path, f"FROM {image}\nENV X=$FLAVOUR-y PATH=/x:$PATH\nWORKDIR sub\nRUN id -u > who\nCMD pwd\n")
+    (tmp_path / ".dockerignore").write_text("*")
+    built = await build(tmp_path, client=client)
+    assert (built.workdir, built.user, built.env) == ("/app/sub", None, {"X": "small-y", "PATH": "/x:/bin"})
+    async with await AsyncSandbox.create(checkpoint=built, client=client) as box:
+        assert await out(
+            box, "id -u; pwd; echo $X; cat who; ls -ldn . | { read a b uid gid c; echo $uid $gid; }"
+        ) == [
+            *("1000", "/app/sub", "small-y", "1000", "1000 1000"),
+        ]
 
 
 async def test_a_run_that_fails_is_no_loss_and_leaves_no_sandbox(tmp_path: Path, client: AsyncClient) -> None:

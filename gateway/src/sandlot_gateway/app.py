@@ -35,6 +35,7 @@ from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
+from sandlot_gateway.mcp import mcp_of
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
@@ -196,9 +197,10 @@ class Gateway:
                 is_ready=lambda: self._recovered.is_set() and not self.leaving,
             )
         )
+        self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens)
         self.edge = Edge(
             data=self.data,
-            control=control,
+            control=control if self.mcp is None else self.mcp.before(control),
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
@@ -268,6 +270,8 @@ class Gateway:
         One that was cancelled may come again, with shorter times.
         """
         self.leaving = True
+        if self.mcp is not None:
+            await self.mcp.close()
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():
