@@ -33,11 +33,11 @@ def run_framework(server: Server, sdk_path: Path) -> Run:
     def run(
         package: str,
         *arguments: str,
-        version: str | None = None,
         seconds: float = 300,
         environment: Mapping[str, str] | None = None,
+        oldest: bool = False,
     ) -> str:
-        python = framework_python(package, version)
+        python = framework_python(package, oldest=oldest)
         with tempfile.TemporaryDirectory() as home:
             variables = {
                 **server.variables(Path(home)),
@@ -66,10 +66,10 @@ def run_framework(server: Server, sdk_path: Path) -> Run:
     return run
 
 
-def framework_python(package: str, version: str | None = None) -> Path:
-    """The Python of a framework's environment, or of an earlier version's; skips the test where no package index can be reached."""
+def framework_python(package: str, *, oldest: bool = False) -> Path:
+    """The Python of a framework's environment; skips the test where no package index can be reached."""
     framework = frameworks()[package]
     try:
-        return framework.environment(version)
+        return framework.oldest_environment() if oldest else framework.environment()
     except IndexUnreachable:
         pytest.skip(f"needs a package index to install {framework.name} from, and none answered")

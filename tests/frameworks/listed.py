@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tomllib
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tests.prime.environments import environment, make_all
@@ -28,13 +27,15 @@ class Framework:
     page: str
     tests: tuple[str, ...]
     also: tuple[str, ...] = ()
-    earlier: tuple[str, ...] = ()
     python: str = "3.11"
+    oldest: str = ""
 
-    def environment(self, version: str | None = None) -> Path:
-        """The Python of its environment, or of an earlier version's. Raises EnvironmentFailed, IndexUnreachable."""
-        if version is not None:
-            return environment(self.package, version, python=self.python)
+    def oldest_environment(self) -> Path:
+        """The Python of its oldest version's environment. Raises EnvironmentFailed, IndexUnreachable."""
+        return environment(self.package, self.oldest, also=self.also, python=self.python)
+
+    def environment(self) -> Path:
+        """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
         if newest := os.environ.get(NEWEST_IN):
             return Path(newest) / self.package / "bin" / "python"
         return environment(self.package, self.version, also=self.also, python=self.python)
@@ -43,7 +44,7 @@ class Framework:
 def frameworks() -> dict[str, Framework]:
     """All of the list, by package."""
     listed = tomllib.loads(LIST.read_text()).get("frameworks", [])
-    lists = ("tests", "also", "earlier")
+    lists = ("tests", "also")
     made = (
         Framework(**{name: tuple(value) if name in lists else value for name, value in each.items()})
         for each in listed
@@ -52,8 +53,6 @@ def frameworks() -> dict[str, Framework]:
 
 
 if __name__ == "__main__":
-    make_all(
-        (framework.name, partial(framework.environment, version))
-        for framework in frameworks().values()
-        for version in (None, *framework.earlier)
-    )
+    listed = frameworks().values()
+    make_all((framework.name, framework.environment) for framework in listed)
+    make_all((framework.name, framework.oldest_environment) for framework in listed if framework.oldest)

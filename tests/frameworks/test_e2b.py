@@ -28,7 +28,6 @@ Run = Callable[..., str]
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "e2b.md"
 JAVASCRIPT = "2.51.0"
-EARLIER = "2.35.0"  # checks the form of keys
 PUBLIC = """
 import json
 from e2b import Sandbox
@@ -86,7 +85,7 @@ def test_an_earlier_sdk_works_with_the_key_in_the_form_that_it_wants(
 ) -> None:
     environment = variables(server.url, "e2b_" + server.api_key.encode().hex())
     script = str(HERE / "e2b_script.py")
-    assert run_framework("e2b", script, "old", version=EARLIER, environment=environment) == "all of it\n"
+    assert run_framework("e2b", script, "old", oldest=True, environment=environment) == "all of it\n"
 
 
 def test_the_javascript_sdk_works(server: Server, tmp_path: Path) -> None:

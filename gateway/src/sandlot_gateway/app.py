@@ -36,6 +36,7 @@ from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
+from sandlot_gateway.mcp import mcp_of
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
@@ -201,9 +202,11 @@ class Gateway:
             self.data.e2b = E2bPlane(
                 services, gate=self.data.request_gate, pool=self.pool, turns=self.data.turns
             )
+        control = Direct(services)
+        self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens)
         self.edge = Edge(
             data=self.data,
-            control=Direct(services),
+            control=control if self.mcp is None else self.mcp.before(control),
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
@@ -274,6 +277,8 @@ class Gateway:
         One that was cancelled may come again, with shorter times.
         """
         self.leaving = True
+        if self.mcp is not None:
+            await self.mcp.close()
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():
