@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from e2b import (
+    AuthenticationException,
     CommandExitException,
     FileNotFoundException,
     InvalidArgumentException,
@@ -97,7 +98,7 @@ def commands(box: Sandbox) -> None:
     raises(TimeoutException, lambda: box.commands.run("sleep 60", timeout=1))
     assert time.monotonic() - began < 30
     raises(InvalidArgumentException, lambda: box.commands.run("true", cwd="/no/such/directory"))
-    raises(Exception, lambda: box.commands.run("true", user="nobody-of-this-name"))
+    raises(AuthenticationException, lambda: box.commands.run("true", user="no-such-user"))
     large = box.commands.run("yes ä | head -c 3000000")
     assert large.stdout == "ä\n" * 1_000_000
 
@@ -176,6 +177,14 @@ def files(box: Sandbox) -> None:
     watch.stop()
     raises(Exception, lambda: box.files.watch_dir(f"{base}/none"))
     signed(box, f"{base}/deep/a.txt")
+    box.commands.run("mkdir -m 700 /srv/closed && echo secret > /srv/closed/a && mkdir -m 777 /srv/open")
+    assert box.files.write("/srv/open/a", "mine", user="nobody").path == "/srv/open/a"
+    assert box.files.get_info("/srv/open/a", user="nobody").owner == "nobody"
+    assert box.files.read("/srv/open/a", user="nobody") == "mine"
+    raises(Exception, lambda: box.files.read("/srv/closed/a", user="nobody"))
+    raises(Exception, lambda: box.files.remove("/srv/closed/a", user="nobody"))
+    raises(AuthenticationException, lambda: box.files.read("/srv/open/a", user="no-such-user"))
+    assert box.files.read("/srv/closed/a") == "secret\n"
 
 
 def signed(box: Sandbox, path: str) -> None:

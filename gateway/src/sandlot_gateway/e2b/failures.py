@@ -96,6 +96,8 @@ def of_sidecar(status: int, body: bytes, sandbox_id: SandboxId) -> EnvdFailure:
     if not isinstance(document, dict):
         document = {}
     error, message = document.get("error"), str(document.get("message") or f"the sidecar answered {status}")
+    if status == 400 and document.get("field") == "user":
+        return EnvdFailure("unauthenticated", message)
     if status == 410 and error == "ended":
         return not_running(sandbox_id, message)
     if status == 401:

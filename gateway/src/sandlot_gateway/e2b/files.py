@@ -15,7 +15,7 @@ from sandlot_gateway.data.wire import Headers
 
 from .failures import EnvdFailure, invalid, of_sidecar
 from .multipart import Mark, MultipartReader, Part, boundary_of
-from .sidecar_call import SidecarCall, query
+from .sidecar_call import SidecarCall
 from .uploads import body_pieces, unpacked, write_file
 
 _KEPT = (b"content-length", b"content-range", b"accept-ranges", b"last-modified", b"transfer-encoding")
@@ -37,7 +37,9 @@ class Files:
         """Send a file; return the status. Raises EnvdFailure, DialError, UpstreamError, Truncated, ClientGone."""
         if not self._path:
             raise invalid("path", "is required: the path to read")
-        lines = [b"GET /v1/files?%b HTTP/1.1\r\nhost: sidecar\r\n" % query(path=self._path).encode()]
+        lines = [
+            b"GET /v1/files?%b HTTP/1.1\r\nhost: sidecar\r\n" % call.file_query(path=self._path).encode()
+        ]
         lines += [b"%b: %b\r\n" % header for header in call.headers]
         if (wanted := self._headers.get(b"range")) is not None:
             lines.append(b"range: %b\r\n" % wanted)

@@ -10,7 +10,7 @@ from typing import Any
 from . import messages
 from .failures import EnvdFailure, invalid
 from .messages import read
-from .sidecar_call import SidecarCall, query
+from .sidecar_call import SidecarCall
 
 _TYPES = {"file": "FILE_TYPE_FILE", "dir": "FILE_TYPE_DIRECTORY", "symlink": "FILE_TYPE_SYMLINK"}
 _UNKNOWN = "FILE_TYPE_UNSPECIFIED"
@@ -35,10 +35,7 @@ async def make_dir(call: SidecarCall, body: bytes) -> dict[str, Any]:
         if found["type"] == "dir":
             raise EnvdFailure("already_exists", f"path: the directory {path!r} exists already")
         raise invalid("path", f"{path!r} exists and is no directory")
-    wanted: dict[str, Any] = {"path": path, "parents": True}
-    if call.user is not None:
-        wanted["user"] = call.user
-    await call.json("POST", "/v1/files/mkdir", json=wanted)
+    await call.json("POST", "/v1/files/mkdir", json=call.file_body(path=path, parents=True))
     return {"entry": await entry_at(call, path)}
 
 
@@ -48,11 +45,11 @@ async def move(call: SidecarCall, body: bytes) -> dict[str, Any]:
     await _stat(call, asked.source, follow=False)
     parent = posixpath.dirname(asked.destination.rstrip("/"))
     if parent not in ("", "/"):
-        await call.json("POST", "/v1/files/mkdir", json={"path": parent, "parents": True})
+        await call.json("POST", "/v1/files/mkdir", json=call.file_body(path=parent, parents=True))
     await call.json(
         "POST",
         "/v1/files/move",
-        json={"source": asked.source, "target": asked.destination, "overwrite": True},
+        json=call.file_body(source=asked.source, target=asked.destination, overwrite=True),
     )
     return {"entry": await entry_at(call, asked.destination)}
 
@@ -60,7 +57,7 @@ async def move(call: SidecarCall, body: bytes) -> dict[str, Any]:
 async def remove(call: SidecarCall, body: bytes) -> dict[str, Any]:
     """Remove a file, or a directory with all that is in it; one that is missing is removed already."""
     path = read(body, messages.Path).path
-    answer = await call.fetch("DELETE", f"/v1/files?{query(path=path, recursive=1)}")
+    answer = await call.fetch("DELETE", f"/v1/files?{call.file_query(path=path, recursive=1)}")
     if answer.status not in (200, 204, 404):
         raise call.failure(answer)
     return {}
@@ -106,15 +103,15 @@ async def entry_at(call: SidecarCall, path: str) -> dict[str, Any]:
 async def _stat(call: SidecarCall, path: str, *, follow: bool = True) -> dict[str, Any]:
     if not path:
         raise invalid("path", "is required")
-    return await call.json("GET", f"/v1/files/stat?{query(path=path, follow=int(follow))}")
+    return await call.json("GET", f"/v1/files/stat?{call.file_query(path=path, follow=int(follow))}")
 
 
 async def _listed(call: SidecarCall, path: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None and len(found) <= _MOST:
-        more = query(cursor=cursor) if cursor else ""
-        page = await call.json("GET", f"/v1/files/list?{query(path=path)}&{more}".rstrip("&"))
+        asked = call.file_query(path=path, **({"cursor": cursor} if cursor else {}))
+        page = await call.json("GET", f"/v1/files/list?{asked}")
         found += page["entries"]
         cursor = page["cursor"]
     return found

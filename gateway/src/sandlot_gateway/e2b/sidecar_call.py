@@ -20,7 +20,7 @@ _TIMEOUT = 3600.0
 
 
 class SidecarCall:
-    """`user`: whom the request acts as; None: the image's user, or for files the sidecar's."""
+    """`user`: whom the request acts as; None: the image's user, or for files root."""
 
     def __init__(
         self,
@@ -60,6 +60,14 @@ class SidecarCall:
         if answer.status != 200:
             raise self.failure(answer)
         return sandbox_json.parse(answer.body)
+
+    def file_query(self, **fields: str | int) -> str:
+        """Return the query of a file call, which acts as the user."""
+        return query(**fields, **({} if self.user is None else {"user": self.user}))
+
+    def file_body(self, **fields: Any) -> dict[str, Any]:
+        """Return the body of a file call, which acts as the user."""
+        return fields if self.user is None else {**fields, "user": self.user}
 
     def failure(self, answer: Answer) -> EnvdFailure:
         return of_sidecar(answer.status, answer.body, self.route.sandbox_id)

@@ -11,7 +11,7 @@ from sandlot_gateway.data.errors import ClientGone
 from sandlot_gateway.data.forward import RequestHead, forward
 
 from .failures import EnvdFailure, invalid, of_sidecar
-from .sidecar_call import SidecarCall, query
+from .sidecar_call import SidecarCall
 
 _PIECE = 64 << 10  # bytes of one step of decompression
 _MOST_TOLD = 64 << 10  # bytes of a sidecar's answer to a write
@@ -54,8 +54,7 @@ async def write_file(call: SidecarCall, path: str, content: AsyncIterator[bytes]
     if not path:
         raise invalid("path", "is required: the path to write")
     source, told = _Source(content), _Told()
-    owner = {} if call.user is None else {"user": call.user}
-    target = f"/v1/files?{query(path=path, parents=1, **owner)}"
+    target = f"/v1/files?{call.file_query(path=path, parents=1)}"
     lines = [b"PUT %b HTTP/1.1\r\nhost: sidecar\r\n" % target.encode()]
     lines += [b"%b: %b\r\n" % header for header in call.headers]
     first: Message = {"type": "http.request", "body": b"", "more_body": True}
