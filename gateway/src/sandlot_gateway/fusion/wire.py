@@ -27,7 +27,7 @@ class RunCodeRequest(BaseModel):
     stdin: str | None = None
     compile_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
     run_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
-    memory_limit_MB: int = -1
+    memory_limit_MB: int = Field(-1, le=1 << 24)
     files: dict[str, str | None] = Field(default_factory=dict)
     fetch_files: list[str] = Field(default_factory=list)
     args: list[str] = Field(default_factory=list)  # for pytest
