@@ -24,10 +24,11 @@ class Framework:
     tests: tuple[str, ...]
     also: tuple[str, ...] = ()
     python: str = "3.11"
+    alone: bool = False
 
     def environment(self) -> Path:
         """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
-        return environment(self.package, self.version, also=self.also, python=self.python)
+        return environment(self.package, self.version, also=self.also, python=self.python, alone=self.alone)
 
 
 def frameworks() -> dict[str, Framework]:
