@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 KEY = "key-of-alpha"
+ONE_SANDBOX = "key-of-beta"  # with a quota
 SANDBOXES = 3
 
 
@@ -35,7 +36,7 @@ def _no_leaks() -> None:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    keys = {"SANDLOT_API_KEYS": f"{KEY}:alpha"}
+    keys = {"SANDLOT_API_KEYS": f"{KEY}:alpha,{ONE_SANDBOX}:beta:1"}
     options = ("--fusion", "host,perl=@code,php=@missing", "--fusion-sandboxes", str(SANDBOXES))
     with private_stack(
         *options, "--pool", "code=1", "--audit-log", "audit.log", "--log-level", "debug", env=keys
@@ -173,6 +174,27 @@ def test_64_callers_at_once_share_few_sandboxes(stack: Stack) -> None:
     assert len(workers(stack)) <= SANDBOXES + 1  # one in the pool
 
 
+def test_a_tenants_quota_bounds_its_sandboxes(stack: Stack) -> None:
+    def one(number: int) -> str:
+        body = {"code": f"echo {number}", "language": "bash"}
+        url = f"{stack.url}/fusion/{ONE_SANDBOX}/run_code"
+        return plain_http.post(url, json=body, timeout=60).json()["executor_pod_name"]
+
+    with ThreadPoolExecutor(4) as callers:
+        assert len(set(callers.map(one, range(8)))) == 1
+
+
+def test_code_whose_caller_leaves_is_killed(stack: Stack) -> None:
+    body = {"code": "sleep 50", "language": "bash", "run_timeout": 60}
+    url = f"{stack.url}/fusion/{KEY}/run_code"
+    with ThreadPoolExecutor(1) as callers:
+        left = callers.submit(plain_http.post, url, json=body, timeout=2)
+        wait_until(lambda: _is_running(stack))
+        with pytest.raises(httpx.ReadTimeout):
+            left.result()
+    wait_until(lambda: not _is_running(stack))
+
+
 def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
     run(stack, "true")
     wrong = plain_http.post(f"{stack.url}/fusion/a-stranger/run_code", json={"code": "", "language": "bash"})
@@ -188,7 +210,7 @@ def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
     path = stack.state_dir / "audit.log"
     wait_until(lambda: sum(each["action"] == "code.run" for each in records(path)) >= 3)
     done = [each for each in records(path) if each["action"] == "code.run" and each["status"] == 200]
-    assert {each["tenant"] for each in done} == {"alpha"}
+    assert {each["tenant"] for each in done[-2:]} == {"alpha"}
     assert all(each["sandbox"] for each in done[-2:])
     headers = {"Authorization": f"Bearer {stack.api_key}"}
     metrics = plain_http.get(f"{stack.url}/metrics", headers=headers).text

@@ -6,7 +6,9 @@ import asyncio
 import posixpath
 import secrets
 import shlex
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from .languages import TOOLCHAINS, Toolchain, class_of, object_of, source
 from .sandbox import BadInput, Finished, SandboxClient
@@ -50,13 +52,11 @@ async def execute(
     words["args"] = shlex.join(request.args)
     if request.language == "scala":
         words["object"] = _scala_object(request.code)
-    await asyncio.gather(
-        *(client.write(_path(path), content) for path, content in request.contents().items())
-    )
-    writes = [client.write(f"{_DIRECTORY}/{name}", _encoded(source(request.language, request.code), "code"))]
+    await _all(client.write(_path(path), content) for path, content in request.contents().items())
+    contents = {f"{_DIRECTORY}/{name}": _encoded(source(request.language, request.code), "code")}
     if request.stdin:
-        writes.append(client.write(_STDIN, _encoded(request.stdin, "stdin")))
-    await asyncio.gather(*writes)
+        contents[_STDIN] = _encoded(request.stdin, "stdin")
+    await _all(client.write(path, content) for path, content in contents.items())
     outcome = Outcome()
     if toolchain.compile is not None:
         outcome.compiled = await client.run(
@@ -126,6 +126,13 @@ def _command(template: str, words: dict[str, str]) -> str:
     for name, value in words.items():
         command = command.replace(f"{{{name}}}", value)
     return command if "&&" in template else f"exec {command}"
+
+
+async def _all(writes: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all, also after a failure: a late one would reach the sandbox's next request."""
+    for error in await asyncio.gather(*writes, return_exceptions=True):
+        if error is not None:
+            raise error
 
 
 def _path(name: str) -> str:
