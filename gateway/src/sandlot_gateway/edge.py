@@ -104,11 +104,11 @@ class Edge:
             except TimeoutError:
                 note(error="starting")
                 response = error_response(
-                    _busy(scope),
+                    503,
                     "the gateway is still starting: try again after Retry-After",
                     headers={"retry-after": "1"},
                 )
-                await response(scope, receive, self._identified(scope, send))
+                await _to_repeat(response, scope)(scope, receive, self._identified(scope, send))
                 return
         is_use = path not in _NOT_A_USE
         self.in_flight += is_use
@@ -119,7 +119,7 @@ class Edge:
                 note(error="draining")
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
-                answer = error_response(_busy(scope), text, headers=headers)
+                answer = _to_repeat(error_response(503, text, headers=headers), scope)
                 await _answer_early(answer, receive, self._identified(scope, send), limit=self._max_body)
                 self._counted(answer.status_code)
             else:
@@ -282,9 +282,11 @@ def _is_data(scope: Scope) -> bool:
     return scope["type"] == "websocket" or scope["path"].startswith(_DATA)
 
 
-def _busy(scope: Scope) -> int:
-    """Return the status of a request that its client is to repeat: those of SandboxFusion repeat no 503."""
-    return 504 if scope["path"] in PATHS else 503
+def _to_repeat(response: Response, scope: Scope) -> Response:
+    """Return a 503 with the status that its client repeats: of SandboxFusion's API that is 504 alone."""
+    if scope["path"] in PATHS:
+        response.status_code = 504
+    return response
 
 
 def _is_audited(scope: Scope) -> bool:

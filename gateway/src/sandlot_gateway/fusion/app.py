@@ -89,8 +89,7 @@ class Fusion:
         if path == PING:
             return _json(200, "pong")
         if path == RUN_JUPYTER:
-            text = "run_jupyter is not supported: use run_code with the language python"
-            return _error(501, text)
+            return _error(501, "run_jupyter is not supported: use run_code with the language python")
         assert path == RUN_CODE
         message = await receive()
         try:
