@@ -1,6 +1,6 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-clients test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
+.PHONY: help setup demo demo-cluster test test-clients test-frameworks test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -21,6 +21,9 @@ test-clients: setup  ## run the tests of published clients of Prime and others, 
 	$(RUN)/python -m tests.prime.environments
 	$(RUN)/python -m tests.frameworks.listed
 	SCOPE=clients bash tools/test.sh
+
+test-frameworks: setup  ## run the suites of frameworks with the newest release of each: ARGS="--pinned PACKAGE..."
+	$(RUN)/python -m tests.frameworks $(ARGS)
 
 test-console: setup  ## run the tests of the web console in Debian's Chromium: ARGS="-k name", SCREENSHOTS=docs/console
 	bash tools/test_console.sh $(ARGS)
@@ -61,6 +64,7 @@ check: setup  ## check lint, types, import rules, generated files, links of the 
 	$(RUN)/python tools/chart_docs.py --check
 	$(RUN)/python tools/definition_fields.py --check
 	$(RUN)/python tools/error_page.py --check
+	$(RUN)/python tools/frameworks_table.py --check
 	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
 	set -e; for package in contract kube sidecar gateway controller node sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
@@ -90,6 +94,7 @@ generate: setup  ## write the generated files
 	$(RUN)/python tools/chart_docs.py
 	$(RUN)/python tools/definition_fields.py
 	$(RUN)/python tools/error_page.py
+	$(RUN)/python tools/frameworks_table.py
 	$(RUN)/python -m images generate
 
 site: setup  ## build the documentation in site/, usable without a network; fails on broken links

@@ -102,7 +102,7 @@ def controller_manager(
 async def until_running(client: KubeClient, namespace: str) -> None:
     """Wait until kwok has all pods running."""
     params = {"fieldSelector": "status.phase!=Running", "limit": "1"}
-    async with asyncio.timeout(400):
+    async with asyncio.timeout(900):
         while True:
             found = json.loads(await client.request("GET", paths.pods(namespace), params=params))
             if not found["items"]:

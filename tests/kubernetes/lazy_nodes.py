@@ -22,10 +22,10 @@ _UNIT = "sandlot-lazy"
 _PROGRAM = f"/usr/local/bin/{_UNIT}"
 
 
-def worker() -> str:
-    """The node to run it on."""
+def worker(number: int = 0) -> str:
+    """A node to run it on."""
     names = cluster.nodes(cluster.recorded())
-    return next(name for name in names if not name.endswith("-control-plane"))
+    return [name for name in names if not name.endswith("-control-plane")][number]
 
 
 def values(node: str, *, lazy: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sandlot import Accounting, BadRequest, Client, Pools, Sandbox, UsageRow
 
 from tests.cli.conftest import command_line
 from tests.kubernetes.boxes import until
-from tests.kubernetes.fake_gpus import DEVICES, MODEL, fake_gpus_on
+from tests.kubernetes.fake_gpus import DEVICES, DRIVEN_MODEL, MODEL, driver_on, plugin_on
 from tests.kubernetes.killing import own_cluster_only
 from tests.kubernetes.lazy_nodes import worker
 from tests.kubernetes.releases import release_of_its_own
@@ -45,7 +45,7 @@ def release() -> Iterator[Stack]:
         "gateway.quotas": {"*": {"gpus": QUOTA}},
         "controller.replicas": 1,
     }
-    with release_of_its_own("gpus", runtime="runc") as stack, fake_gpus_on(stack, worker()):
+    with release_of_its_own("gpus", runtime="runc") as stack, plugin_on(stack, worker()):
         stack.install("--set-json", ",".join(f"{name}={json.dumps(value)}" for name, value in values.items()))
         yield stack
 
@@ -113,3 +113,38 @@ def test_a_create_waits_while_no_gpu_is_free(release: Stack, caller: Client, tmp
         all_of_them.delete()
         until(lambda: fifth.refresh().status == "RUNNING")
         assert len(fifth.exec(OPEN, timeout=60).stdout.split()) == 1
+
+
+def test_devices_of_a_driver_for_dynamic_resource_allocation(release: Stack, caller: Client) -> None:
+    """A DeviceClass that names the chart's `gpuResource` is enough: claims are the scheduler's."""
+    pools = Pools(client=caller)
+    with driver_on(release, worker(1)):
+        size = {"gpu_count": 2, "gpu_type": DRIVEN_MODEL, **SIZE}
+        pools.set("driven", size=1, image=IMAGE, **size)
+        pools.wait_warm("driven", timeout=180)
+        with Sandbox.create(IMAGE, client=caller, **size) as box:
+            assert box.info.pool_hit
+            pod = release.get("pod", pod_of(box), "-n", release.sandboxes)
+            assert pod["spec"]["nodeName"] == worker(1)
+            assert "resourceClaims" not in pod["spec"]
+            devices = box.exec(OPEN, timeout=60).stdout.split()
+            assert len(devices) == 2
+            assert set(box.exec(SMI, timeout=60).stdout.removeprefix("smi: ").strip().split(",")) == set(
+                devices
+            )
+            holds = f"sleep 1000 3<>/dev/{devices[0]} >/dev/null 2>&1 & echo $!"
+            process = box.exec(holds, timeout=60).stdout.strip()
+            assert box.exec(f"readlink /proc/{process}/fd/3", timeout=60).stdout == f"/dev/{devices[0]}\n"
+            box.reset()
+            assert box.exec("cat /proc/[0-9]*/comm | grep sleep; exit 0", timeout=60).stdout == ""
+            assert box.exec(OPEN, timeout=60).stdout.split() == devices
+            # The pool's next one has the other two, and then there are none.
+            pools.wait_warm("driven", timeout=180)
+            pools.set("driven", size=0, image=IMAGE, **size)
+            until(lambda: _claims(release) == 1)
+        until(lambda: _claims(release) == 0)
+        pools.delete("driven")
+
+
+def _claims(release: Stack) -> int:
+    return len(release.get("resourceclaims", "-n", release.sandboxes)["items"])

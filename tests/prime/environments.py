@@ -49,6 +49,18 @@ def environment(
     return _made(f"{package}-{version}", wanted, key="\n".join(wanted), interpreter=interpreter(python))
 
 
+def newest_environment(
+    home: Path, package: str, *, also: tuple[str, ...] = (), python: str = "3.11", alone: bool = False
+) -> Path:
+    """Make an environment in `home` with the newest release; return its Python.
+
+    Raises EnvironmentFailed, IndexUnreachable.
+    """
+    words = ("--no-deps",) if alone else ()
+    _fill(home, (*words, package, *also), interpreter=interpreter(python))
+    return home / "bin" / "python"
+
+
 def interpreter(lowest: str) -> Path:
     """A Python of at least this version (`3.12`): that of the tests, else another of the machine, else uv's.
 
@@ -87,18 +99,15 @@ def _made(name: str, wanted: tuple[str, ...], *, key: str, interpreter: Path) ->
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
-            _run("venv", "--quiet", "--python", str(interpreter), str(home))
-            _run(
-                "pip",
-                "install",
-                "--quiet",
-                "--compile-bytecode",
-                "--python",
-                str(home / "bin" / "python"),
-                *wanted,
-            )
+            _fill(home, wanted, interpreter=interpreter)
             (home / "complete").touch()
     return home / "bin" / "python"
+
+
+def _fill(home: Path, wanted: tuple[str, ...], *, interpreter: Path) -> None:
+    _run("venv", "--quiet", "--python", str(interpreter), str(home))
+    place = ("--python", str(home / "bin" / "python"))
+    _run("pip", "install", "--quiet", "--compile-bytecode", *place, *wanted)
 
 
 def client_env(home: Path, *, url: str, api_key: str) -> dict[str, str]:

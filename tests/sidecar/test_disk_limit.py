@@ -22,7 +22,9 @@ class Sandbox:
     def __init__(self) -> None:
         self.found: asyncio.Queue[int] = asyncio.Queue()
         self.looks = 0
+        self.cost = 0.0  # seconds of CPU of each look
         self.killed: list[int] = []  # at which look
+        self.ops = [SimpleNamespace(finished=1.0)]  # those that a kill ends
         self.loop = asyncio.get_running_loop()
         self.tasks = Tasks()
         self.table = SimpleNamespace(running=1)
@@ -36,10 +38,11 @@ class Sandbox:
     def spilled(self) -> int:
         return 0
 
-    def kill_running(self, cause: str, *, message: str) -> None:
+    def kill_running(self, cause: str, *, message: str) -> list[SimpleNamespace]:
         assert cause == "disk_full"
         assert message
         self.killed.append(self.looks)
+        return self.ops
 
     async def _ask(self, do: str, *, counted: Any, grows: bool) -> tuple[dict[str, Any], list[int]]:
         files = await self.found.get()
@@ -47,7 +50,7 @@ class Sandbox:
         self.found.task_done()
         self.looks += 1
         walked = min(files, (MAX_COUNTED if grows else FILES) + 1)
-        answer = {"used": 0, "files": walked, "counted": [walked, 0], "cost": 0.0}
+        answer = {"used": 0, "files": walked, "counted": [walked, 0], "cost": self.cost}
         return {**answer, "limit": LIMIT, "hard": False, "files_limit": FILES}, []
 
 
@@ -81,3 +84,26 @@ async def test_one_that_had_made_too_many_before_the_next_look_is_ended_by_the_o
     """Another command, begun after the one that was ended: the walk has to tell 20,000 from 30,000."""
     await sandbox.see(5000, 20_000, 30_000, 0)
     assert sandbox.killed == [1, 3]
+
+
+async def test_the_look_after_an_end_waits_for_no_share_of_the_cpu(sandbox: Sandbox) -> None:
+    """Or a command that begins meanwhile has as long as the share takes, 2,000 s here, to make what counts as old."""
+    await sandbox.see(10)
+    sandbox.cost = 100.0
+    async with asyncio.timeout(30):
+        await sandbox.see(5000, 6000)
+
+
+async def test_the_look_after_an_end_comes_when_the_ended_are_dead(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or what they make while they die counts as made by the next command."""
+    monkeypatch.setattr(disk, "MOST", 60.0)
+    sandbox.ops[0].finished = None
+    await sandbox.see(5000)
+    sandbox.found.put_nowait(9000)
+    await asyncio.sleep(0.05)  # there is no event for a look that does not come
+    assert sandbox.looks == 1
+    sandbox.ops[0].finished = 1.0
+    await sandbox.found.join()
+    assert sandbox.killed == [1]

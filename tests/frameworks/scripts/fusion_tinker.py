@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-import sys
+import sysconfig
 
 os.environ["SANDBOX_URL"] = f"{os.environ['SANDLOT_URL']}/fusion/{os.environ['SANDLOT_API_KEY']}/run_code"
-spec = importlib.util.spec_from_file_location("client", sys.argv[1])
+FILE = os.path.join(sysconfig.get_path("purelib"), "tinker_cookbook/sandbox/sandboxfusion.py")
+spec = importlib.util.spec_from_file_location("client", FILE)
 assert spec is not None
 assert spec.loader is not None
 client = importlib.util.module_from_spec(spec)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import sysconfig
 import threading
 
+FILE = os.path.join(sysconfig.get_path("purelib"), "verl/utils/reward_score/sandbox_fusion/__init__.py")
 spec = importlib.util.spec_from_file_location(
-    "scorer", sys.argv[1], submodule_search_locations=[os.path.dirname(sys.argv[1])]
+    "scorer", FILE, submodule_search_locations=[os.path.dirname(FILE)]
 )
 assert spec is not None
 assert spec.loader is not None

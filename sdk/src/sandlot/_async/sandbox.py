@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from sandlot._async.network import AsyncNetwork
 from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
+from sandlot._resume import ResultFile, result_keys
 from sandlot._tasks_async import ABANDONED, each, now, shielded, sleep
 from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
 from sandlot.models import CheckpointInfo, DeleteResult, Progress, SandboxInfo
@@ -201,22 +203,63 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
         concurrency: int = 64,
         progress: Callable[[Progress], None] | None = None,
         return_exceptions: bool = False,
+        attempts: int = 1,
+        resume: str | os.PathLike[str] | None = None,
+        key: Callable[[Item], str] | None = None,
         **create: Any,
     ) -> Results:
         """Call `function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
 
         At most `concurrency` calls run at once; results are in the order of the items. `progress` is called after
         each item. The first error ends the batch, unless `return_exceptions` returns errors in place of results.
-        All other arguments go to `create`.
+
+        `attempts` is how often an item is called at most: again, in another sandbox, only after a SandboxLost that
+        neither the code nor the caller caused (`infrastructure`). `resume` names a file that keeps each result, as
+        JSON, once it is there: a later run with the same file calls only the items without one. `key` names an item in
+        it (default: the item itself, which then must be JSON). All other arguments go to `create`. Raises ConfigError
+        if the file has something else.
         """
+        if attempts < 1:
+            raise ValueError(f"attempts: {attempts} is not 1 or more")
 
-        async def one(item: Item) -> Result:
-            async with await cls.create(**create) as box:
-                return await function(box, item)
+        async def called(item: Item) -> Result:
+            for left in reversed(range(attempts)):
+                try:
+                    async with await cls.create(**create) as box:
+                        return await function(box, item)
+                except SandboxLost as error:
+                    if not left or not error.infrastructure:
+                        raise
+            raise AssertionError
 
-        return await each(
-            one, items, concurrency=concurrency, return_exceptions=return_exceptions, progress=progress
-        )
+        if resume is None:
+            return await each(
+                called,
+                items,
+                concurrency=concurrency,
+                return_exceptions=return_exceptions,
+                progress=progress,
+            )
+        entries, kept = result_keys(items, key), ResultFile(resume)
+
+        async def recalled(entry: tuple[str, Item]) -> Any:
+            name, item = entry
+            if name not in kept.results:
+                result = await called(item)
+                kept.record(name, result)
+                return result
+            return kept.results[name]
+
+        try:
+            return await each(
+                recalled,
+                entries,
+                concurrency=concurrency,
+                return_exceptions=return_exceptions,
+                progress=progress,
+            )
+        finally:
+            kept.close()
 
     # lifecycle
 

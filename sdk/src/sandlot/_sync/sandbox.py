@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
+from sandlot._resume import ResultFile, result_keys
 from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
@@ -200,22 +202,63 @@ class Sandbox(Commands, Network, Checkpoints):
         concurrency: int = 64,
         progress: Callable[[Progress], None] | None = None,
         return_exceptions: bool = False,
+        attempts: int = 1,
+        resume: str | os.PathLike[str] | None = None,
+        key: Callable[[Item], str] | None = None,
         **create: Any,
     ) -> Results:
         """Call `function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
 
         At most `concurrency` calls run at once; results are in the order of the items. `progress` is called after
         each item. The first error ends the batch, unless `return_exceptions` returns errors in place of results.
-        All other arguments go to `create`.
+
+        `attempts` is how often an item is called at most: again, in another sandbox, only after a SandboxLost that
+        neither the code nor the caller caused (`infrastructure`). `resume` names a file that keeps each result, as
+        JSON, once it is there: a later run with the same file calls only the items without one. `key` names an item in
+        it (default: the item itself, which then must be JSON). All other arguments go to `create`. Raises ConfigError
+        if the file has something else.
         """
+        if attempts < 1:
+            raise ValueError(f"attempts: {attempts} is not 1 or more")
 
-        def one(item: Item) -> Result:
-            with cls.create(**create) as box:
-                return function(box, item)
+        def called(item: Item) -> Result:
+            for left in reversed(range(attempts)):
+                try:
+                    with cls.create(**create) as box:
+                        return function(box, item)
+                except SandboxLost as error:
+                    if not left or not error.infrastructure:
+                        raise
+            raise AssertionError
 
-        return each(
-            one, items, concurrency=concurrency, return_exceptions=return_exceptions, progress=progress
-        )
+        if resume is None:
+            return each(
+                called,
+                items,
+                concurrency=concurrency,
+                return_exceptions=return_exceptions,
+                progress=progress,
+            )
+        entries, kept = result_keys(items, key), ResultFile(resume)
+
+        def recalled(entry: tuple[str, Item]) -> Any:
+            name, item = entry
+            if name not in kept.results:
+                result = called(item)
+                kept.record(name, result)
+                return result
+            return kept.results[name]
+
+        try:
+            return each(
+                recalled,
+                entries,
+                concurrency=concurrency,
+                return_exceptions=return_exceptions,
+                progress=progress,
+            )
+        finally:
+            kept.close()
 
     # lifecycle
 

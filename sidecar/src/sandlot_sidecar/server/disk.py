@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Any
 
+    from ..core.op import Op
     from .ops import Ops
 
 FIRST, LEAST, MOST = (
@@ -26,6 +27,7 @@ FASTEST = (
 FASTEST_FILES = 200_000  # files per second that may be created: each takes memory of a pod's gVisor kernel
 SOONEST = 0.1
 SHARE = 20  # measuring takes at most this fraction (1/20) of a core
+SHARE_ABOVE = 4  # the same above the limit: what is counted there grows with each pause
 
 
 def pause(*, cost: float, room: int, files: int) -> float:
@@ -36,7 +38,8 @@ def pause(*, cost: float, room: int, files: int) -> float:
     """
     by_bytes = max(LEAST, min(MOST, room / FASTEST))
     by_files = max(SOONEST, files / FASTEST_FILES)
-    return max(SHARE * cost, min(by_bytes, by_files))
+    share = SHARE if min(room, files) >= 0 else SHARE_ABOVE
+    return max(share * cost, min(by_bytes, by_files))
 
 
 class Disk:
@@ -52,13 +55,13 @@ class Disk:
         self._counted: list[int] | None = None  # where the next measurement resumes
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
-        self._killed = False  # the last measurement killed the running ops
+        self._killed: list[Op] | None = None  # by the last measurement
         self._not_before = 0.0
 
     def look(self) -> None:
         """Schedule measurements for as long as commands run."""
         if self._measured and self._timer is None and not self._busy:
-            pause = max(FIRST, self._not_before - time.monotonic())
+            pause = SOONEST if self._killed is not None else max(FIRST, self._not_before - time.monotonic())
             self._timer = self._ops.loop.call_later(pause, self._due)
 
     def check(self, size: int) -> None:
@@ -77,7 +80,7 @@ class Disk:
         self._stop()
         self._used = self._files = self._spilled = self._files_limit = 0
         self._limit = self._counted = None
-        self._killed = False
+        self._killed = None
         self._not_before = 0.0
 
     def close(self) -> None:
@@ -92,12 +95,17 @@ class Disk:
 
     def _due(self) -> None:
         self._timer = None
+        # The measurement after a kill says where the next command begins: at once, but not before the killed have ended,
+        # or the next command would die of their files.
+        if time.monotonic() < self._not_before and any(op.finished is None for op in self._killed or ()):
+            self.look()
+            return
         self._busy = True
         self._ops.tasks.spawn(self._measure())
 
     async def _measure(self) -> None:
         try:
-            grows = self._killed or self._files > self._files_limit
+            grows = self._killed is not None or self._files > self._files_limit
             answer, _ = await self._ops.executor.ask("disk", counted=self._counted, grows=grows)
         except SidecarError:
             return  # the executor and the sandbox are gone, or a reset stopped the measurements
@@ -107,7 +115,7 @@ class Disk:
             self._not_before = time.monotonic() + MOST
         else:
             self._judge(answer)
-        if self._killed or self._ops.table.running:
+        if self._killed is not None or self._ops.table.running:
             self.look()
 
     def _judge(self, answer: dict[str, Any]) -> None:
@@ -123,7 +131,9 @@ class Disk:
         # Commands that free space must survive: only a disk that grew further kills what runs, and what killed commands
         # wrote before they died does not count.
         full = used > max(before, limit)
-        self._killed = (full or self._files > max(files_before, most)) and not self._killed
-        if self._killed:
+        kill = (full or self._files > max(files_before, most)) and self._killed is None
+        self._killed = None
+        if kill:
             text = "the sandbox's disk was full" if full else f"the sandbox held {most} files, its limit"
-            self._ops.kill_running(CommandVerdict.DISK_FULL, message=text)
+            self._killed = self._ops.kill_running(CommandVerdict.DISK_FULL, message=text)
+            self._not_before = time.monotonic() + MOST  # as long as their ends are awaited

@@ -209,11 +209,12 @@ class Ops:
         """End an op for a reason; it has ended once its processes are dead."""
         self.move(op, op.kill(cause, message=message, now=monotonic()))
 
-    def kill_running(self, cause: str, *, message: str) -> None:
-        """Kill all running ops; queued ones stay."""
-        for op in list(self.table.ops.values()):
-            if op.started is not None:
-                self.kill(op, cause, message=message)
+    def kill_running(self, cause: str, *, message: str) -> list[Op]:
+        """Kill all running ops and return them; queued ones stay."""
+        running = [op for op in self.table.ops.values() if op.started is not None and op.finished is None]
+        for op in running:
+            self.kill(op, cause, message=message)
+        return running
 
     def kill_runner_tree(self, pid: int) -> None:
         """Have the executor kill everything that a runner started."""

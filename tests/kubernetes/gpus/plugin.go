@@ -1,36 +1,18 @@
-// A device plugin for the kubelet whose GPUs are harmless devices: `gpus RESOURCE DEVICE=MAJOR:MINOR...`.
-//
-// It makes each device file below /dev, and offers it until it ends. A container that gets some has their files, the
-// driver's directory, and the variables that NVIDIA's plugin sets.
 package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-const (
-	endpoint = "sandlot-gpus.sock"
-	driver   = "/run/sandlot-gpus/driver"
-	mounted  = "/usr/local/nvidia"
-)
-
-func main() {
-	if err := serve(os.Args[1], os.Args[2:]); err != nil {
-		fmt.Fprintln(os.Stderr, "gpus:", err)
-		os.Exit(1)
-	}
-}
+const endpoint = "sandlot-gpus.sock"
 
 type plugin struct {
 	api.UnimplementedDevicePluginServer
@@ -38,20 +20,10 @@ type plugin struct {
 	end     context.Context
 }
 
-func serve(resource string, devices []string) error {
-	end, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if err := makeDriver(); err != nil {
-		return err
-	}
+// servePlugin offers the devices as an extended resource, until the context ends.
+func servePlugin(end context.Context, resource string, names []string) error {
 	offered := &plugin{end: end}
-	for _, each := range devices {
-		name, number, _ := strings.Cut(each, "=")
-		path := "/dev/" + name
-		defer os.Remove(path)
-		if err := makeDevice(path, number); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
+	for _, name := range names {
 		offered.devices = append(offered.devices, &api.Device{ID: name, Health: api.Healthy})
 	}
 	socket := filepath.Join(api.DevicePluginPath, endpoint)
@@ -76,26 +48,6 @@ func serve(resource string, devices []string) error {
 	case err := <-failed:
 		return err
 	}
-}
-
-func makeDevice(path, number string) error {
-	var major, minor uint32
-	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
-		return err
-	}
-	os.Remove(path)
-	if err := syscall.Mknod(path, syscall.S_IFCHR|0o666, int(major<<8|minor)); err != nil {
-		return err
-	}
-	return os.Chmod(path, 0o666)
-}
-
-func makeDriver() error {
-	if err := os.MkdirAll(filepath.Join(driver, "bin"), 0o755); err != nil {
-		return err
-	}
-	text := "#!/bin/sh\necho \"smi: $NVIDIA_VISIBLE_DEVICES\"\n"
-	return os.WriteFile(filepath.Join(driver, "bin", "nvidia-smi"), []byte(text), 0o755)
 }
 
 func register(ctx context.Context, resource string) error {
@@ -128,7 +80,7 @@ func (p *plugin) Allocate(_ context.Context, request *api.AllocateRequest) (*api
 	response := &api.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
 		given := &api.ContainerAllocateResponse{
-			Envs:   map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")},
+			Envs:   map[string]string{visible: strings.Join(container.DevicesIds, ",")},
 			Mounts: []*api.Mount{{HostPath: driver, ContainerPath: mounted, ReadOnly: true}},
 		}
 		for _, name := range container.DevicesIds {
