@@ -35,7 +35,7 @@ MAX_BODY = 32 << 20  # bytes; test cases are in the body
 _CLIENT_GRACE = 10.0
 _MARGIN = 1.5  # seconds for the answer to reach the client
 _OVERHEAD = 0.5  # seconds for the files of a request
-_ATTEMPTS = 3
+_ATTEMPTS = 3  # in which code ran; a node that dies may leave many sandboxes that are found dead
 _ENDED_BY_CODE = frozenset((SandboxVerdict.OOM, SandboxVerdict.INIT_KILLED, SandboxVerdict.EXITED))
 
 
@@ -134,10 +134,8 @@ class Fusion:
         longest = request.run_timeout + (request.compile_timeout if toolchain.compile is not None else 0.0)
         latest = end - longest - _OVERHEAD
         why = ""
-        for _ in range(_ATTEMPTS):
-            left = latest - loop.time()
-            if left <= 0:
-                break
+        ran = 0
+        while ran < _ATTEMPTS and (left := latest - loop.time()) > 0:
             try:
                 async with (
                     self._workers.lease(who, place, timeout=left) as worker,
@@ -152,6 +150,7 @@ class Fusion:
             except TimeoutError:
                 return _retry("the sandbox did not answer in the request's time")
             except Lost as error:
+                ran += error.ran
                 why = str(error)
                 _log.warning("code runs again in another sandbox: %s", why)
         return _retry(f"the sandbox was lost, and no time is left for another one: {why}")
@@ -161,7 +160,7 @@ class Fusion:
         note(sandbox=sandbox.id)
         route = self._have.directory.find(sandbox.id)
         if route is None or route.status is not Status.RUNNING:
-            raise Lost(f"the sandbox has ended: {sandbox.verdict or 'unknown'}")
+            raise Lost(f"the sandbox has ended: {sandbox.verdict or 'unknown'}", ran=False)
         client = SandboxClient(self._pool, route)
         try:
             outcome = await execute(request, client, programs=worker.programs, place=str(place))

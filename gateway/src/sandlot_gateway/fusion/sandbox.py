@@ -25,7 +25,14 @@ _NOT_RUN = LOST | {CommandVerdict.KILLED, CommandVerdict.CLIENT_GONE}
 
 
 class Lost(Exception):
-    """Raised when the infrastructure failed, so that the request may run in another sandbox."""
+    """Raised when the infrastructure failed, so that the request may run in another sandbox.
+
+    `ran`: something of it may have run here.
+    """
+
+    def __init__(self, message: str, *, ran: bool = True) -> None:
+        super().__init__(message)
+        self.ran = ran
 
 
 class BadInput(Exception):
@@ -146,7 +153,7 @@ class SandboxClient:
                 self._route.address, method, target, headers=sent, body=body, timeout=timeout
             )
         except PoolError as error:
-            raise Lost(f"the sandbox did not answer: {error}") from error
+            raise Lost(f"the sandbox did not answer: {error}", ran=error.may_have_run) from error
 
 
 def _finished(answer: Answer) -> Finished:
