@@ -26,7 +26,7 @@ def sdk_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed_sdk(tmp_path_factory.mktemp("sdk"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run_framework(server: Server, sdk_path: Path) -> Run:
     """Runs `python ARGUMENTS` in the environment of a framework; returns what it printed. A failure shows its errors."""
 

@@ -114,6 +114,19 @@ async def test_files_deletions_modes_and_links_come_back(client: AsyncClient) ->
         await AsyncSandbox.create(checkpoint=made, client=client)
 
 
+async def test_a_name_finds_the_tenants_own_checkpoints(stack: Stack, client: AsyncClient) -> None:
+    async with await AsyncSandbox.create(client=client) as first:
+        made = await first.checkpoint(name="build-1", metadata={"a": "b"})
+        assert (made.name, made.metadata) == ("build-1", {"a": "b"})
+        with pytest.raises(BadRequest, match=r"metadata: has .* bytes, the limit is 16384"):
+            await first.checkpoint(metadata={"a": "x" * 16384})
+    assert await AsyncSandbox.find_checkpoints("build-1", client=client) == [made]
+    assert await AsyncSandbox.find_checkpoints("build", client=client) == []
+    found = ask(stack, "GET", "/sandbox/checkpoints?name=build-1", key=OTHERS)
+    assert (found.status_code, found.json()) == (200, {"checkpoints": []})
+    await AsyncSandbox.delete_checkpoint(made.id, client=client)
+
+
 async def test_a_start_command_finds_the_files(client: AsyncClient) -> None:
     async with await AsyncSandbox.create(client=client) as first:
         await run(first, "echo here > /file")

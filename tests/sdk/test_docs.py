@@ -20,7 +20,14 @@ from tests.cli.conftest import environment
 from tests.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["docs/sdk.md", "docs/results.md", "docs/first-command.md", "README.md", "sdk/README.md"]
+PAGES = [
+    "docs/sdk.md",
+    "docs/results.md",
+    "docs/first-command.md",
+    "docs/dockerfiles.md",
+    "README.md",
+    "sdk/README.md",
+]
 WITH_COMMANDS = [*PAGES, "docs/command-line.md", "docs/install.md"]
 FENCE = re.compile(r"^```(\w*)$")
 LINE = re.compile(r"^(?:\.venv/bin/)?sandlot (?P<rest>.*)$")

@@ -96,6 +96,9 @@ async def test_environment_directory_and_user(make) -> None:
     answer = await box.exec("id -u; pwd", user=65534, working_dir="/tmp", env={"TWICE": "op"})
     assert answer["stdout"].splitlines() == ["65534", "/tmp"]
     assert (await box.exec("id -un", user="nobody"))["stdout"] == "nobody\n"
+    other = await make(root={"user": 1}, claim={"user": "65534:7"})
+    assert (await other.exec("id -u; id -g"))["stdout"] == "65534\n7\n"
+    assert (await other.exec("id -u", user=0))["stdout"] == "0\n"
     assert "s3" not in (await box.instance("GET", "/v1/state")).text
     assert "s3" not in box.log()
 

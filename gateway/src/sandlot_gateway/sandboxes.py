@@ -75,6 +75,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     stop_signal: int | None = None  # None: the image's
     stop_grace: float | None = None  # seconds
     workdir: str | None = None
+    user: str | None = None  # of commands; None: the image's
     network: Literal["full", "none"] = "full"
     egress: Egress | None = None  # None: everything that the network allows
     timeout: float | None = 3600.0  # seconds; None: no limit

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandlot._async.stream import AsyncOpStream
     from sandlot._async.warmups import AsyncImageWarmups
     from sandlot._sync.accounting import Accounting
+    from sandlot._sync.build import build
     from sandlot._sync.client import Client
     from sandlot._sync.files import Files
     from sandlot._sync.pools import Pools
@@ -33,16 +34,19 @@ if TYPE_CHECKING:
     from sandlot._sync.stream import OpStream
     from sandlot._sync.warmups import ImageWarmups
     from sandlot.accounting import Quota, UsageReport, UsageRow
+    from sandlot.builds import Built
     from sandlot.errors import (
         ApiError,
         AuthError,
         BadRequest,
+        BuildFailed,
         Busy,
         CommandFailed,
         ConfigError,
         Conflict,
         ConnectionFailed,
         DiskFull,
+        DockerfileError,
         FileConflict,
         FileDenied,
         FileError,
@@ -91,6 +95,8 @@ __all__ = [
     "AsyncSandbox",
     "AuthError",
     "BadRequest",
+    "BuildFailed",
+    "Built",
     "Busy",
     "CheckpointInfo",
     "Client",
@@ -100,6 +106,7 @@ __all__ = [
     "ConnectionFailed",
     "DeleteResult",
     "DiskFull",
+    "DockerfileError",
     "Event",
     "ExecResult",
     "Exit",
@@ -139,6 +146,7 @@ __all__ = [
     "WaitTimeout",
     "WarmupInfo",
     "__version__",
+    "build",
 ]
 
 _FLAVOURED = {
@@ -182,6 +190,10 @@ def __getattr__(name: str) -> object:
         module = f"sandlot._{'async' if name != plain else 'sync'}.{_FLAVOURED[plain]}"
     elif name in _MODELS:
         module = "sandlot.models"
+    elif name == "Built":
+        module = "sandlot.builds"
+    elif name == "build":
+        module = "sandlot._sync.build"
     elif name in _ACCOUNTS:
         module = "sandlot.accounting"
     elif name in __all__:

@@ -149,3 +149,40 @@ class CommandFailed(SandlotError):
 
 class WaitTimeout(SandlotError):
     """The sandbox or pool was not ready before the caller's timeout; a sandbox that `create` made is deleted."""
+
+
+class DockerfileError(SandlotError):
+    """A Dockerfile cannot be read or replayed; `file`, `line` and `instruction` say where."""
+
+    def __init__(
+        self, message: str, *, file: str = "Dockerfile", line: int = 0, instruction: str = ""
+    ) -> None:
+        super().__init__(
+            f"{file}:{line}: {instruction}: {message}" if instruction else f"{file}:{line}: {message}"
+        )
+        self.file = file
+        self.line = line
+        self.instruction = instruction
+
+
+class BuildFailed(DockerfileError):
+    """An instruction failed because of its own code: `exit_code`, `verdict` and `output` (its end) say how.
+
+    `exit_code` is None for an instruction that is not RUN.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str = "Dockerfile",
+        line: int = 0,
+        instruction: str = "",
+        exit_code: int | None = None,
+        verdict: str = "exited",
+        output: str = "",
+    ) -> None:
+        super().__init__(message, file=file, line=line, instruction=instruction)
+        self.exit_code = exit_code
+        self.verdict = verdict
+        self.output = output

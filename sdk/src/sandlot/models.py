@@ -180,8 +180,8 @@ class Exposure:
 class CheckpointInfo:
     """A snapshot of a sandbox's files, kept on the server; `create` accepts one that is `DURABLE`.
 
-    In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of the disk that a sandbox
-    from it gets. `parent_id` is the previous checkpoint; this one does not depend on it.
+    In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of a sandbox from it. It does
+    not depend on the previous one, `parent_id`. `name` and `metadata` are the caller's.
     """
 
     id: str
@@ -195,6 +195,8 @@ class CheckpointInfo:
     depth: int = 0
     error: str | None = None
     created_at: str = ""
+    name: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

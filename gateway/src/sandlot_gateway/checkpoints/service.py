@@ -55,7 +55,14 @@ class Checkpoints:
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
 
-    async def create(self, sandbox: Sandbox, instance: Instance) -> Checkpoint:
+    async def create(
+        self,
+        sandbox: Sandbox,
+        instance: Instance,
+        *,
+        name: str | None = None,
+        metadata: dict[str, str] | None = None,
+    ) -> Checkpoint:
         """Start a checkpoint, written in the background. Raises Busy, StoreFull and OSError."""
         async with self._lock:
             await self._sweep()
@@ -78,6 +85,8 @@ class Checkpoints:
                 parent_id=parent.id if parent is not None else sandbox.spec.checkpoint,
                 team_id=team if isinstance(team, str) else None,
                 depth=parent.depth + 1 if parent is not None else int(sandbox.spec.checkpoint is not None),
+                name=name,
+                metadata=metadata or {},
             )
             part = await asyncio.to_thread(self._store.begin, checkpoint)
         self._tasks.spawn(self._write(checkpoint, instance, part))
@@ -87,6 +96,11 @@ class Checkpoints:
         """Return the checkpoints of a sandbox, oldest first, also after its end."""
         found = await asyncio.to_thread(self._store.all)
         return [one for one in found if one.tenant == tenant and one.sandbox_id == sandbox_id]
+
+    async def named(self, tenant: str, name: str) -> list[Checkpoint]:
+        """Return the tenant's checkpoints with this name, oldest first."""
+        found = await asyncio.to_thread(self._store.all)
+        return [one for one in found if one.tenant == tenant and one.name == name]
 
     async def get(self, tenant: str, checkpoint_id: str) -> Checkpoint | None:
         found = await asyncio.to_thread(self._store.get, checkpoint_id)

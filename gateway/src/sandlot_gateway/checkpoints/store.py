@@ -51,6 +51,8 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     stored_bytes: int | None = None  # of the archive
     occupied_bytes: int = 0  # of the files in it
     error: str | None = None
+    name: str | None = None  # that its caller finds it by
+    metadata: dict[str, str] = {}
 
 
 class Store:

@@ -20,6 +20,7 @@ _ACTIONS = {
     f"POST {_SANDBOX}/status:batchGet": "sandbox.get_status",
     f"POST {_SANDBOX}/background-jobs/status:batchGet": "job.get_status",
     f"POST {_SANDBOX}/checkpoints:batchGet": "checkpoint.list",
+    f"GET {_SANDBOX}/checkpoints": "checkpoint.list",
     f"GET {_SANDBOX}/checkpoints/{{checkpoint_id}}": "checkpoint.get",
     f"DELETE {_SANDBOX}/checkpoints/{{checkpoint_id}}": "checkpoint.delete",
     f"GET {_SANDBOX}/expose/all": "exposure.list",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
@@ -14,7 +14,7 @@ from sandlot_gateway.checkpoints.quota import StoreFull
 from sandlot_gateway.checkpoints.service import Busy, Checkpoints
 from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
-from sandlot_gateway.control.field_types import Strict, unique
+from sandlot_gateway.control.field_types import Strict, Text, unique
 from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import iso, json_response
@@ -22,6 +22,8 @@ from sandlot_gateway.control.services import Have, Owned, Services, Who, appeare
 
 router = APIRouter(prefix=PREFIX, tags=["checkpoints"])
 
+CheckpointName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+METADATA_MAX = 16 << 10  # bytes; every list reads all documents
 CheckpointId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -41,6 +43,24 @@ class CheckpointResponse(BaseModel):
     error: str | None
     created_at: str
     updated_at: str
+    name: str | None
+    metadata: dict[str, str]
+
+
+class CheckpointRequest(Strict):
+    name: CheckpointName | None = Field(
+        None, description="(Sandlot) To find it by; several may have the same name."
+    )
+    metadata: dict[str, Text] | None = Field(
+        None, max_length=64, description="(Sandlot) Returned unchanged; at most 16 KiB."
+    )
+
+    @model_validator(mode="after")
+    def _small(self) -> CheckpointRequest:
+        size = sum(len(f"{name}{value}".encode()) for name, value in (self.metadata or {}).items())
+        if size > METADATA_MAX:
+            raise ValueError(f"metadata: has {size} bytes, the limit is {METADATA_MAX}: keep it in a file")
+        return self
 
 
 class CheckpointList(BaseModel):
@@ -99,6 +119,17 @@ async def batch(body: CheckpointBatchRequest, have: Have, who: Who) -> Response:
 
 
 @router.get(
+    "/sandbox/checkpoints",
+    response_model=CheckpointList,
+    responses=errors(501),
+    summary="The tenant's checkpoints with a name, oldest first",
+)
+async def find(have: Have, who: Who, name: Annotated[str, Query(min_length=1, max_length=128)]) -> Response:
+    found = await checkpoints_of(have).named(who.name, name)
+    return json_response({"checkpoints": [_document(one) for one in found]})
+
+
+@router.get(
     "/sandbox/checkpoints/{checkpoint_id}",
     response_model=CheckpointResponse,
     responses=errors(404, 501),
@@ -127,17 +158,19 @@ async def delete(checkpoint_id: str, have: Have, who: Who) -> Response:
 @router.post(
     "/sandbox/{sandbox_id}/checkpoints",
     response_model=CheckpointResponse,
-    responses=errors(404, 409, 501, 507),
+    responses=body_errors(404, 409, 501, 507),
     summary="Create a checkpoint",
 )
-async def create(sandbox: Owned, have: Have) -> Response:
+async def create(sandbox: Owned, have: Have, body: CheckpointRequest | None = None) -> Response:
     """Start a checkpoint and return it as PENDING; it becomes DURABLE or FAILED."""
     checkpoints = checkpoints_of(have)
     instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
         raise ApiError(409, f"the sandbox is {sandbox.status}; a checkpoint needs a RUNNING one")
     try:
-        checkpoint = await checkpoints.create(sandbox, instance)
+        checkpoint = await checkpoints.create(
+            sandbox, instance, name=body and body.name, metadata=body and body.metadata
+        )
     except Busy as error:
         raise ApiError(409, str(error)) from error
     except StoreFull as error:
@@ -229,4 +262,6 @@ def _document(checkpoint: Checkpoint) -> dict[str, Any]:
         "error": checkpoint.error,
         "created_at": iso(checkpoint.created_at),
         "updated_at": iso(checkpoint.updated_at),
+        "name": checkpoint.name,
+        "metadata": checkpoint.metadata,
     }

@@ -129,6 +129,9 @@ class CreateRequest(Strict):
     workdir: Text | None = Field(
         None, min_length=1, max_length=4096, description="(Sandlot) Working directory of commands."
     )
+    user: Text | None = Field(
+        None, min_length=1, max_length=256, description="(Sandlot) User of commands; default the image's."
+    )
     wait_seconds: float | None = Field(
         None, ge=0, le=25, description="(Sandlot) Seconds to wait for RUNNING before answering; default 10."
     )
@@ -234,6 +237,7 @@ class SandboxResponse(BaseModel):
     timeoutSeconds: float | None
     idleTimeoutSeconds: float | None
     workdir: str | None
+    user: str | None
     pool: str | None
     run: str | None
     secretRefs: dict[str, SecretReference]

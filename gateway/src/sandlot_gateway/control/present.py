@@ -96,6 +96,7 @@ def sandbox_document(
         "timeoutSeconds": spec.timeout,
         "idleTimeoutSeconds": spec.idle_timeout,
         "workdir": spec.workdir,
+        "user": spec.user,
         "pool": spec.pool,
         "run": spec.run,
         "secretRefs": spec.secret_refs,

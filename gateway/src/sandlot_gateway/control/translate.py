@@ -112,6 +112,7 @@ def spec_of(
         stop_signal=_stop_signal(request),
         stop_grace=request.stop_grace_seconds,
         workdir=request.workdir,
+        user=request.user,
         network=network,
         egress=_egress(request, network=network),
         timeout=timeout,

@@ -48,6 +48,7 @@ def claim_body(
         "timeout": spec.timeout,
         "idle_timeout": spec.idle_timeout,
         "workdir": spec.workdir,
+        "user": spec.user,
         "start_command": spec.start_command,
         "stop_signal": stop_signal(sandbox, image),
         "stop_grace": spec.stop_grace,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sandlot._async.client import AsyncClient, default_client
 from sandlot._async.handle import AsyncHandle
 from sandlot._protocol import checks, documents
@@ -13,14 +15,20 @@ from sandlot.models import CheckpointInfo
 class AsyncCheckpoints(AsyncHandle):
     """Makes, lists and deletes checkpoints; a base class of `AsyncSandbox`."""
 
-    async def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
+    async def checkpoint(
+        self, *, name: str | None = None, metadata: Mapping[str, str] | None = None, wait: float = 300.0
+    ) -> CheckpointInfo:
         """Save the files of this sandbox (not its processes) beyond its end, while it keeps running.
 
+        `find_checkpoints` finds it by its `name`, which several may have; `metadata` is returned with it.
         `wait` is how many seconds to wait until the checkpoint is DURABLE; 0 returns at once. Raises Conflict,
         ServerError (the checkpoint FAILED, or the server has no space for it) or WaitTimeout.
         """
         path = f"/sandbox/{self.id}/checkpoints"
-        document = await self.client.call("POST", path, safe=False, sandbox_id=self.id)
+        asked: dict[str, object] = {} if name is None else {"name": name}
+        if metadata:
+            asked["metadata"] = checks.strings(metadata, name="metadata")
+        document = await self.client.call("POST", path, body=asked or None, safe=False, sandbox_id=self.id)
         made = documents.checkpoint_info(document)
         deadline = now() + wait
         delay = 0.05
@@ -47,6 +55,13 @@ class AsyncCheckpoints(AsyncHandle):
         client = client or await default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         return documents.checkpoint_info(await client.call("GET", path))
+
+    @classmethod
+    async def find_checkpoints(cls, name: str, *, client: AsyncClient | None = None) -> list[CheckpointInfo]:
+        """Return the checkpoints with this name, of any sandbox and state, oldest first."""
+        client = client or await default_client()
+        document = await client.call("GET", "/sandbox/checkpoints", query={"name": name})
+        return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
 
     @classmethod
     async def delete_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> None:

@@ -147,15 +147,19 @@ class AsyncFiles:
                 return entries
 
     async def mkdir(
-        self, path: PATH, *, mode: int | None = None, parents: bool = True, user: str | int | None = None
+        self,
+        path: PATH,
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        user: str | int | None = None,
+        group: str | int | None = None,
     ) -> None:
         """Make a directory; `parents` also makes missing parents and accepts an existing directory."""
         path = checks.path(path)
         body: dict[str, object] = {"path": path, "parents": parents}
-        if mode is not None:
-            body["mode"] = checks.octal(mode)
-        if user is not None:
-            body["user"] = user
+        optional = {"mode": checks.octal(mode), "user": user, "group": group}
+        body.update((key, value) for key, value in optional.items() if value is not None)
         await self._plane.call("POST", "/files/mkdir", body=body, path=path)
 
     async def move(self, source: PATH, target: PATH, *, overwrite: bool = True) -> None:

@@ -17,6 +17,7 @@ from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
 from sandlot._resume import ResultFile, result_keys
 from sandlot._tasks_async import ABANDONED, each, now, shielded, sleep
+from sandlot.builds import Built
 from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
 from sandlot.models import CheckpointInfo, DeleteResult, Progress, SandboxInfo
 
@@ -43,7 +44,7 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
         cls,
         image: str | None = None,
         *,
-        checkpoint: str | CheckpointInfo | None = None,
+        checkpoint: str | CheckpointInfo | Built | None = None,
         env: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
         secret_refs: Mapping[str, str] | None = None,
@@ -67,6 +68,7 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
         stop_signal: str | int | None = None,
         stop_grace: float | None = None,
         workdir: str | None = None,
+        user: str | int | None = None,
         idempotency_key: str | None = None,
         wait: float = 300.0,
         client: AsyncClient | None = None,
@@ -85,7 +87,7 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
         client = client or await default_client()
         body = calls.create_document(
             image=image,
-            checkpoint=checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint,
+            checkpoint=checkpoint,
             name=name,
             env=env,
             secrets=secrets,
@@ -109,6 +111,7 @@ class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
             stop_signal=stop_signal,
             stop_grace=stop_grace,
             workdir=workdir,
+            user=user,
             idempotency_key=idempotency_key or calls.new_id(),
             wait_seconds=max(0.0, min(wait, HOLD_SECONDS)),
         )

@@ -7,8 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sandlot import builds
 from sandlot._protocol import checks
 from sandlot._protocol.checks import Command
+from sandlot.builds import Built
+from sandlot.models import CheckpointInfo
 from sandlot.units import parse_size
 
 OP_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -115,7 +118,7 @@ def policy_document(*, allow: Sequence[str] | None, deny: Sequence[str] | None) 
 def create_document(
     *,
     image: str | None,
-    checkpoint: str | None,
+    checkpoint: str | CheckpointInfo | Built | None,
     name: str | None,
     env: Mapping[str, str] | None,
     secrets: Mapping[str, str] | None,
@@ -139,10 +142,18 @@ def create_document(
     stop_signal: str | int | None,
     stop_grace: float | None,
     workdir: str | None,
+    user: str | int | None,
     idempotency_key: str,
     wait_seconds: float,
 ) -> dict[str, Any]:
     """Build the body of a create, in the units of the wire."""
+    built = builds.of(checkpoint)
+    if built is not None:
+        env = {**built.env, **(env or {})}
+        workdir, user = workdir or built.workdir, built.user if user is None else user
+        stop_signal = built.stop_signal if stop_signal is None else stop_signal
+        if run_image_command and built.command is not None and start_command is None:
+            start_command, run_image_command = built.command, False
     checks.one_of(network, ("full", "none"), name="network")
     document: dict[str, Any] = {
         "network": network,
@@ -158,7 +169,7 @@ def create_document(
     optional: dict[str, Any] = {
         # A pool and a checkpoint imply an image; the server rejects another one.
         "docker_image": "host" if image is None and checkpoint is None and pool is None else image,
-        "checkpoint_id": checkpoint,
+        "checkpoint_id": builds.checkpoint_id(checkpoint),
         "name": name,
         "idle_timeout_seconds": checks.seconds(idle_timeout, name="idle_timeout"),
         "network_allowlist": checks.targets(allow, name="allow"),
@@ -179,6 +190,7 @@ def create_document(
         "stop_signal": stop_signal,
         "stop_grace_seconds": stop_grace,
         "workdir": workdir,
+        "user": None if user is None else str(user),
     }
     document.update((key, value) for key, value in optional.items() if value is not None)
     return document

@@ -207,6 +207,8 @@ def checkpoint_info(document: Document) -> CheckpointInfo:
         depth=document.get("depth") or 0,
         error=document.get("error"),
         created_at=document.get("created_at") or "",
+        name=document.get("name"),
+        metadata=dict(document.get("metadata") or {}),
     )
 
 

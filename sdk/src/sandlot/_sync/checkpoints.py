@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sandlot._protocol import checks, documents
 from sandlot._sync.client import Client, default_client
 from sandlot._sync.handle import Handle
@@ -14,14 +16,20 @@ from sandlot.models import CheckpointInfo
 class Checkpoints(Handle):
     """Makes, lists and deletes checkpoints; a base class of `Sandbox`."""
 
-    def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
+    def checkpoint(
+        self, *, name: str | None = None, metadata: Mapping[str, str] | None = None, wait: float = 300.0
+    ) -> CheckpointInfo:
         """Save the files of this sandbox (not its processes) beyond its end, while it keeps running.
 
+        `find_checkpoints` finds it by its `name`, which several may have; `metadata` is returned with it.
         `wait` is how many seconds to wait until the checkpoint is DURABLE; 0 returns at once. Raises Conflict,
         ServerError (the checkpoint FAILED, or the server has no space for it) or WaitTimeout.
         """
         path = f"/sandbox/{self.id}/checkpoints"
-        document = self.client.call("POST", path, safe=False, sandbox_id=self.id)
+        asked: dict[str, object] = {} if name is None else {"name": name}
+        if metadata:
+            asked["metadata"] = checks.strings(metadata, name="metadata")
+        document = self.client.call("POST", path, body=asked or None, safe=False, sandbox_id=self.id)
         made = documents.checkpoint_info(document)
         deadline = now() + wait
         delay = 0.05
@@ -48,6 +56,13 @@ class Checkpoints(Handle):
         client = client or default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         return documents.checkpoint_info(client.call("GET", path))
+
+    @classmethod
+    def find_checkpoints(cls, name: str, *, client: Client | None = None) -> list[CheckpointInfo]:
+        """Return the checkpoints with this name, of any sandbox and state, oldest first."""
+        client = client or default_client()
+        document = client.call("GET", "/sandbox/checkpoints", query={"name": name})
+        return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
 
     @classmethod
     def delete_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> None:

@@ -18,6 +18,7 @@ from sandlot._sync.commands import Commands
 from sandlot._sync.files import Files
 from sandlot._sync.network import Network
 from sandlot._tasks_sync import ABANDONED, each, now, shielded, sleep
+from sandlot.builds import Built
 from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
 from sandlot.models import CheckpointInfo, DeleteResult, Progress, SandboxInfo
 
@@ -42,7 +43,7 @@ class Sandbox(Commands, Network, Checkpoints):
         cls,
         image: str | None = None,
         *,
-        checkpoint: str | CheckpointInfo | None = None,
+        checkpoint: str | CheckpointInfo | Built | None = None,
         env: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
         secret_refs: Mapping[str, str] | None = None,
@@ -66,6 +67,7 @@ class Sandbox(Commands, Network, Checkpoints):
         stop_signal: str | int | None = None,
         stop_grace: float | None = None,
         workdir: str | None = None,
+        user: str | int | None = None,
         idempotency_key: str | None = None,
         wait: float = 300.0,
         client: Client | None = None,
@@ -84,7 +86,7 @@ class Sandbox(Commands, Network, Checkpoints):
         client = client or default_client()
         body = calls.create_document(
             image=image,
-            checkpoint=checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint,
+            checkpoint=checkpoint,
             name=name,
             env=env,
             secrets=secrets,
@@ -108,6 +110,7 @@ class Sandbox(Commands, Network, Checkpoints):
             stop_signal=stop_signal,
             stop_grace=stop_grace,
             workdir=workdir,
+            user=user,
             idempotency_key=idempotency_key or calls.new_id(),
             wait_seconds=max(0.0, min(wait, HOLD_SECONDS)),
         )

@@ -14,6 +14,7 @@ import typer
 from sandlot.cli import (
     backups,
     bench,
+    builds,
     copy,
     doctor,
     images,
@@ -58,7 +59,21 @@ def version(json: output.Json = False) -> None:
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """Build the application. Commands of other packages are added only when called, or for the help."""
-    for module in (local, sandboxes, shell, copy, pools, images, top, usage, bench, doctor, support, backups):
+    for module in (
+        local,
+        sandboxes,
+        shell,
+        copy,
+        builds,
+        pools,
+        images,
+        top,
+        usage,
+        bench,
+        doctor,
+        support,
+        backups,
+    ):
         module.register(app)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     # Listing installed packages takes milliseconds, which the SDK's own commands do not need to spend.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "egress", "timeout", "idle_timeout",
-    "workdir", "start_command", "stop_signal", "stop_grace", "meta", "restore", "image",
+    "workdir", "user", "start_command", "stop_signal", "stop_grace", "meta", "restore", "image",
 )  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def parse(body: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     claim["workdir"] = fields.text(body, "workdir", limit=4096) or None
     if claim["workdir"] is not None and not claim["workdir"].startswith("/"):
         raise bad_input("workdir must be an absolute path", field="workdir")
+    claim["user"] = fields.user(body, "user")
     claim["start_command"] = fields.command(body, "start_command", required=False)
     claim["stop_signal"] = fields.signal(body, "stop_signal", required=False)
     claim["stop_grace"] = fields.number(body, "stop_grace", minimum=0.0, maximum=MAX_STOP_GRACE)

@@ -184,7 +184,10 @@ class Sandbox:
         ops.max_starting = max(1 if kernel.is_gvisor() else 2, round(cpu or os.cpu_count() or 1))
         workdir = root.get("workdir") or container.get("workdir")
         ops.workdir = (claim["workdir"] if claim is not None else None) or workdir or "/"
-        ops.user = root.get("user")
+        user = (
+            claim.get("user") if claim is not None else None
+        )  # absent in the claim of an older sidecar's state
+        ops.user = root.get("user") if user is None else user
 
     def _over_what(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what the container says of commands, and what the root or the image of a claim does."""

@@ -1,0 +1,100 @@
+"""Unmodified harbor runs its tasks through its `prime` environment and through ours: oracle passes, nop fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import plain_http
+from tests.frameworks.conftest import Run
+from tests.frameworks.harbor_results import ALONE, OURS, PRIME, SCRIPT, by_task, command
+from tests.frameworks.harbor_tasks import BIG, own_tasks, ten_tasks
+from tests.policies import has_egress_policies
+from tests.prime.server import Server
+
+# `longest`: the tests of this module read the results of one process.
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.longest,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
+
+KEPT = [
+    "-i",
+    "plain",
+    "--no-delete",
+    "--override-cpus",
+    "0.5",
+    "--override-memory-mb",
+    "300",
+    "--override-storage-mb",
+    "400",
+]
+TEN = ten_tasks(egress=has_egress_policies())
+OWN = own_tasks(egress=has_egress_policies())
+
+
+@pytest.fixture(scope="module")
+def jobs(run_framework: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with harbor's jobs, by environment and agent; `kept` is one of which the sandbox stays."""
+    home = tmp_path_factory.mktemp("harbor")
+    for task in TEN:
+        task.write(home / "ten")
+    for task in (*TEN, *OWN):
+        task.write(home / "all")
+    lines = [
+        command(home / "ten", home / "prime-oracle", environment=PRIME, agent="oracle"),
+        command(home / "ten", home / "prime-nop", environment=PRIME, agent="nop"),
+        command(home / "all", home / "sandlot-oracle", environment=OURS, agent="oracle"),
+        command(home / "all", home / "sandlot-nop", environment=OURS, agent="nop"),
+        command(home / "all", home / "again", environment=OURS, agent="oracle", more=("-i", "dockerfile")),
+        command(home / "ten", home / "kept", environment=OURS, agent="oracle", more=KEPT),
+    ]
+    run_framework("harbor", str(SCRIPT), json.dumps(lines), environment=ALONE)
+    return home
+
+
+def test_the_built_in_prime_environment_runs_every_task(jobs: Path):
+    oracle = {name: trial.outcome for name, trial in by_task(jobs / "prime-oracle").items()}
+    assert oracle == {task.name: (task.reward, task.exception) for task in TEN}
+    nop = {name: trial.outcome for name, trial in by_task(jobs / "prime-nop").items()}
+    assert nop == {task.name: (0.0, None) for task in TEN}
+
+
+def test_our_environment_runs_every_task(jobs: Path):
+    oracle = {name: trial.outcome for name, trial in by_task(jobs / "sandlot-oracle").items()}
+    assert oracle == {task.name: (task.reward, task.exception) for task in (*TEN, *OWN)}
+    nop = {name: trial.outcome for name, trial in by_task(jobs / "sandlot-nop").items()}
+    without_sandbox = {task.name: (None, task.exception) for task in OWN if task.reward is None}
+    assert nop == {task.name: (0.0, None) for task in (*TEN, *OWN)} | without_sandbox
+
+
+def test_a_dockerfile_is_built_once_also_for_another_run(jobs: Path):
+    places = [by_task(jobs / name)["dockerfile"].folder for name in ("sandlot-oracle", "again")]
+    first, second = [(place / "agent" / "when").read_text() for place in places]
+    assert first == second
+
+
+@pytest.mark.parametrize("environment", ["prime", "sandlot"])
+def test_logs_of_the_agent_and_the_verifier_come_back_whole(jobs: Path, environment: str):
+    folder = by_task(jobs / f"{environment}-oracle")["logs"].folder
+    assert [(folder / name / "big.log").stat().st_size for name in ("agent", "verifier")] == [BIG, BIG]
+
+
+def test_gpus_that_the_server_does_not_have_are_refused_by_name(jobs: Path):
+    told = by_task(jobs / "sandlot-oracle")["gpu"].result["exception_info"]["exception_message"]
+    assert "gpu_count" in told
+
+
+def test_a_kept_sandbox_stays_with_the_sizes_that_were_asked_for_and_no_other_is_left(
+    jobs: Path, server: Server
+):
+    headers = {"Authorization": f"Bearer {server.api_key}"}
+    answer = plain_http.get(f"{server.url}/api/v1/sandbox?is_active=true", headers=headers, timeout=60)
+    (left,) = answer.json()["sandboxes"]
+    assert left["labels"] == ["harbor"]
+    assert (left["cpuCores"], left["memoryGB"], left["diskSizeGB"]) == (0.5, 300 / 1024, 400 / 1024)

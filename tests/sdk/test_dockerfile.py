@@ -1,0 +1,261 @@
+"""Dockerfiles without a sandbox: how they are read, what expands to what, and which files of a context count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sandlot import DockerfileError
+from sandlot._dockerfile.context import Context
+from sandlot._dockerfile.ignore import Ignore
+from sandlot._dockerfile.key import build_key
+from sandlot._dockerfile.state import State
+from sandlot._dockerfile.words import BadWord, expand
+from sandlot.dockerfile import parse
+
+PIECES = [
+    *(
+        "FROM host",
+        "RUN ",
+        "COPY ",
+        "ADD ",
+        "ENV ",
+        "ARG ",
+        "WORKDIR ",
+        "CMD ",
+        "EXPOSE ",
+        "SHELL ",
+        "USER ",
+        "LABEL ",
+    ),
+    *(
+        "\n",
+        "\n",
+        "\n",
+        "\\\n",
+        " ",
+        "#",
+        "# escape=`\n",
+        "`\n",
+        "<<EOF",
+        "<<-'E'",
+        "EOF\n",
+        "E\n",
+        "\t",
+        '"',
+        "'",
+    ),
+    *(
+        "[",
+        "]",
+        '["a"]',
+        "$",
+        "${",
+        "}",
+        "A",
+        "=",
+        ":-",
+        ":+",
+        "%",
+        "##",
+        "/",
+        "*",
+        "--from=0 ",
+        "--mount=type=bind ",
+    ),
+    *("é", "\x00", "\x0b", "\x85", "\u2028", "\ud800", "\r\n", "9" * 5000),
+]
+
+
+def settings_of(text: str, **args: str) -> State:
+    """The state at the end of a Dockerfile's last stage."""
+    parsed = parse(text, args=args)
+    state = State(parsed, args)
+    state.of_base({"PATH": "/usr/bin", "HOME": "/root"}, "/base", "0:0")
+    for instruction in parsed.stages[-1].instructions:
+        state.apply(instruction)
+    return state
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
+def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
+    text = f"FROM host\n{text}"
+    lines = text.split("\n")
+    try:
+        parsed = parse(text)
+    except DockerfileError as error:
+        assert 1 <= error.line <= len(lines)
+        return
+    for stage in parsed.stages:
+        state = State(parsed, {})
+        for instruction in stage.instructions:
+            assert lines[instruction.line - 1].strip().upper().startswith(instruction.keyword[:1])
+            try:
+                state.apply(instruction)
+                state.run_argv(instruction)
+            except BadWord:
+                pass
+    try:
+        build_key(parsed, list(parsed.stages), Context(Path("/nowhere"), Ignore()), args={}, settings={})
+    except (DockerfileError, OSError, ValueError):
+        pass
+
+
+def test_directives_continuations_comments_and_heredocs() -> None:
+    parsed = parse(
+        "# escape=`\n"
+        "ARG TAG=1\n"
+        "FROM image:${TAG} AS One\n"
+        "run echo a `\n"
+        "  # in between\n"
+        "\n"
+        "  b\n"
+        "RUN cat <<A <<-'B' > /x\n"
+        "1\n"
+        "A\n"
+        "\t2 \\\n"
+        "\tB\n"
+        "COPY a\\b /c\n",
+        args={"TAG": "2"},
+    )
+    (stage,) = parsed.stages
+    assert (stage.base, stage.name) == ("image:2", "one")
+    first, second, third = stage.instructions
+    assert (first.keyword, first.line, first.rest) == ("RUN", 4, "echo a   b")
+    assert second.line == 8
+    assert [(one.name, one.content(), one.quoted) for one in second.heredocs] == [
+        ("A", "1\n", False),
+        ("B", "2 \\\n", True),
+    ]
+    assert State(parsed, {}).run_argv(second)[2] == "cat <<A <<-'B' > /x\n1\nA\n\t2 \\\nB\n"
+    assert (third.line, third.rest) == (13, "a\\b /c")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("$A-${A}", "1-1"),
+        ("${N:-x}${E:-y}${E-z}", "xy"),
+        ("${A:+x}${N:+y}${E:+z}${E+w}", "xw"),
+        (r"\$A '$A' \"$A\"", '$A $A "1"'),
+        ('"$A b"', "1 b"),
+        ("${P#*/}${P##*/}", "b/cc"),
+        ("${P%/*}${P%%/*}", "a/ba"),
+        ("${P/\\//-}${P//[bc]/x}", "a-b/ca/x/x"),
+        ("${N:-${A}'q'}", "1q"),
+        ("a$ $1", "a$ $1"),
+    ],
+)
+def test_variables_expand_as_in_docker(word: str, expected: str) -> None:
+    values = {"A": "1", "E": "", "P": "a/b/c"}
+    assert expand(word, values.get) == expected
+
+
+def test_settings_of_a_stage() -> None:
+    state = settings_of(
+        "ARG V=global\nFROM host\n"
+        "ARG V\nARG W=w-$V\nARG GIVEN=no\n"
+        'ENV A="x y" B=$A PATH=/opt:$PATH\n'
+        "ENV C one  two\n"
+        "ENV D=$A V=env H=$HOME.\n"
+        "LABEL a=b 'c d'=\"e f\"\n"
+        "EXPOSE 80 53/udp\n"
+        "CMD echo $A\n"
+        'ENTRYPOINT ["run", "$A"]\n',
+        GIVEN="yes",
+    )
+    assert state.env == {
+        "A": "x y",
+        "B": "",
+        "PATH": "/opt:/usr/bin",
+        "C": "one  two",
+        "D": "x y",
+        "V": "env",
+        "H": ".",
+    }
+    assert state.run_env() == {**state.env, "W": "w-global", "GIVEN": "yes"}
+    built = state.built(checkpoint_id="cp", image="host", key="k")
+    assert built.labels == {"a": "b", "c d": "e f"}
+    assert built.exposed_ports == ("80/tcp", "53/udp")
+    assert built.command == ["run", "$A", "/bin/sh", "-c", "echo $A"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("RUN --mount=type=secret,id=a x", "type=secret cannot be replayed"),
+        ("RUN --mount=type=bind,target=/x,source=none true", "not in the context"),
+        ("ADD https://example.org/a /a", "fetch it with RUN"),
+        ("COPY none /x", "not in the context"),
+        ("COPY --parents a /x", "--parents cannot be replayed"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_before_a_sandbox_starts(
+    line: str, why: str, tmp_path: Path
+) -> None:
+    parsed = parse(f"FROM host\n\n{line}\n", file="sub/Dockerfile")
+    with pytest.raises(DockerfileError, match=why) as caught:
+        build_key(parsed, list(parsed.stages), Context(tmp_path, Ignore()), args={}, settings={})
+    assert str(caught.value).startswith(f"sub/Dockerfile:3: {line}: ")
+    assert (caught.value.file, caught.value.line) == ("sub/Dockerfile", 3)
+
+
+def test_only_the_stages_of_the_target_are_needed() -> None:
+    parsed = parse(
+        "FROM host AS a\nFROM host AS b\nFROM a AS c\nRUN --mount=type=bind,from=b,target=/x true\n"
+        "FROM host\nCOPY --from=2 /x /x\n"
+    )
+    assert [stage.index for stage in parsed.needed(parsed.find("a"))] == [0]
+    assert [stage.index for stage in parsed.needed(parsed.find(None))] == [0, 1, 2, 3]
+    with pytest.raises(DockerfileError, match="name one of its stages"):
+        parsed.find("none")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "left_out", "kept"),
+    [
+        ("# *\n*/temp*", ["somedir/temporary.txt", "somedir/temp", "somedir/temp/x"], ["temp", "a/b/temp"]),
+        ("*/*/temp*", ["somedir/subdir/temporary.txt"], ["somedir/temp"]),
+        ("temp?", ["tempa", "tempb/x"], ["temp", "tempab", "a/tempa"]),
+        ("**/*.go", ["a.go", "x/y/b.go"], ["go", "a.goo"]),
+        ("*.md\n!README.md", ["a.md"], ["README.md", "x/a.md"]),
+        ("*.md\n!README*.md\nREADME-secret.md", ["a.md", "README-secret.md"], ["README.md"]),
+        ("*.md\nREADME-secret.md\n!README*.md", ["a.md"], ["README.md", "README-secret.md"]),
+        ("/foo/bar/\n./x", ["foo/bar", "foo/bar/y", "x"], ["foo", "a/foo/bar"]),
+        ("docs/**", ["docs/a", "docs/a/b"], ["docs", "doc"]),
+        ("docs\n!docs/keep/*.md", ["docs/a", "docs/keep/x"], ["docs/keep/y.md"]),
+        ("[a-c]x\n[^a]y", ["ax", "by"], ["dx", "ay"]),
+    ],
+)
+def test_dockerignore_follows_docker(patterns: str, left_out: list[str], kept: list[str]) -> None:
+    ignore = Ignore(patterns)
+    assert [path for path in left_out if not ignore.ignores(path)] == []
+    assert [path for path in kept if ignore.ignores(path)] == []
+
+
+def test_the_key_depends_on_contents_and_modes_and_not_on_times_or_other_files(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    file = tmp_path / "src" / "a"
+    file.write_text("1")
+    text = "FROM host\nARG A\nCOPY src /src\n"
+
+    def key(text: str = text, **args: str) -> str:
+        parsed = parse(text, args=args)
+        context = Context(tmp_path, Ignore("*.log"))
+        return build_key(parsed, list(parsed.stages), context, args=args, settings={})
+
+    first = key()
+    (tmp_path / "src" / "b.log").write_text("")
+    (tmp_path / "other").write_text("")
+    assert key() != first  # the pattern is of the root
+    (tmp_path / "src" / "b.log").unlink()
+    file.write_text("1")
+    assert key() == first == key(UNUSED="1")
+    others = [key(A="1"), key(text + "RUN true\n"), key(text.replace("host", "other"))]
+    file.chmod(0o700)
+    others.append(key())
+    file.write_text("2")
+    others.append(key())
+    assert len({first, *others}) == 6
