@@ -24,7 +24,7 @@ BUILDER = ("hatchling",)
 
 def distribution_name(package: str) -> str:
     """Return the distribution name of one of our packages."""
-    return f"sandlot-{package}"
+    return "sandlot" if package == "sdk" else f"sandlot-{package}"
 
 
 def graph(requirements: Iterable[str]) -> dict[str, set[str]]:

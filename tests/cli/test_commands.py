@@ -227,7 +227,7 @@ def test_a_live_sandbox_is_in_top(cli: Run, box: Sandbox) -> None:
         assert used["memory"] > 0
 
 
-INTERACTIVE = {"up", "shell"}
+INTERACTIVE = {"up", "shell", "mcp"}
 
 
 def test_every_command_but_the_interactive_ones_speaks_json() -> None:

@@ -31,9 +31,13 @@ def run_framework(server: Server, sdk_path: Path) -> Run:
     """Runs `python ARGUMENTS` in the environment of a framework; returns what it printed. A failure shows its errors."""
 
     def run(
-        package: str, *arguments: str, seconds: float = 300, environment: Mapping[str, str] | None = None
+        package: str,
+        *arguments: str,
+        seconds: float = 300,
+        environment: Mapping[str, str] | None = None,
+        oldest: bool = False,
     ) -> str:
-        python = framework_python(package)
+        python = framework_python(package, oldest=oldest)
         with tempfile.TemporaryDirectory() as home:
             variables = {
                 **server.variables(Path(home)),
@@ -62,10 +66,10 @@ def run_framework(server: Server, sdk_path: Path) -> Run:
     return run
 
 
-def framework_python(package: str) -> Path:
+def framework_python(package: str, *, oldest: bool = False) -> Path:
     """The Python of a framework's environment; skips the test where no package index can be reached."""
     framework = frameworks()[package]
     try:
-        return framework.environment()
+        return framework.oldest_environment() if oldest else framework.environment()
     except IndexUnreachable:
         pytest.skip(f"needs a package index to install {framework.name} from, and none answered")

@@ -29,6 +29,11 @@ class Framework:
     also: tuple[str, ...] = ()
     python: str = "3.11"
     alone: bool = False
+    oldest: str = ""
+
+    def oldest_environment(self) -> Path:
+        """The Python of its oldest version's environment. Raises EnvironmentFailed, IndexUnreachable."""
+        return environment(self.package, self.oldest, also=self.also, python=self.python)
 
     def environment(self) -> Path:
         """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
@@ -49,4 +54,6 @@ def frameworks() -> dict[str, Framework]:
 
 
 if __name__ == "__main__":
-    make_all((framework.name, framework.environment) for framework in frameworks().values())
+    listed = frameworks().values()
+    make_all((framework.name, framework.environment) for framework in listed)
+    make_all((framework.name, framework.oldest_environment) for framework in listed if framework.oldest)

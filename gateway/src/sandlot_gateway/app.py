@@ -36,6 +36,7 @@ from sandlot_gateway.fusion.app import fusion_of
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
+from sandlot_gateway.mcp import mcp_of
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
@@ -196,9 +197,11 @@ class Gateway:
             is_ready=lambda: self._recovered.is_set() and not self.leaving,
         )
         self.fusion = fusion_of(settings, services, pool=self.pool)
+        control = Direct(services)
+        self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens)
         self.edge = Edge(
             data=self.data,
-            control=Direct(services),
+            control=control if self.mcp is None else self.mcp.before(control),
             fusion=self.fusion,
             recovered=self._recovered,
             max_body=settings.max_body,
@@ -271,7 +274,9 @@ class Gateway:
         """
         self.leaving = True
         if self.fusion is not None:
-            await self.fusion.close(timeout=times.cleanups)
+            await self.fusion.close(timeout=min(2.0, times.cleanups))
+        if self.mcp is not None:
+            await self.mcp.close()
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():

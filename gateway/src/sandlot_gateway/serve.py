@@ -137,6 +137,8 @@ async def serve(
                 return 0
             _freeze()
             url = _url(settings.host, listening.getsockname()[1])
+            if gateway.mcp is not None:
+                gateway.mcp.open(url)
             _write_endpoint(endpoint, url, [*fixed, *filed])
             if file is not None:
                 following = file.follow(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -100,6 +101,14 @@ class Settings(BaseSettings):
         60.0, ge=1, le=3600, description="How long such a sandbox is kept without a request."
     )
     fusion_network: Literal["none", "full"] = Field("none", description="The network of such sandboxes.")
+    mcp: bool = Field(False, description="Serve the tools of MCP at /mcp.")
+    mcp_image: str | None = Field(
+        None, description="The image of sandboxes that the tools of MCP create without one; default `host`."
+    )
+    mcp_origins: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Web origins whose pages may use /mcp, `https://HOST[:PORT]`, comma-separated; default none.",
+    )
     exit_when_idle: float | None = Field(
         None, gt=0, description="Stop after this time without a sandbox or request."
     )
@@ -235,9 +244,9 @@ class Settings(BaseSettings):
             [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         )
 
-    @field_validator("registries", mode="before")
+    @field_validator("registries", "mcp_origins", mode="before")
     @classmethod
-    def _split_registries(cls, value: object) -> object:
+    def _split_json(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         if value.startswith("["):
@@ -250,6 +259,14 @@ class Settings(BaseSettings):
         for entry in value:
             if not REGISTRY.match(entry):
                 raise ValueError(f"{entry!r} must be HOST, HOST:PORT or *.HOST")
+        return value
+
+    @field_validator("mcp_origins")
+    @classmethod
+    def _are_origins(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            if not re.fullmatch(r"https?://[^/\s]+", entry):
+                raise ValueError(f"{entry!r} must be a web origin, such as https://HOST[:PORT]")
         return value
 
     @field_validator("local_images")

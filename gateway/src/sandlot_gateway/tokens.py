@@ -106,6 +106,17 @@ class Tokens:
         """Return the id of an exposure, 144 bits of which only the gateways can derive from its nonce."""
         return nonce + encode(self._mac(b"exposure", nonce.encode(), key_id=key_id)[:18])
 
+    def mcp_session(self, nonce: str, api_key: str, key_id: str | None = None) -> str:
+        """Return the id of a session of MCP, which is valid with this API key alone."""
+        parts = b"mcp session", nonce.encode(), hashlib.sha256(api_key.encode()).digest()
+        return f"{nonce}.{encode(self._mac(*parts, key_id=key_id)[:18])}"
+
+    def mcp_session_nonce(self, text: str, api_key: str) -> str | None:
+        """Return the nonce of a session's id, or None if no gateway made it for this API key."""
+        nonce, given = text.partition(".")[0], text.encode("utf-8", "replace")
+        made = (self.mcp_session(nonce, api_key, key_id).encode() for key_id in self._keys)
+        return nonce if any(hmac.compare_digest(one, given) for one in made) else None
+
     def exposure_key(self, text: str) -> str | None:
         """Return the id of the key of which a gateway generated this id, or None if none did."""
         return self._maker(text, lambda key_id: self.exposure(text[: self.NONCE], key_id))

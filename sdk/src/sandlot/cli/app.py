@@ -19,6 +19,7 @@ from sandlot.cli import (
     doctor,
     images,
     local,
+    mcp,
     output,
     pools,
     sandboxes,
@@ -71,6 +72,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         usage,
         bench,
         doctor,
+        mcp,
         support,
         backups,
     ):

@@ -1,0 +1,212 @@
+"""Serves many clients by the streamable HTTP transport: the ASGI application that a gateway loads for /mcp.
+
+It keeps nothing between requests, so that any gateway can answer any of them, and has no rights of its own: it calls
+the gateway's API with the key of each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from sandlot._async.client import AsyncClient
+from sandlot.endpoint import endpoint
+from sandlot.errors import ConfigError, SandlotError
+from sandlot.integrations.mcp import wire
+from sandlot.integrations.mcp.http_answers import Answer, Send, keep_open, respond, status_of
+from sandlot.integrations.mcp.http_checks import check_headers, single_headers
+from sandlot.integrations.mcp.loopback import LoopbackTransport
+from sandlot.integrations.mcp.protocol import answer, stateless_version
+from sandlot.integrations.mcp.session import Session
+from sandlot.integrations.mcp.wire import Call, RequestId, WireError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_SESSION = "mcp-session-id"
+_PER_KEY = 64  # requests at once
+_TOTAL = 512
+_RETRY = 10.0  # seconds; the caller waits, and can retry by itself
+
+
+class Application:
+    """The tools for the clients of one gateway. `aclose` ends its connections."""
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        public_url: str | None,
+        image: str | None,
+        new_session: Callable[[str], str],
+        session_name: Callable[[str, str], str | None],
+    ) -> None:
+        """Call the gateway at `address`.
+
+        `new_session` makes the id of a session for an API key; `session_name` returns the public part of one, or None
+        if it was made for another key.
+        """
+        self._address = address
+        self._image = image
+        self._new_session = new_session
+        self._session_name = session_name
+        self._transport = LoopbackTransport(address, public_url=public_url)
+        self._in_flight: Counter[bytes] = Counter()
+        self._calls: dict[tuple[str, RequestId], asyncio.Task[Any]] = {}
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, *, key: str) -> None:
+        """Answer a request whose API key the gateway has checked."""
+        headers, repeated = single_headers(scope["headers"])
+        method: str = scope["method"]
+        if method == "DELETE":
+            await respond(send, await self._end(scope, headers, key=key))
+        elif method != "POST":
+            # Such a stream would carry the server's own messages, of which there are none.
+            await respond(send, Answer(405, headers={"allow": "POST, DELETE"}))
+        else:
+            await self._post(scope, receive, send, headers=headers, repeated=repeated, key=key)
+
+    async def _post(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        headers: Mapping[str, str],
+        repeated: str | None,
+        key: str,
+    ) -> None:
+        body = await _body(receive)
+        if body is None:
+            return
+        call: Call | None = None
+        try:
+            if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                # Browsers send other types without asking first.
+                raise _Refused(Answer(415, text="the Content-Type must be application/json"))
+            call = wire.parse(body)
+            check_headers(call, headers, repeated=repeated)
+            name = self._named(headers, key=key)
+            if call.id is None or call.is_answer:
+                self._notified(call, headers)
+                await respond(send, Answer(202))
+                return
+            more: dict[str, str] = {}
+            if call.method == "initialize" and stateless_version(call) is None:
+                more[_SESSION] = self._new_session(key)
+            session = self._session(scope, headers, key=key, name=name)
+            await self._answer(call, session, receive, send, headers=headers, more=more, key=key)
+        except _Refused as refused:
+            await respond(send, refused.answer)
+        except WireError as error:
+            identity = call.id if call is not None else None
+            await respond(send, Answer(status_of(error, call), document=wire.error_of(error, identity)))
+
+    async def _answer(
+        self,
+        call: Call,
+        session: Session,
+        receive: Receive,
+        send: Send,
+        *,
+        headers: Mapping[str, str],
+        more: Mapping[str, str],
+        key: str,
+    ) -> None:
+        counted = hashlib.sha256(key.encode()).digest()
+        if self._in_flight[counted] >= _PER_KEY or self._in_flight.total() >= _TOTAL:
+            text = (
+                f"too many requests to /mcp are running ({_PER_KEY} of one key, {_TOTAL} in all): try again"
+            )
+            raise _Refused(Answer(503, text=text, headers={"retry-after": "1"}))
+        assert call.id is not None
+        place = (headers.get(_SESSION, ""), call.id)
+        self._in_flight[counted] += 1
+        task = asyncio.ensure_future(_document(call, session))
+        is_listed = bool(place[0]) and self._calls.setdefault(place, task) is task
+        try:
+            accepts_stream = "text/event-stream" in headers.get("accept", "")
+            await keep_open(task, receive, send, call=call, headers=more, accepts_stream=accepts_stream)
+        finally:
+            if is_listed:
+                del self._calls[place]
+            self._in_flight[counted] -= 1
+            if not self._in_flight[counted]:
+                del self._in_flight[counted]
+
+    async def _end(self, scope: Scope, headers: Mapping[str, str], *, key: str) -> Answer:
+        """End a session: delete its sandboxes."""
+        if not headers.get(_SESSION):
+            return Answer(400, text="the header Mcp-Session-Id is missing: it names the session to end")
+        try:
+            session = self._session(scope, headers, key=key, name=self._named(headers, key=key))
+            await session.end()
+        except _Refused as refused:
+            return refused.answer
+        except (SandlotError, TimeoutError) as error:
+            return Answer(503, text=f"the session's sandboxes may live until their timeouts: {error}")
+        return Answer(204)
+
+    def _named(self, headers: Mapping[str, str], *, key: str) -> str | None:
+        """Return the name of the request's session, or None without one."""
+        given = headers.get(_SESSION)
+        if not given:
+            return None
+        name = self._session_name(given, key)
+        if name is None:
+            text = "unknown session: it was not made for this API key; send initialize again, without Mcp-Session-Id"
+            raise _Refused(Answer(404, text=text))
+        return name
+
+    def _session(self, scope: Scope, headers: Mapping[str, str], *, key: str, name: str | None) -> Session:
+        url = f"http://{headers.get('host', '')}"
+        try:
+            origin = endpoint(url=url, api_key=key).origin
+        except ConfigError:
+            url = self._address
+            origin = endpoint(url=url, api_key=key).origin
+        client = AsyncClient(url=url, api_key=key, retry_for=_RETRY)
+        client.transport = self._transport
+        outside = (f"http://{origin.authority}", f"{scope['scheme']}://{headers.get('host', '')}")
+        return Session(client=client, id=name, image=self._image, run="", origin=outside)
+
+    def _notified(self, call: Call, headers: Mapping[str, str]) -> None:
+        """Cancel a request of the same session, if it runs in this process."""
+        identity, session = call.params.get("requestId"), headers.get(_SESSION)
+        if call.method == "notifications/cancelled" and session and isinstance(identity, str | int):
+            task = self._calls.get((session, identity))
+            if task is not None:
+                task.cancel()
+
+
+class _Refused(Exception):
+    """An answer without a JSON-RPC message."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.text)
+        self.answer = answer
+
+
+async def _document(call: Call, session: Session) -> Answer:
+    try:
+        return Answer(200, document=wire.result_of(call.id, await answer(call, session)))
+    except WireError as error:
+        return Answer(status_of(error, call), document=wire.error_of(error, call.id))
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return the body, which the gateway has limited; None if the client has gone."""
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(pieces)

@@ -1,0 +1,38 @@
+"""Sends a client's requests to the gateway that this code runs in, whatever address the gateway tells its clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from dataclasses import replace
+
+from sandlot._protocol.http1 import Origin, split_url
+from sandlot._protocol.messages import Request, Response
+from sandlot._transport_async.body import AsyncBody
+from sandlot._transport_async.pool import Pool
+from sandlot._transport_async.transport import AsyncTransport
+
+
+class LoopbackTransport(AsyncTransport):
+    """Connects to `address`, with the Host of the request, so that addresses in responses are those of outside."""
+
+    def __init__(self, address: str, *, public_url: str | None) -> None:
+        """Take the URLs of the gateway here and outside; the path of `public_url` exists only outside."""
+        super().__init__()
+        self._address, _ = split_url(address)
+        self._outside = "" if public_url is None else split_url(public_url)[1]
+
+    async def request(self, request: Request) -> Response:
+        return await super().request(self._inside(request))
+
+    async def open(
+        self, request: Request, *, source: AsyncIterable[bytes] | None = None, length: int | None = None
+    ) -> AsyncBody:
+        return await super().open(self._inside(request), source=source, length=length)
+
+    def _inside(self, request: Request) -> Request:
+        if self._outside and request.target.startswith(f"{self._outside}/"):
+            return replace(request, target=request.target.removeprefix(self._outside))
+        return request
+
+    def _pool(self, origin: Origin) -> Pool:
+        return super()._pool(self._address)
