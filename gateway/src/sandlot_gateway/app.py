@@ -33,6 +33,7 @@ from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.fusion.app import fusion_of
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
@@ -202,11 +203,13 @@ class Gateway:
             self.data.e2b = E2bPlane(
                 services, gate=self.data.request_gate, pool=self.pool, turns=self.data.turns
             )
+        self.fusion = fusion_of(settings, services, pool=self.pool)
         control = Direct(services)
         self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens)
         self.edge = Edge(
             data=self.data,
             control=control if self.mcp is None else self.mcp.before(control),
+            fusion=self.fusion,
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
@@ -258,7 +261,8 @@ class Gateway:
         """
         self.leaving = True
         self.directory.release()
-        await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled))
+        fusion = [] if self.fusion is None else [self.fusion.drain(timeout=seconds)]
+        await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled), *fusion)
 
     async def _settle(self, seconds: float, settled: Callable[[], None]) -> None:
         """Wait for pending creates, unless the next gateway on this machine can resume them from disk."""
@@ -277,6 +281,8 @@ class Gateway:
         One that was cancelled may come again, with shorter times.
         """
         self.leaving = True
+        if self.fusion is not None:
+            await self.fusion.close(timeout=min(2.0, times.cleanups))
         if self.mcp is not None:
             await self.mcp.close()
         await self.supply.close()

@@ -90,7 +90,7 @@ async def create_sandbox(body: CreateRequest, *, receive: Receive, have: Service
     spec = spec_of(
         body,
         pool=pool,
-        pools=_usable(have, who),
+        pools=usable_pools(have, who),
         ready=lambda pool: ready.count_of(pool.name, pool.template, tenant=who.name),
         checkpoint=checkpoint,
         lays_images=have.backend.lays_images,
@@ -134,7 +134,7 @@ async def create_sandbox(body: CreateRequest, *, receive: Receive, have: Service
     return sandbox
 
 
-def _usable(have: Services, who: Tenant) -> Iterator[PoolSpec]:
+def usable_pools(have: Services, who: Tenant) -> Iterator[PoolSpec]:
     """Yield the pools that a create without one may use; a create with a pool asks for none of them."""
     for status in have.backend.pools():
         spec = status.spec
