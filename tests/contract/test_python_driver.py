@@ -54,9 +54,11 @@ def line(**request: Any) -> bytes:
 
 
 @contextmanager
-def driver(*arguments: str) -> Iterator[Driver]:
+def driver(*arguments: str, cwd: Path | None = None) -> Iterator[Driver]:
     words = [sys.executable, "-c", TEXT, *arguments]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        words, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
         running = Driver(process)
         try:
             running.until("ready", None)
@@ -97,6 +99,24 @@ def test_interrupts_reach_only_the_cell_that_they_name() -> None:
     assert [item["id"] for item in running.messages if item["type"] == "begin"] == ["a", "d"]
 
 
+def test_a_refused_cell_runs_when_its_request_comes_again_after_a_restart() -> None:
+    with driver() as running:
+        running.run("a", "import os\nprint('begun', flush=True)\nos.read(os.pipe()[0], 1)")
+        running.run("queued", "print('ran')")
+        running.until("stdout", "a")
+        running.send(line(type="restart", id="r"))
+        assert running.until("done", "queued")["status"] == "refused"
+        running.run("dying", "os = __import__('os')\nos._exit(1)")
+        running.until("done", "dying")
+        running.run("late", "print('ran')")
+        assert running.until("done", "late")["status"] == "refused"
+        running.send(line(type="restart", id="s"))
+        for cell in ("queued", "late"):
+            running.run(cell, "print('ran')")
+            assert running.until("done", cell)["status"] == "ok"
+            assert running.output(cell) == "ran\n"
+
+
 def test_what_is_written_between_cells_is_dropped_and_blocks_nothing(tmp_path: Path) -> None:
     written = tmp_path / "written"
     with driver() as running:
@@ -107,6 +127,16 @@ def test_what_is_written_between_cells_is_dropped_and_blocks_nothing(tmp_path: P
         running.run("b", "child.wait()")
         assert running.until("done", "b")["status"] == "ok"
     assert running.output("b") == ""
+
+
+def test_modules_of_the_working_directory_are_for_the_cells_alone(tmp_path: Path) -> None:
+    for name in ("base64", "inspect", "linecache", "select"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(1)")
+    (tmp_path / "mine.py").write_text("x = 1")
+    with driver(cwd=tmp_path) as running:
+        running.run("a", "import mine\nprint(mine.x)")
+        assert running.until("done", "a")["status"] == "ok"
+    assert running.output("a") == "1\n"
 
 
 def test_it_ends_when_its_output_is_used_up() -> None:

@@ -10,6 +10,12 @@ begin of one that was cut off and sent again.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and sys.path and sys.path[0] == "":
+    # Else a module in the working directory runs in this process. It is for the cells, whose process gets this back.
+    del sys.path[0]
+
 import ast
 import base64
 import builtins
@@ -25,7 +31,6 @@ import linecache
 import os
 import select
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -476,6 +481,8 @@ class Supervisor:
         message: str = "",
         lost: bool = False,
     ) -> None:
+        if status == "refused":
+            self._known.pop(cell.id, None)  # else its repetition, after a restart, has no answer
         self._send(
             {
                 "type": "done",
@@ -826,10 +833,6 @@ def described(error: BaseException, name: str) -> Message:
 
 
 def main() -> None:
-    if sys.path and sys.path[0] == "":
-        del sys.path[
-            0
-        ]  # a module in the working directory is for the cells alone, whose process gets it back
     prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     Supervisor(int(sys.argv[1]) if len(sys.argv) > 1 else TOTAL).serve()
 
