@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sandlot_contract import python_driver
 
+from tests.stopped import stopped
 from tests.waiting import wait_until
 
 TEXT = Path(python_driver.__file__).read_text()
@@ -91,12 +92,55 @@ def test_interrupts_reach_only_the_cell_that_they_name() -> None:
         assert running.until("done", "b")["error"]["name"] == "KeyboardInterrupt"
         running.send(line(type="interrupt", id="c"))  # not sent yet: its client has given it up
         running.run("c", "print('never')")
+        assert running.until("done", "c")["error"]["name"] == "KeyboardInterrupt"
+        running.send(line(type="interrupt", id=["c"]))
         running.send(line(type="interrupt", id="a"))
         assert running.until("done", "a")["error"]["name"] == "KeyboardInterrupt"
         running.send(line(type="interrupt", id="a"))  # too late
         running.run("d", "1")
         assert running.until("done", "d")["status"] == "ok"
     assert [item["id"] for item in running.messages if item["type"] == "begin"] == ["a", "d"]
+
+
+def test_an_interrupt_before_the_process_has_begun_with_the_cell_reaches_it() -> None:
+    with driver() as running:
+        running.run("a", "import os, time\nprint(os.getpid())")
+        running.until("done", "a")
+        with stopped(int(running.output("a"))):
+            running.run("b", "time.sleep(60)")
+            running.until("begin", "b")
+            running.run("later", "1")
+            running.send(line(type="interrupt", id="b") + line(type="interrupt", id="later"))
+            running.until("done", "later")  # so the one before it has been read, too
+        assert running.until("done", "b")["error"]["name"] == "KeyboardInterrupt"
+
+
+DISPLAYS = """
+import os, signal, sys, threading, time
+def interrupt(main, place=None, same=0):
+    while same < 5:  # until the main thread waits within a display, since nobody reads
+        time.sleep(0.02)
+        frame = sys._current_frames()[main]
+        last, place = place, (frame.f_code.co_name, frame.f_lasti)
+        same = same + 1 if place == last and frame.f_code.co_filename == "<string>" else 0
+    os.kill(os.getpid(), signal.SIGINT)
+    open({sent!r}, "w").close()
+threading.Thread(target=interrupt, args=(threading.get_ident(),)).start()
+while True:
+    display({{"text/plain": "x" * 200_000}}, raw=True)
+"""
+
+
+def test_an_interrupt_within_a_display_leaves_whole_messages(tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    with driver() as running:
+        running.run("a", DISPLAYS.format(sent=str(sent)))
+        running.until("begin", "a")
+        wait_until(sent.exists)
+        done = running.until("done", "a")
+        assert (done["error"] or {}).get("name") == "KeyboardInterrupt", done["message"]
+        running.run("b", "sys.version")
+        assert running.until("done", "b")["status"] == "ok"
 
 
 def test_a_refused_cell_runs_when_its_request_comes_again_after_a_restart() -> None:
