@@ -291,7 +291,7 @@ class Supervisor:
                 request = json.loads(line)
                 kind, name = request["type"], request["id"]
                 cell = Cell(request) if kind == "run" else None
-                if not isinstance(name, (str, type(None))):
+                if not is_name(name):
                     continue
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
@@ -523,6 +523,10 @@ class Supervisor:
 
 def is_object(value: object) -> bool:
     return isinstance(value, dict)
+
+
+def is_name(value: object) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def is_texts(value: Any) -> bool:
