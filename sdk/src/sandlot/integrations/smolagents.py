@@ -23,6 +23,7 @@ from sandlot.cells import CellResult, RichOutput
 from sandlot.errors import BadRequest, CommandFailed, PythonContextEnded, SandboxLost, SandlotError
 
 INSTALL_SECONDS = 600.0
+MAX_PIXELS = 1 << 26  # a PNG of some kilobytes can have billions
 OPTIONAL = {"PIL", "numpy"}  # smolagents' own `final_answer` looks for them, and does without
 
 
@@ -203,6 +204,16 @@ def _value(result: RichOutput | None) -> Any:
     """Return an image as such, anything else as its text."""
     if result is None:
         return None
-    if result.png is not None:
-        return PIL.Image.open(BytesIO(result.png))
-    return result.text
+    try:
+        return result.text if result.png is None else _image(result.png)
+    except Exception:  # Pillow's for a broken image are of many classes
+        return result.text
+
+
+def _image(data: bytes) -> PIL.Image.Image:
+    """Return a PNG image, which code in the sandbox has written: no other of Pillow's formats is tried."""
+    image = PIL.Image.open(BytesIO(data), formats=("PNG",))
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError("too many pixels")
+    image.load()  # else a broken one raises at its first use, in the agent
+    return image
