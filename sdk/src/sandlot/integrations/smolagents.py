@@ -204,16 +204,17 @@ def _value(result: RichOutput | None) -> Any:
     """Return an image as such, anything else as its text."""
     if result is None:
         return None
+    image = None if result.png is None else _image(result.png)
+    return result.text if image is None else image
+
+
+def _image(data: bytes) -> PIL.Image.Image | None:
+    """Return a PNG image, if it is one: code in the sandbox has written it, so no other of Pillow's formats is tried."""
     try:
-        return result.text if result.png is None else _image(result.png)
-    except Exception:  # Pillow's for a broken image are of many classes
-        return result.text
-
-
-def _image(data: bytes) -> PIL.Image.Image:
-    """Return a PNG image, which code in the sandbox has written: no other of Pillow's formats is tried."""
-    image = PIL.Image.open(BytesIO(data), formats=("PNG",))
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError("too many pixels")
-    image.load()  # else a broken one raises at its first use, in the agent
+        image = PIL.Image.open(BytesIO(data), formats=("PNG",))
+        if image.width * image.height > MAX_PIXELS:
+            return None
+        image.load()  # else a broken one raises at its first use, in the agent
+    except Exception:  # Pillow's are of many classes
+        return None
     return image
