@@ -12,6 +12,7 @@ import pytest
 from sandlot.integrations.mcp import wire
 from sandlot.integrations.mcp.http_answers import Answer, keep_open
 
+from tests import plain_http
 from tests.gateway.conftest import API, Running, running
 from tests.waiting import until
 
@@ -215,8 +216,7 @@ async def test_a_cancelled_or_abandoned_call_leaves_nothing(mcp: Running) -> Non
     mcp.machine.hold_ready = asyncio.Event()
 
     async def live() -> list[str]:
-        listed = await mcp.client.get(f"{API}/sandbox", params={"is_active": "true"})
-        return [one["id"] for one in listed.json()["sandboxes"]]
+        return await _live(mcp)
 
     running_call = asyncio.create_task(
         post(mcp, request("tools/call", 9, name="create_sandbox", arguments={}), mcp_session_id=session)
@@ -251,6 +251,33 @@ async def test_a_key_has_a_bounded_share(mcp: Running) -> None:
     mcp.machine.hold_ready.set()
 
 
+async def test_calls_in_flight_end_when_the_gateway_drains(mcp: Running) -> None:
+    session = await initialized(mcp)
+    mcp.machine.hold_ready = asyncio.Event()
+    create = request("tools/call", 3, name="create_sandbox", arguments={})
+    calling = asyncio.create_task(post(mcp, create, mcp_session_id=session))
+    await until(lambda: _live(mcp))
+    mcp.backend.single_gateway = False  # then the edge refuses its clients, and it waits for pending creates
+    mcp.ending.begin()
+    await until(lambda: _is_refused(mcp))
+    mcp.machine.hold_ready.set()
+    answer = await calling
+    assert answer.json()["result"]["structuredContent"]["status"] == "RUNNING"
+    assert await mcp.task == 0
+
+
+async def test_a_drain_cuts_calls_that_take_too_long(state_dir, machine) -> None:
+    async with running(state_dir, machine, mcp=True, drain=0.3) as box:
+        machine.hold_ready = asyncio.Event()
+        create = request("tools/call", 3, name="create_sandbox", arguments={})
+        calling = asyncio.create_task(post(box, create))
+        await until(lambda: _live(box))
+        box.ending.begin()
+        assert "shutting down" in (await calling).json()["error"]["message"]
+        assert box.gateway.directory.verdicts("alpha") == {"deleted": 1}
+        assert await box.task == 0
+
+
 async def test_a_long_call_is_kept_open() -> None:
     sent: list[Any] = []
     task: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -271,6 +298,17 @@ async def test_a_long_call_is_kept_open() -> None:
         b": running\n\n",
         b'event: message\ndata: {"id":1,"result":{}}\n\n',
     ]
+
+
+async def _live(box: Running) -> list[str]:
+    listed = await box.client.get(f"{API}/sandbox", params={"is_active": "true"})
+    return [one["id"] for one in listed.json()["sandboxes"]]
+
+
+async def _is_refused(box: Running) -> bool:
+    # On a connection of its own: those that idle are closed.
+    async with plain_http.async_client(base_url=box.url, headers=box.as_tenant("key-a")) as client:
+        return (await client.get(f"{API}/sandbox")).status_code == 503
 
 
 async def _none(live: Any) -> bool:
