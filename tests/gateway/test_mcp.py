@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 from sandlot.integrations.mcp import wire
 from sandlot.integrations.mcp.http_answers import Answer, keep_open
+from sandlot.integrations.mcp.in_flight import InFlight
 
 from tests import plain_http
-from tests.gateway.conftest import API, Running, running
+from tests.gateway.conftest import API, API_KEYS, Running, running
 from tests.waiting import until
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -26,7 +29,10 @@ META = {
 
 @pytest.fixture
 async def mcp(state_dir, machine) -> AsyncIterator[Running]:
-    async with running(state_dir, machine, mcp=True, mcp_origins="https://console.example") as box:
+    keys = f"{API_KEYS},key-a2:alpha"
+    async with running(
+        state_dir, machine, mcp=True, mcp_origins="https://console.example", api_keys=keys
+    ) as box:
         yield box
 
 
@@ -239,12 +245,15 @@ async def test_a_cancelled_or_abandoned_call_leaves_nothing(mcp: Running) -> Non
     mcp.machine.hold_ready.set()
 
 
-async def test_a_key_has_a_bounded_share(mcp: Running) -> None:
+async def test_a_tenant_has_a_bounded_share(mcp: Running) -> None:
+    session = await initialized(mcp)
     mcp.machine.hold_ready = asyncio.Event()
     create = request("tools/call", name="create_sandbox", arguments={})
-    waiting = [asyncio.create_task(post(mcp, create)) for _ in range(65)]
+    keys = ["Bearer key-a", "Bearer key-a2"] * 33
+    waiting = [asyncio.create_task(post(mcp, create, authorization=key)) for key in keys[:65]]
     done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     assert [task.result().status_code for task in done] == [503]
+    assert (await mcp.client.delete("/mcp", headers={"mcp-session-id": session})).status_code == 503
     assert (await post(mcp, request("ping"), authorization="Bearer key-b")).status_code == 200
     for task in waiting:
         task.cancel()
@@ -298,6 +307,41 @@ async def test_a_long_call_is_kept_open() -> None:
         b": running\n\n",
         b'event: message\ndata: {"id":1,"result":{}}\n\n',
     ]
+
+
+async def test_a_client_that_reads_nothing_holds_one_piece() -> None:
+    call = wire.parse(json.dumps(request("ping")).encode())
+    encoded = b"{" + b" " * 500_000 + b"}"
+    taken: list[int] = []
+
+    async def send(message: Any) -> None:
+        taken.append(len(message.get("body", b"")))
+        if len(taken) > 3:
+            await asyncio.Event().wait()
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def answered() -> Answer:
+        return Answer(200, encoded=encoded)
+
+    task = asyncio.ensure_future(answered())
+    open_one = keep_open(task, receive, send, call=call, headers={}, accepts_stream=True, read_within=0.05)
+    await asyncio.wait_for(open_one, 30)
+    assert taken == [0, 65536, 65536, 65536]
+
+
+async def test_unread_results_are_bounded_for_each_tenant_and_in_all() -> None:
+    flight = InFlight()
+    with ExitStack() as stack:
+        held: Counter[str] = Counter()
+        for tenant in "abcde" * 5:
+            held[tenant] += flight.hold(stack.enter_context(flight.one(tenant)), 5 << 20)
+        assert held == {"a": 3, "b": 3, "c": 2, "d": 2, "e": 2}
+        assert flight.hold(stack.enter_context(flight.one("a")), 1000)
+    with flight.one("a") as after:
+        assert flight.hold(after, 5 << 20)
 
 
 async def _live(box: Running) -> list[str]:

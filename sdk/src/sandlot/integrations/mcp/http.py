@@ -16,7 +16,7 @@ from sandlot.errors import ConfigError, SandlotError
 from sandlot.integrations.mcp import wire
 from sandlot.integrations.mcp.http_answers import Answer, Send, keep_open, respond, status_of
 from sandlot.integrations.mcp.http_checks import check_headers, single_headers
-from sandlot.integrations.mcp.in_flight import Full, InFlight
+from sandlot.integrations.mcp.in_flight import Full, InFlight, Request
 from sandlot.integrations.mcp.loopback import LoopbackTransport
 from sandlot.integrations.mcp.protocol import answer, stateless_version
 from sandlot.integrations.mcp.session import Session
@@ -125,12 +125,12 @@ class Application:
         try:
             with self._in_flight.one(tenant) as request:
                 request.session, request.id = headers.get(_SESSION, ""), call.id
-                request.task = task = asyncio.ensure_future(self._document(call, session))
+                request.task = task = asyncio.ensure_future(self._document(call, session, request))
                 await keep_open(task, receive, send, call=call, headers=more, accepts_stream=accepts_stream)
         except Full as full:
             raise _Refused(_busy(full)) from None
 
-    async def _document(self, call: Call, session: Session) -> Answer:
+    async def _document(self, call: Call, session: Session, request: Request) -> Answer:
         try:
             document = wire.result_of(call.id, await answer(call, session))
         except WireError as error:
@@ -142,7 +142,12 @@ class Application:
                 wire.BUSY, "the gateway is shutting down and ended the call: look what it did, or repeat it"
             )
             return Answer(200, document=wire.error_of(error, call.id))
-        return Answer(200, document=document)
+        # At once: a result is several times as large before it is encoded.
+        encoded = wire.encode(document)
+        if self._in_flight.hold(request, len(encoded)):
+            return Answer(200, encoded=encoded)
+        error = WireError(wire.BUSY, _unread(document["result"], len(encoded)))
+        return Answer(200, document=wire.error_of(error, call.id))
 
     async def _end(self, scope: Scope, headers: Mapping[str, str], *, key: str, tenant: str) -> Answer:
         """End a session: delete its sandboxes."""
@@ -196,6 +201,14 @@ class _Refused(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.text)
         self.answer = answer
+
+
+def _unread(result: dict[str, Any], size: int) -> str:
+    op = result.get("structuredContent", {}).get("op_id")
+    again = "call again" if op is None else f"read_output with op_id {op} has the command's output"
+    return (
+        f"the result of {size} bytes is dropped, since clients have not read earlier ones: read them; {again}"
+    )
 
 
 def _busy(full: Full) -> Answer:

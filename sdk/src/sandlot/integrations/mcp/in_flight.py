@@ -13,6 +13,9 @@ from sandlot.integrations.mcp.wire import RequestId
 
 PER_TENANT = 64  # requests at once
 TOTAL = 512
+UNREAD_PER_TENANT = 16 << 20  # bytes of results that clients have not read yet
+UNREAD_TOTAL = 64 << 20
+_SMALL = 64 << 10  # bytes of a result that is not counted
 _CUT = 1.0  # seconds for cancelled calls to end: a command is killed, a sandbox deleted
 
 
@@ -29,6 +32,7 @@ class Request:
     session: str = ""
     id: RequestId | None = None
     task: asyncio.Future[Any] | None = None
+    unread: int = 0  # bytes of its result
 
 
 class InFlight:
@@ -58,6 +62,16 @@ class InFlight:
             if not self._counted[tenant]:
                 del self._counted[tenant]
             self._ended.set()
+
+    def hold(self, request: Request, size: int) -> bool:
+        """Count a result of `size` bytes until the request ends; return False if there is no room for it."""
+        if size > _SMALL:
+            everyones = sum(one.unread for one in self._requests)
+            tenants = sum(one.unread for one in self._requests if one.tenant == request.tenant)
+            if everyones + size > UNREAD_TOTAL or tenants + size > UNREAD_PER_TENANT:
+                return False
+            request.unread = size
+        return True
 
     def cancel(self, session: str, identity: RequestId) -> None:
         """Cancel the requests with this id of this session."""
