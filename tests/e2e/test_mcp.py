@@ -111,6 +111,16 @@ def test_ends_of_commands_are_results_and_a_lost_sandbox_is_an_error(stack: Stac
         first = tools.get("read_output", sandbox_id=box, op_id=euros["op_id"], max_bytes=256)
         assert (first["stdout"], first["next_stdout_offset"]) == ("€" * 85, 255)
 
+        tools.get(
+            "exec",
+            sandbox_id=box,
+            command="yes :1: | head -100000 > /tmp/many; printf x%.0s $(seq 300000) > /tmp/long",
+        )
+        for pattern, limit, count in ((":1:", 7, 7), (":1:", 1000, 1000), ("x", 1000, 1)):
+            given = {"sandbox_id": box, "path": "/tmp", "pattern": pattern, "limit": limit}
+            found = tools.get("search_files", **given)
+            assert (len(found["matches"]), found["truncated"]) == (count, True), found["matches"][:3]
+
         (sidecar,) = processes.sidecars(stack)
         os.kill(sidecar, signal.SIGKILL)
         lost = tools.call("exec", sandbox_id=box, command="echo there")
