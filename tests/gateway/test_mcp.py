@@ -260,6 +260,16 @@ async def test_a_tenant_has_a_bounded_share(mcp: Running) -> None:
     mcp.machine.hold_ready.set()
 
 
+async def test_a_quota_that_is_full_is_told_within_the_wait(mcp: Running) -> None:
+    small = "Bearer key-small"
+    create = request("tools/call", name="create_sandbox", arguments={"wait_seconds": 1})
+    for _ in range(2):
+        made = await post(mcp, create, authorization=small)
+        assert not made.json()["result"]["isError"]
+    refused = await post(mcp, create, authorization=small)
+    assert refused.json()["result"]["_meta"]["sandlot/error"]["kind"] == "busy"
+
+
 async def test_calls_in_flight_end_when_the_gateway_drains(mcp: Running) -> None:
     session = await initialized(mcp)
     mcp.machine.hold_ready = asyncio.Event()

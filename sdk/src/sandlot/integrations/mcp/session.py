@@ -13,13 +13,14 @@ from sandlot.errors import SandlotError
 from sandlot.models import SandboxInfo
 
 MADE_HERE = "mcp"  # the label of all sandboxes that were created by these tools
+BUSY_FOR = 10.0  # seconds that a busy server is asked again; then the model decides what to do
 _END_SECONDS = 30.0
 _writers: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
 
 @dataclass(kw_only=True)
 class Session:
-    """`id` is None for a client without sessions, whose sandboxes live until their timeouts."""
+    """`id` is None for a client without sessions, whose sandboxes live until their timeouts; `client` is for it alone."""
 
     client: AsyncClient
     id: str | None = None
@@ -30,6 +31,9 @@ class Session:
         "",
     )  # a prefix of addresses that the server tells, and what its clients use in its place
     used: bool = field(default=False, init=False)  # it may have sandboxes
+
+    def __post_init__(self) -> None:
+        self.client.busy_for = BUSY_FOR
 
     @property
     def labels(self) -> list[str]:
