@@ -131,6 +131,21 @@ async def test_the_end_of_a_session_deletes_its_sandboxes_and_no_others(mcp: Run
     assert states == ["TERMINATED", "RUNNING", "RUNNING"]
 
 
+async def test_the_end_of_a_session_ends_its_calls(mcp: Running) -> None:
+    mine, others = await initialized(mcp), await initialized(mcp)
+    mcp.machine.hold_ready = asyncio.Event()
+    create = request("tools/call", 4, name="create_sandbox", arguments={})
+    ended, stays = (
+        asyncio.create_task(post(mcp, create, mcp_session_id=session)) for session in (mine, others)
+    )
+    await until(lambda: _are_live(mcp, 2))
+    assert (await mcp.client.delete("/mcp", headers={"mcp-session-id": mine})).status_code == 204
+    assert (await ended).json()["error"]["code"] == -32800
+    mcp.machine.hold_ready.set()
+    assert not (await stays).json()["result"]["isError"]
+    assert len(await _live(mcp)) == 1
+
+
 async def test_the_newest_revision_has_no_session(mcp: Running) -> None:
     headers = {"mcp_protocol_version": NEWEST, "mcp_method": "server/discover"}
     answer = await post(mcp, request("server/discover", _meta=META), **headers)
@@ -357,6 +372,10 @@ async def test_unread_results_are_bounded_for_each_tenant_and_in_all() -> None:
 async def _live(box: Running) -> list[str]:
     listed = await box.client.get(f"{API}/sandbox", params={"is_active": "true"})
     return [one["id"] for one in listed.json()["sandboxes"]]
+
+
+async def _are_live(box: Running, count: int) -> bool:
+    return len(await _live(box)) == count
 
 
 async def _is_refused(box: Running) -> bool:

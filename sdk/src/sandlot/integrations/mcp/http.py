@@ -156,6 +156,8 @@ class Application:
         try:
             session = self._session(scope, headers, key=key, name=self._named(headers, key=key))
             with self._in_flight.one(tenant):
+                # A create that runs could make its sandbox after the others are deleted.
+                await self._in_flight.end(headers[_SESSION])
                 await session.end()
         except _Refused as refused:
             return refused.answer
