@@ -14,6 +14,7 @@ import pytest
 from sandlot.integrations.mcp import wire
 from sandlot.integrations.mcp.http_answers import Answer, keep_open
 from sandlot.integrations.mcp.in_flight import InFlight
+from sandlot.integrations.mcp.session import writer
 
 from tests import plain_http
 from tests.gateway.conftest import API, API_KEYS, Running, running
@@ -273,6 +274,26 @@ async def test_a_tenant_has_a_bounded_share(mcp: Running) -> None:
     for task in waiting:
         task.cancel()
     mcp.machine.hold_ready.set()
+
+
+async def test_a_command_whose_output_cannot_be_read_is_found_again_by_its_id(mcp: Running) -> None:
+    session = await initialized(mcp)
+    box = (await call(mcp, "create_sandbox", session=session))["structuredContent"]["sandbox_id"]
+    run = {"sandbox_id": box, "command": "make", "op_id": "op-7"}
+    refused = await call(mcp, "exec", session=session, **run)
+    assert refused["isError"]
+    assert "op-7" not in refused["content"][0]["text"]  # it has not begun
+    ended = {"op_id": "op-7", "state": "ended", "verdict": "exited", "exit_code": 0, "stdout_bytes": 9}
+    mcp.machine.of_sandbox(box).ops_answer = 200, ended
+    lost = await call(mcp, "exec", session=session, **run)
+    assert "read_output with op_id op-7" in lost["content"][0]["text"], lost
+    assert "op-7" in lost["_meta"]["sandlot/error"]["message"]
+
+
+async def test_another_tenant_does_not_hold_up_a_command_s_input() -> None:
+    async with writer("beta", "sandbox", "op"):
+        assert not writer("alpha", "sandbox", "op").locked()
+        assert writer("beta", "sandbox", "op").locked()
 
 
 async def test_a_quota_that_is_full_is_told_within_the_wait(mcp: Running) -> None:

@@ -102,7 +102,7 @@ class Application:
             more: dict[str, str] = {}
             if call.method == "initialize" and stateless_version(call) is None:
                 more[_SESSION] = self._new_session(key)
-            session = self._session(scope, headers, key=key, name=name)
+            session = self._session(scope, headers, key=key, tenant=tenant, name=name)
             await self._answer(call, session, receive, send, headers=headers, more=more, tenant=tenant)
         except _Refused as refused:
             await respond(send, refused.answer)
@@ -154,7 +154,8 @@ class Application:
         if not headers.get(_SESSION):
             return Answer(400, text="the header Mcp-Session-Id is missing: it names the session to end")
         try:
-            session = self._session(scope, headers, key=key, name=self._named(headers, key=key))
+            name = self._named(headers, key=key)
+            session = self._session(scope, headers, key=key, tenant=tenant, name=name)
             with self._in_flight.one(tenant):
                 # A create that runs could make its sandbox after the others are deleted.
                 await self._in_flight.end(headers[_SESSION])
@@ -178,7 +179,9 @@ class Application:
             raise _Refused(Answer(404, text=text))
         return name
 
-    def _session(self, scope: Scope, headers: Mapping[str, str], *, key: str, name: str | None) -> Session:
+    def _session(
+        self, scope: Scope, headers: Mapping[str, str], *, key: str, tenant: str, name: str | None
+    ) -> Session:
         url = f"http://{headers.get('host', '')}"
         try:
             origin = endpoint(url=url, api_key=key).origin
@@ -188,7 +191,7 @@ class Application:
         client = AsyncClient(url=url, api_key=key, retry_for=_RETRY)
         client.transport = self._transport
         outside = (f"http://{origin.authority}", f"{scope['scheme']}://{headers.get('host', '')}")
-        return Session(client=client, id=name, image=self._image, run="", origin=outside)
+        return Session(client=client, owner=tenant, id=name, image=self._image, run="", origin=outside)
 
     def _notified(self, call: Call, headers: Mapping[str, str]) -> None:
         """Cancel a request of the same session, if it runs in this process."""
