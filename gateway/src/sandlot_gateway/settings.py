@@ -107,7 +107,8 @@ class Settings(BaseSettings):
     )
     mcp_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
-        description="Web origins whose pages may use /mcp, `https://HOST[:PORT]`, comma-separated; default none.",
+        description="The gateway's own web origins, `https://HOST[:PORT]`, comma-separated: pages of them may use "
+        "/mcp. Default none. Pages of other origins get no CORS headers.",
     )
     exit_when_idle: float | None = Field(
         None, gt=0, description="Stop after this time without a sandbox or request."
