@@ -16,7 +16,7 @@ from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
-from sandlot_gateway.control.paths import PREFIX
+from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
@@ -26,7 +26,7 @@ from sandlot_gateway.inside import Inside
 _log = logging.getLogger(__name__)
 
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
-_DATA = ("/sbx/", "/expose/")
+_DATA = ("/sbx/", "/expose/", E2B_BASE + "/")
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
 _PEERS = "/internal/"  # questions of other gateways
 _BODY_TIMEOUT = 30.0  # seconds for the body of a control request to arrive
@@ -66,8 +66,13 @@ class Edge:
         is_known: Callable[[Scope], bool],
         audit: Audit | None,
         inside: Inside,
+        relocate: Callable[[Scope], None] = lambda scope: None,
     ) -> None:
-        """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`."""
+        """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`.
+
+        `relocate` may change the path of a request by its host name.
+        """
+        self._relocate = relocate
         self._audit = audit
         self._inside = inside
         self._data = data
@@ -87,6 +92,7 @@ class Edge:
         if scope["type"] == "lifespan":
             raise RuntimeError("app.Gateway starts and stops this application")
         scope[BEGUN] = True
+        self._relocate(scope)
         hide_key(scope)
         if self._audit is None or not _is_audited(scope):
             await self._serve(scope, receive, send)
@@ -143,6 +149,7 @@ class Edge:
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether this request is authenticated; otherwise its body is not buffered."""
+        self._relocate(scope)
         hide_key(scope)
         if scope["path"].startswith(_DATA):
             return self._is_known(scope)
@@ -294,6 +301,8 @@ def _to_repeat(response: Response, scope: Scope) -> Response:
 
 def _is_audited(scope: Scope) -> bool:
     path: str = scope["path"]
+    if path.startswith(E2B_BASE + "/"):
+        return is_control(path)
     return not path.startswith(_DATA) and (scope["type"] == "http" or path.startswith(PREFIX + "/"))
 
 
