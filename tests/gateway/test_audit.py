@@ -118,7 +118,7 @@ async def test_every_route_leaves_a_record_with_a_named_action(audited: Audited)
 
     routes = [*_routes(), ("GET", f"{API}/openapi.json")]
     actions = set(await asyncio.gather(*(action(method, path) for method, path in routes)))
-    assert ACTIONS - actions == {"metrics.get", "peer.call", "unknown.call"}
+    assert ACTIONS - actions == {"code.run", "metrics.get", "peer.call", "unknown.call"}
 
 
 async def test_routes_of_primes_clients_leave_records_of_what_they_made(audited: Audited) -> None:

@@ -15,6 +15,7 @@ from sandlot_contract.ports import GATEWAY_PORT, WEBHOOK_PORT
 from sandlot_gateway import local_images
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
+from sandlot_gateway.fusion_option import parse_places
 from sandlot_gateway.pool_option import parse_pool
 from sandlot_gateway.port_range import PortRange, port_range
 from sandlot_gateway.registries import REGISTRY
@@ -89,6 +90,17 @@ class Settings(BaseSettings):
         False, description="Serve /metrics, with the names of all tenants' pools, without an API key."
     )
     console: bool = Field(True, description="Serve the web console at /console/.")
+    fusion: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Serve SandboxFusion's API; where code runs: `[LANGUAGE=]IMAGE` or `[LANGUAGE=]@POOL`, comma-separated.",
+    )
+    fusion_sandboxes: int = Field(
+        16, ge=1, description="Maximum number of sandboxes of a tenant for code of --fusion in one image."
+    )
+    fusion_idle: float = Field(
+        60.0, ge=1, le=3600, description="How long such a sandbox is kept without a request."
+    )
+    fusion_network: Literal["none", "full"] = Field("none", description="The network of such sandboxes.")
     mcp: bool = Field(False, description="Serve the tools of MCP at /mcp.")
     mcp_image: str | None = Field(
         None, description="The image of sandboxes that the tools of MCP create without one; default `host`."
@@ -225,7 +237,7 @@ class Settings(BaseSettings):
             split_host_port(value)
         return value
 
-    @field_validator("pool", "local_images", mode="before")
+    @field_validator("pool", "local_images", "fusion", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
@@ -270,6 +282,12 @@ class Settings(BaseSettings):
     def _check(cls, value: list[str]) -> list[str]:
         for text in value:
             parse_pool(text)
+        return value
+
+    @field_validator("fusion")
+    @classmethod
+    def _are_places(cls, value: list[str]) -> list[str]:
+        parse_places(value)
         return value
 
     @model_validator(mode="after")

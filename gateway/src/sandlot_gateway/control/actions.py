@@ -65,6 +65,7 @@ _ACTIONS = {
     f"GET {PREFIX}/user/whoami": "key.get",
     f"GET {PREFIX}/openapi.json": "openapi.get",
     f"HEAD {PREFIX}/openapi.json": "openapi.get",
+    "POST /run_code": "code.run",
     "GET /metrics": "metrics.get",
     "GET /internal/sandboxes/{sandbox_id}/instance": "peer.call",
     f"POST {NEWS_PATH}": "peer.call",

@@ -45,6 +45,7 @@ _ERRORS = {
     501: "not_implemented",
     502: "sandbox_unreachable",
     503: "unavailable",
+    504: "unavailable",
     507: "storage_full",
 }
 
@@ -99,7 +100,7 @@ class Audit:
                 self._log.add(_ENCODER.encode(record).encode() + b"\n")
 
     def _is_recorded(self, path: str, found: Found, status: int | None) -> bool:
-        if not path.startswith(PREFIX + "/"):
+        if not path.startswith(PREFIX + "/") and found.action.kind != "code":
             return status in _REFUSED
         return not self._changes_only or not found.action.reads or status is None or status >= 400
 

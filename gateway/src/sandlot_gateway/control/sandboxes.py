@@ -88,7 +88,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
     spec = spec_of(
         body,
         pool=pool,
-        pools=_usable(have, who),
+        pools=usable_pools(have, who),
         ready=lambda pool: ready.count_of(pool.name, pool.template, tenant=who.name),
         checkpoint=checkpoint,
         lays_images=have.backend.lays_images,
@@ -132,7 +132,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
     return sandbox
 
 
-def _usable(have: Services, who: Tenant) -> Iterator[PoolSpec]:
+def usable_pools(have: Services, who: Tenant) -> Iterator[PoolSpec]:
     """Yield the pools that a create without one may use; a create with a pool asks for none of them."""
     for status in have.backend.pools():
         spec = status.spec

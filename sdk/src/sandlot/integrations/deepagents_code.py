@@ -1,0 +1,88 @@
+"""The sandbox provider `sandlot` of Deep Agents Code, which finds it by its entry point."""
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from deepagents_code.integrations.sandbox_provider import (
+    SandboxError,
+    SandboxInstallHint,
+    SandboxNotFoundError,
+    SandboxProvider,
+    SandboxProviderMetadata,
+)
+
+from sandlot._sync.sandbox import Sandbox
+from sandlot.errors import NotFound, SandboxLost, SandlotError
+from sandlot.integrations._cancellable_threads import in_cancellable_thread
+from sandlot.integrations.deepagents import SandlotBackend
+
+WORKING_DIR = "/workspace"
+
+
+class SandlotProvider(SandboxProvider):
+    """Creates, finds and deletes sandboxes of the server of SANDLOT_URL and SANDLOT_API_KEY."""
+
+    _metadata = SandboxProviderMetadata(
+        name="sandlot",
+        working_dir=WORKING_DIR,
+        install=SandboxInstallHint(kind="package", name="sandlot"),
+        supports_sandbox_id=True,
+        supports_snapshot_name=False,
+        backend_module="sandlot.integrations.deepagents",
+    )
+
+    @property
+    def metadata(self) -> SandboxProviderMetadata:
+        """What Deep Agents Code shows of this provider."""
+        return self._metadata
+
+    def get_or_create(
+        self, *, sandbox_id: str | None = None, working_dir: str = WORKING_DIR, **create: Any
+    ) -> SandlotBackend:
+        """Return the sandbox of this id, or a new one; `create` has arguments of `sandlot.Sandbox.create`."""
+        if sandbox_id is not None:
+            return SandlotBackend(_found(sandbox_id), working_dir=working_dir)
+        try:
+            box = Sandbox.create(**create)
+        except SandlotError as error:
+            raise SandboxError(f"cannot create a sandbox: {error}") from error
+        try:
+            box.files.mkdir(working_dir)
+        except BaseException as error:
+            box.delete()
+            if isinstance(error, SandlotError):
+                raise SandboxError(f"working_dir: cannot make {working_dir}: {error}") from error
+            raise
+        return SandlotBackend(box, working_dir=working_dir)
+
+    async def aget_or_create(self, *, sandbox_id: str | None = None, **create: Any) -> SandlotBackend:
+        """Do as `get_or_create`; a cancelled caller leaves no new sandbox."""
+        return await in_cancellable_thread(
+            partial(self.get_or_create, sandbox_id=sandbox_id, **create),
+            discard=_end if sandbox_id is None else None,
+        )
+
+    def delete(self, *, sandbox_id: str, **_: Any) -> None:
+        """End a sandbox; one that has ended already is no error. Raises SandboxNotFoundError."""
+        try:
+            Sandbox.connect(sandbox_id).delete()
+        except NotFound as error:
+            raise SandboxNotFoundError(sandbox_id) from error
+
+
+def _end(backend: SandlotBackend) -> None:
+    backend.box.delete()
+
+
+def _found(sandbox_id: str) -> Sandbox:
+    try:
+        box = Sandbox.connect(sandbox_id)
+    except (NotFound, SandboxLost) as error:
+        raise SandboxNotFoundError(sandbox_id) from error
+    if box.info.ended:
+        raise SandboxNotFoundError(sandbox_id)
+    return box

@@ -1,0 +1,50 @@
+"""What the provider of OpenEnv does when no server starts, and what it leaves behind; the page's example is the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sandlot
+from sandlot.integrations.openenv import SandlotProvider
+
+CREATE = {"labels": ["openenv"]}
+
+
+def left() -> list[Any]:
+    return sandlot.Sandbox.list(labels=["openenv"])
+
+
+def failures_leave_nothing() -> None:
+    provider = SandlotProvider(create=CREATE)
+    url = provider.start_container("host", start_command="echo no server; sleep 600")
+    try:
+        provider.start_container("host")
+        raise AssertionError("it started two")
+    except RuntimeError as error:
+        assert "stop_container first" in str(error)
+    try:
+        provider.wait_for_ready(url, timeout_s=0.5)
+        raise AssertionError("it is ready")
+    except TimeoutError as error:
+        assert "no server" in str(error)
+    assert left() == []
+    url = provider.start_container("host", start_command="sleep 600")
+    left_over = left()[0]
+    sandlot.Sandbox.connect(left_over.id).delete()
+    try:
+        provider.wait_for_ready(url)
+        raise AssertionError("it is ready")
+    except RuntimeError as error:
+        assert left_over.id in str(error)
+    try:
+        provider.start_container("/no/such/archive.tar", start_command="true")
+        raise AssertionError("it started")
+    except RuntimeError as error:
+        assert "/no/such/archive.tar" in str(error)
+
+
+failures_leave_nothing()
+dropped = SandlotProvider(create=CREATE)
+dropped.start_container("host", start_command="sleep 600")
+del dropped
+assert left() == []

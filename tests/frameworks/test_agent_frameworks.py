@@ -1,0 +1,114 @@
+"""Unmodified agent frameworks with the adapters of `sandlot.integrations`, and the examples of their page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.frameworks.conftest import framework_python
+from tests.prime.server import Server
+
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.longest,
+    pytest.mark.timeout(600),
+]
+
+HERE = Path(__file__).parent
+PYTEST = ("-m", "pytest", "-q", "-rs", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider")
+PAGE = HERE.parents[1] / "docs/agent-frameworks.md"
+FRAMEWORKS = {
+    "NeMo Gym": "nemo-gym",
+    "Pydantic AI": "pydantic-ai-slim",
+    "LangChain Deep Agents": "deepagents",
+    "mini-swe-agent": "mini-swe-agent",
+    "OpenEnv": "openenv-core",
+    "tinker-cookbook": "tinker-cookbook",
+}
+# The page has an image with an environment's server in it; here the sandbox, which has a /tmp of its own, gets a server.
+SERVED = """from_docker_image(
+        "host",
+        env_vars={{"SOURCE": {source!r}}},
+        start_command="mkdir /task && printf %s \\"$SOURCE\\" > /task/openenv_server.py && "
+        "exec {python} -m uvicorn --app-dir /task --port 8000 openenv_server:app",
+        """
+
+
+def example(name: str, language: str = "python") -> str:
+    """The Python, say, of a framework's section of the page."""
+    section = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    (text,) = [part for part in section if part.startswith(f"{name}\n")]
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def assert_nothing_left(server: Server) -> None:
+    with Client(url=server.url, api_key=server.api_key) as client:
+        assert Sandbox.list(client=client) == []
+
+
+@pytest.mark.parametrize(("name", "package"), FRAMEWORKS.items(), ids=FRAMEWORKS.values())
+def test_the_example_of_the_page_runs(
+    server: Server, run_framework: Callable[..., str], name: str, package: str, tmp_path: Path
+) -> None:
+    text = example(name)
+    if name == "OpenEnv":
+        source = (HERE / "openenv_server.py").read_text()
+        served = SERVED.format(source=source, python=framework_python(package))
+        assert "from_docker_image(image, " in text
+        text = text.replace("from_docker_image(image, ", served)
+    script = tmp_path / "example.py"
+    script.write_text(text)
+    run_framework(package, str(script))
+    assert_nothing_left(server)
+
+
+def test_nemo_gym(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("nemo-gym", str(HERE / "nemo_gym_script.py"))
+    assert_nothing_left(server)
+
+
+def test_pydantic_ai(server: Server, run_framework: Callable[..., str]) -> None:
+    told = run_framework("pydantic-ai-slim", *PYTEST, str(HERE / "pydantic_ai_suite.py"))
+    skipped = re.findall(r"^SKIPPED \[\d+\] .*: (.*)$", told, flags=re.MULTILINE)
+    assert sorted(skipped) == [
+        "backend does not implement SupportsRealpath",  # Pydantic AI then resolves links by the shell
+        "root bypasses filesystem permissions",
+    ]
+    assert_nothing_left(server)
+
+
+def test_deep_agents(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("deepagents", *PYTEST, "-o", "asyncio_mode=auto", str(HERE / "deepagents_suite.py"))
+    assert_nothing_left(server)
+
+
+def test_deep_agents_code(
+    server: Server, run_framework: Callable[..., str], sdk_path: Path, tmp_path: Path
+) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text(example("LangChain Deep Agents", "toml"))
+    (packages,) = framework_python("deepagents-code").parents[1].glob("lib/python3*/site-packages")
+    path = {"PYTHONPATH": f"{sdk_path}:{packages}"}
+    run_framework("deepagents", str(HERE / "deepagents_code_script.py"), str(settings), environment=path)
+    assert_nothing_left(server)
+
+
+def test_mini_swe_agent(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("mini-swe-agent", str(HERE / "mini_swe_agent_script.py"))
+    assert_nothing_left(server)
+
+
+def test_openenv(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("openenv-core", str(HERE / "openenv_script.py"))
+    assert_nothing_left(server)
+
+
+def test_tinker_cookbook(server: Server, run_framework: Callable[..., str]) -> None:
+    run_framework("tinker-cookbook", str(HERE / "tinker_cookbook_script.py"))
+    assert_nothing_left(server)
