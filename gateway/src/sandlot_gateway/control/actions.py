@@ -66,6 +66,7 @@ _ACTIONS = {
     f"GET {PREFIX}/openapi.json": "openapi.get",
     f"HEAD {PREFIX}/openapi.json": "openapi.get",
     "POST /run_code": "code.run",
+    "POST /run_jupyter": "code.run",
     "GET /metrics": "metrics.get",
     "GET /internal/sandboxes/{sandbox_id}/instance": "peer.call",
     f"POST {NEWS_PATH}": "peer.call",
