@@ -128,10 +128,20 @@ def test_json_that_would_harm_a_client_is_left_out(stack: Stack) -> None:
     show = "display({{'application/json': {value}, 'text/plain': 'text'}}, raw=True)"
     deep = "d = []\nfor _ in range(500): d = [d]"
     values = ["d", "float('nan')", "[1]"]
-    told = run(stack, deep, *(show.format(value=value) for value in values), "print('x' * (5 << 20))")
+    forged = b'{"type":"display","id":"5","data":{"text/plain":"\xff"}}\n'
+    write = f"import os; os.write(os.open(f'/proc/{{os.getppid()}}/fd/1', 1), {forged!r});"
+    shows = [show.format(value=value) for value in values]
+    told = run(stack, deep, *shows, "print('x' * (5 << 20))", write)
     assert told["status"] == "Success"
     shown = [cell["display"] for cell in told["cells"]]
-    assert shown == [[], [{"text/plain": "text"}], [], [{"application/json": [1], "text/plain": "text"}], []]
+    assert shown == [
+        [],
+        [{"text/plain": "text"}],
+        [],
+        [{"application/json": [1], "text/plain": "text"}],
+        [],
+        [],
+    ]
     assert 4_000_000 < len(told["cells"][4]["stdout"]) <= 4 << 20
 
 

@@ -14,7 +14,8 @@ import msgspec
 
 _MOST_JSON = 1 << 20  # bytes of an output's JSON
 _DEEPEST = 64  # nesting of an output's JSON; more than clients' own limits would fail there
-_AT_ONCE = 2000  # lines that are read until other requests get their turn
+_AT_ONCE = 500  # lines that are read until other requests get their turn
+_MOST_LEFT_OUT = 1000  # outputs that are not valid; each costs more than a valid one
 _OUTPUTS = (b'{"type":"display"', b'{"type":"result"')
 
 
@@ -81,17 +82,18 @@ class Cells:
 
     async def feed(self, output: bytes) -> None:
         """Take all output of the program; a last line that was cut off counts for nothing."""
+        left_out = 0
         for number, line in enumerate(_lines(output)):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             try:
-                message = _decoder.decode(line)
+                self._take(_decoder.decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                if line.startswith(_OUTPUTS):
-                    continue  # a representation with NaN, which no JSON has
+                if line.startswith(_OUTPUTS) and left_out < _MOST_LEFT_OUT:
+                    left_out += 1  # a representation with NaN, which no JSON has
+                    continue
                 self.stopped = "code wrote into the answers to its cells"
                 return
-            self._take(message)
 
     def _take(self, message: _Message) -> None:
         name = message.id or ""
