@@ -259,3 +259,15 @@ def test_the_key_depends_on_contents_and_modes_and_not_on_times_or_other_files(t
     file.write_text("2")
     others.append(key())
     assert len({first, *others}) == 6
+
+
+def test_the_key_depends_on_the_names_by_which_stages_are_copied_from() -> None:
+    def key(first: str, second: str) -> str:
+        parsed = parse(
+            f"FROM host AS {first}\nFROM other AS {second}\nFROM host\nCOPY --from=a /x /x\n"
+            "COPY --from=b /y /y\n"
+        )
+        context = Context(Path("/nowhere"), Ignore())
+        return build_key(parsed, list(parsed.stages), context, args={}, settings={})
+
+    assert key("a", "b") != key("b", "a")

@@ -14,7 +14,7 @@ from sandlot._dockerfile.stages import Dockerfile, Stage, arg_pairs
 from sandlot._dockerfile.state import PREDEFINED
 from sandlot._dockerfile.words import BadWord, json_words, split
 
-VERSION = 1  # of what a replay makes of a Dockerfile; another number forgets all earlier builds
+VERSION = 2  # of what a replay makes of a Dockerfile; another number forgets all earlier builds
 
 
 def build_key(
@@ -42,7 +42,7 @@ def build_key(
                 raise dockerfile.error(str(error), one) from None
             heredocs = [[heredoc.name, heredoc.text] for heredoc in one.heredocs]
             listed.append([one.keyword, one.rest, one.flags, heredocs, digests[sources]])
-        stages.append([stage.index, stage.base, stage.base_stage, listed])
+        stages.append([stage.index, stage.name, stage.base, stage.base_stage, listed])
     document = {
         "version": VERSION,
         "escape": dockerfile.escape,
