@@ -271,3 +271,13 @@ def test_the_key_depends_on_the_names_by_which_stages_are_copied_from() -> None:
         return build_key(parsed, list(parsed.stages), context, args={}, settings={})
 
     assert key("a", "b") != key("b", "a")
+
+
+def test_a_stage_inherits_the_arguments_of_the_stage_it_begins_from() -> None:
+    parsed = parse("FROM host AS a\nARG V=1\nFROM a\nENV W=$V\n")
+    first = State(parsed, {})
+    first.apply(parsed.stages[0].instructions[0])
+    second, sibling = first.continued(), first.continued()
+    second.apply(parsed.stages[1].instructions[0])
+    assert second.run_env() == {"V": "1", "W": "1"}
+    assert sibling.run_env() == {"V": "1"}

@@ -46,8 +46,9 @@ class State:
         self.stop_signal: str | None = None
 
     def continued(self) -> State:
-        """Return the state with which a stage from this one begins: all but its ARGs."""
+        """Return the state with which a stage from this one begins, its ARGs included."""
         new = State(self._dockerfile, self._build_args)
+        new._args = dict(self._args)
         new.base_env, new.base_workdir, new.base_user = self.base_env, self.base_workdir, self.base_user
         new.env = dict(self.env)
         new.workdir, new.user, new.stop_signal = self.workdir, self.user, self.stop_signal
