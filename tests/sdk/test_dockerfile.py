@@ -253,7 +253,10 @@ def test_the_key_depends_on_contents_and_modes_and_not_on_times_or_other_files(t
     (tmp_path / "src" / "b.log").unlink()
     file.write_text("1")
     assert key() == first == key(UNUSED="1")
+    assert key(HTTP_PROXY="p") == first
     others = [key(A="1"), key(text + "RUN true\n"), key(text.replace("host", "other"))]
+    proxy = text + "ARG HTTP_PROXY\n"
+    assert key(proxy, HTTP_PROXY="p") != key(proxy, HTTP_PROXY="q")
     file.chmod(0o700)
     others.append(key())
     file.write_text("2")

@@ -11,7 +11,6 @@ from sandlot._dockerfile.context import Context, SourceMissing
 from sandlot._dockerfile.copy_plan import check_flags, check_local
 from sandlot._dockerfile.source import Instruction, heredoc_words
 from sandlot._dockerfile.stages import Dockerfile, Stage, arg_pairs
-from sandlot._dockerfile.state import PREDEFINED
 from sandlot._dockerfile.words import BadWord, json_words, split
 
 VERSION = 2  # of what a replay makes of a Dockerfile; another number forgets all earlier builds
@@ -46,7 +45,7 @@ def build_key(
     document = {
         "version": VERSION,
         "escape": dockerfile.escape,
-        "args": {name: args[name] for name in sorted(used - PREDEFINED) if name in args},
+        "args": {name: args[name] for name in sorted(used) if name in args},
         "global": {name: value for name, value in dockerfile.args.items() if name in used},
         "stages": stages,
         "settings": dict(settings),

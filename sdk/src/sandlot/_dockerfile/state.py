@@ -11,7 +11,7 @@ from sandlot._dockerfile.stages import Dockerfile, arg_pairs
 from sandlot._dockerfile.words import BadWord, expand, expand_only, json_words, pairs, split
 from sandlot.builds import Built
 
-# Docker passes these build arguments to RUN without an ARG, and keeps them out of the cache.
+# Docker passes these build arguments to RUN without an ARG, and keeps those out of the cache.
 PREDEFINED = frozenset(
     name
     for word in ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
