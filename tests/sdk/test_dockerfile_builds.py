@@ -165,6 +165,21 @@ async def test_the_base_images_own_settings_apply(tmp_path: Path, client: AsyncC
         ]
 
 
+async def test_a_build_whose_context_changed_meanwhile_is_not_found_again(
+    tmp_path: Path, client: AsyncClient
+) -> None:
+    write(tmp_path, "FROM host\nWORKDIR /w\nCOPY file .\n")
+    (tmp_path / "file").write_text("before")
+
+    def edit(text: str) -> None:
+        if "WORKDIR" in text:
+            (tmp_path / "file").write_text("after")
+
+    built = await build(tmp_path, on_output=edit, client=client)
+    assert await AsyncSandbox.find_checkpoints(f"build-{built.key}", client=client) == []
+    await AsyncSandbox.delete_checkpoint(built.checkpoint_id, client=client)
+
+
 async def test_a_run_that_fails_is_no_loss_and_leaves_no_sandbox(tmp_path: Path, client: AsyncClient) -> None:
     write(tmp_path, "FROM host\nARG TOKEN\nRUN echo said; \\\n  exit 3 # $TOKEN\n")
     lines: list[str] = []
