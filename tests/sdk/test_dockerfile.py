@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot import DockerfileError
+from sandlot import AsyncClient, BuildFailed, DockerfileError
+from sandlot._async.replay import AsyncReplay
 from sandlot._dockerfile.context import Context
 from sandlot._dockerfile.ignore import Ignore
 from sandlot._dockerfile.key import build_key
 from sandlot._dockerfile.state import State
 from sandlot._dockerfile.words import BadWord, expand
+from sandlot._tasks_async import now
 from sandlot.dockerfile import parse
 
 PIECES = [
@@ -284,3 +286,20 @@ def test_a_stage_inherits_the_arguments_of_the_stage_it_begins_from() -> None:
     second.apply(parsed.stages[1].instructions[0])
     assert second.run_env() == {"V": "1", "W": "1"}
     assert sibling.run_env() == {"V": "1"}
+
+
+async def test_a_build_that_takes_longer_than_its_timeout_has_failed() -> None:
+    parsed = parse("FROM host\nRUN true\n")
+    async with AsyncClient(url="http://127.0.0.1:9", api_key="unused") as client:
+        replay = AsyncReplay(
+            parsed,
+            Context(Path("/nowhere"), Ignore()),
+            args={},
+            platform="linux/amd64",
+            deadline=now() - 1,
+            create={"client": client},
+            on_output=None,
+        )
+        with pytest.raises(BuildFailed, match="longer than its timeout") as caught:
+            await replay.run(list(parsed.stages))
+    assert (caught.value.line, caught.value.verdict) == (1, "timeout")

@@ -114,7 +114,10 @@ class AsyncReplay:
         self, *, image: str | None = None, checkpoint: CheckpointInfo | None = None
     ) -> AsyncSandbox:
         create = {name: value for name, value in self._create.items() if checkpoint is None or name != "disk"}
-        box = await AsyncSandbox.create(image, checkpoint=checkpoint, timeout=self._left() + SLACK, **create)
+        left = self._left()
+        box = await AsyncSandbox.create(
+            image, checkpoint=checkpoint, timeout=left + SLACK, wait=left, **create
+        )
         self._boxes.append(box)
         return box
 
@@ -221,7 +224,8 @@ class AsyncReplay:
         """Do the work of an instruction, and raise what it raises with the instruction's place."""
         try:
             if now() > self._deadline:
-                raise BadWord("the build took longer than its timeout: raise it")
+                message = "the build took longer than its timeout: raise it"
+                raise self._failed(message, instruction, verdict="timeout")
             return await work()
         except (BadWord, SourceMissing) as error:
             raise self._dockerfile.error(str(error), instruction) from None
