@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandlot import AsyncClient, BuildFailed, DockerfileError
 from sandlot._async.replay import AsyncReplay
-from sandlot._dockerfile.context import Context
+from sandlot._dockerfile.context import Context, Entry
+from sandlot._dockerfile.copy_plan import Source, order, replaced, steps
 from sandlot._dockerfile.ignore import Ignore
 from sandlot._dockerfile.key import build_key
 from sandlot._dockerfile.state import State
@@ -303,3 +304,15 @@ async def test_a_build_that_takes_longer_than_its_timeout_has_failed() -> None:
         with pytest.raises(BuildFailed, match="longer than its timeout") as caught:
             await replay.run(list(parsed.stages))
     assert (caught.value.line, caught.value.verdict) == (1, "timeout")
+
+
+def test_a_copy_onto_the_root_leaves_the_kernels_directories_and_replaces_links_below_it() -> None:
+    parsed = parse("FROM host\nCOPY --from=a / /\nCOPY file /app/link\n")
+    root, one = (order(instruction, State(parsed, {})) for instruction in parsed.stages[0].instructions)
+    below = (Entry("proc", "dir", 0o555), Entry("a", "dir", 0o755), Entry("a/b", "file", 0o644))
+    plan = steps(root, [Source("", Entry("", "dir", 0o755), below)], is_dir=True)
+    assert [step.target for step in plan] == ["/", "/a", "/a/b"]
+    assert replaced(root, plan) == {"/a/b"}
+    file = [Source("file", Entry("file", "file", 0o644))]
+    assert replaced(one, steps(one, file, is_dir=False)) == set()  # the link that it names is followed
+    assert replaced(one, steps(one, file, is_dir=True)) == {"/app/link/file"}

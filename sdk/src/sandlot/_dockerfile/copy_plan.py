@@ -16,6 +16,8 @@ from sandlot._dockerfile.words import BadWord
 _FLAGS = {"COPY": {"from", "chown", "chmod", "link"}, "ADD": {"chown", "chmod", "link"}}
 _ARCHIVES = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 _ZSTD = b"\x28\xb5\x2f\xfd"
+# The kernel's own files: a sandbox mounts them, they are no part of an image, and reading them may never end.
+KERNEL = frozenset(["/proc", "/sys", "/dev"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,12 @@ def steps(wanted: Order, sources: Sequence[Source], *, is_dir: bool) -> list[Ste
         found.append(Step(wanted.target, source.entry, top=True))
         skip = len(source.entry.path) + 1 if source.entry.path else 0
         found += [Step(f"{root}/{one.path[skip:]}", one) for one in source.below]
-    return found
+    return [step for step in found if step.entry.kind != "dir" or step.target not in KERNEL]
+
+
+def replaced(wanted: Order, plan: Iterable[Step]) -> set[str]:
+    """Return the files whose paths must be no links: a write follows one, as Docker does only for the target itself."""
+    return {step.target for step in plan if step.entry.kind == "file"} - {wanted.target}
 
 
 def is_archive(path: Path) -> bool:
