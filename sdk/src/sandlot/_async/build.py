@@ -119,16 +119,16 @@ async def _retried(attempt: Callable[[float], Awaitable[Built]], timeout: float)
 
 
 async def _first(built: Built, client: AsyncClient) -> Built:
-    """Return the oldest equal build; another machine may have finished one meanwhile."""
-    oldest = await find_build(built.key, client=client)
-    if oldest is None or oldest.checkpoint_id == built.checkpoint_id:
+    """Return the first equal build to be complete; another machine may have finished one meanwhile."""
+    first = await find_build(built.key, client=client)
+    if first is None or first.checkpoint_id == built.checkpoint_id:
         return built
     await AsyncSandbox.delete_checkpoint(built.checkpoint_id, client=client)
-    return oldest
+    return first
 
 
 async def find_build(key: str, *, client: AsyncClient | None = None) -> Built | None:
-    """Return the oldest build with this key, or None."""
+    """Return the first complete build with this key, or None."""
     for one in await AsyncSandbox.find_checkpoints(_name(key), client=client):
         built = builds.found(one.id, key=key, metadata=one.metadata)
         if one.state == "DURABLE" and built is not None:
