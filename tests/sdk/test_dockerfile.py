@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandlot import AsyncClient, BuildFailed, DockerfileError
 from sandlot._async.replay import AsyncReplay
-from sandlot._dockerfile.context import Context, Entry
+from sandlot._dockerfile.context import Context, Entry, SourceMissing
 from sandlot._dockerfile.copy_plan import Source, order, replaced, steps
 from sandlot._dockerfile.ignore import Ignore
 from sandlot._dockerfile.key import build_key
@@ -316,3 +316,34 @@ def test_a_copy_onto_the_root_leaves_the_kernels_directories_and_replaces_links_
     file = [Source("file", Entry("file", "file", 0o644))]
     assert replaced(one, steps(one, file, is_dir=False)) == set()  # the link that it names is followed
     assert replaced(one, steps(one, file, is_dir=True)) == {"/app/link/file"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("ADD $A /x", "$A cannot be added: fetch it with RUN"),
+        ("COPY file file $A", "write $A/"),
+        ("COPY --chmod=$A file /x", "--chmod=$A cannot be replayed"),
+        ("EXPOSE 80 $A", "'$A' is no port"),
+        ("COPY x-$B /x", "'x-$B' is not in the context"),
+        ("ENV C=${NONE:?$A}", "NONE is not set: $A"),
+    ],
+)
+def test_errors_show_words_without_the_values_of_build_arguments(
+    line: str, message: str, tmp_path: Path
+) -> None:
+    args = {"A": "https://user:s3cret@host/file", "B": "s3cret"}
+    parsed = parse(f"FROM host\nARG A B\n{line}\n", args=args)
+    declared, instruction = parsed.stages[0].instructions
+    state = State(parsed, args)
+    state.apply(declared)
+
+    def replay() -> None:
+        if not state.apply(instruction):
+            wanted = order(instruction, state)
+            Context(tmp_path, Ignore()).find(wanted.sources[0], written=wanted.written[0])
+
+    with pytest.raises((BadWord, SourceMissing)) as caught:
+        replay()
+    assert message in str(caught.value)
+    assert "s3cret" not in str(caught.value)

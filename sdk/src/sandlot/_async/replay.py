@@ -207,9 +207,10 @@ class AsyncReplay:
                 return path, None
             return "", there  # its files stay, as those of any directory
         if there is not None and (there.type != "dir" or await box.files.list(path)):
-            raise BadWord(f"{path} exists: bind to a path that does not, or to an empty directory")
+            raise BadWord(f"{mount.target} exists: bind to a path that does not, or to an empty directory")
         source = state.expand(mount.source)
-        await self._copy(Order((source,), path, into=False, origin=mount.origin), stage, box)
+        wanted = Order((source,), path, into=False, origin=mount.origin, written=(mount.source,))
+        await self._copy(wanted, stage, box)
         return path, there
 
     async def _unmount(self, path: str, there: FileInfo | None, box: AsyncSandbox) -> None:

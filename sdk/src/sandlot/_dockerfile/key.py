@@ -62,7 +62,8 @@ def _sources(instruction: Instruction, dockerfile: Dockerfile) -> set[str]:
         begun = heredoc_words(instruction.rest)
         words = json_words(instruction.rest) or split(instruction.rest, escape=dockerfile.escape)
         found = [word.strip("\"'") for word in words[:-1] if word not in begun]
-        check_local(found)
+        for word in found:
+            check_local(word, word)
     else:
         return set()
     # What a variable or an escape makes of a source is known only during the build.

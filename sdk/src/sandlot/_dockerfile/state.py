@@ -88,6 +88,11 @@ class State:
             return [expand_only(word, self.lookup, escape=self._dockerfile.escape) for word in listed]
         return [self.expand(word) for word in split(rest, escape=self._dockerfile.escape)]
 
+    def written(self, rest: str) -> list[str]:
+        """Return the same words as they are written, for errors: a value of a build argument may be secret."""
+        listed = json_words(rest)
+        return split(rest, escape=self._dockerfile.escape) if listed is None else listed
+
     def run_env(self) -> dict[str, str]:
         """Return the variables that a RUN gets in addition to the base image's."""
         predefined = {name: value for name, value in self._build_args.items() if name in PREDEFINED}
@@ -147,7 +152,9 @@ class State:
                 if not self._own_cmd:  # the base's arguments are not for this program
                     self.cmd = None
             case "EXPOSE":
-                self.exposed += [one for one in map(_port, self.words(rest)) if one not in self.exposed]
+                self.exposed += [
+                    one for one in map(_port, self.words(rest), self.written(rest)) if one not in self.exposed
+                ]
             case "VOLUME":
                 self.volumes += [one for one in self.words(rest) if one not in self.volumes]
             case "STOPSIGNAL":
@@ -189,14 +196,14 @@ class State:
                 self._args[name] = value
 
 
-def _port(text: str) -> str:
+def _port(text: str, written: str) -> str:
     """Return a port as `8000/tcp`. Raises BadWord."""
     number, _, protocol = text.partition("/")
     first, _, last = number.partition("-")
     if not all(
         part.isascii() and part.isdigit() and 0 < int(part[:6]) < 65536 for part in (first, last or first)
     ):
-        raise BadWord(f"{text[:40]!r} is no port: write a number such as 8000 or 8000/udp")
+        raise BadWord(f"{written[:40]!r} is no port: write a number such as 8000 or 8000/udp")
     if protocol.lower() not in ("", "tcp", "udp", "sctp"):
-        raise BadWord(f"{text[:40]!r} is no port: its protocol must be tcp or udp")
+        raise BadWord(f"{written[:40]!r} is no port: its protocol must be tcp or udp")
     return f"{number}/{protocol.lower() or 'tcp'}"

@@ -38,8 +38,8 @@ class Copier:
     def from_context(self, order: Order, context: Context) -> None:
         """Copy files of the context. Raises SourceMissing, BadWord, FileError, OSError."""
         found: list[Source] = []
-        for source in order.sources:
-            for one in run_blocking(lambda: _sources(context, source)):  # noqa: B023
+        for source, written in zip(order.sources, order.written, strict=True):
+            for one in run_blocking(lambda: _sources(context, source, written)):  # noqa: B023
                 path = context.local(one.entry.path)
                 if order.unpacks and one.entry.kind == "file" and is_archive(path):
                     self._unpack(order, path)
@@ -68,8 +68,8 @@ class Copier:
     def from_sandbox(self, order: Order, other: Sandbox) -> None:
         """Copy files of another sandbox, as streams. Raises SourceMissing, FileError."""
         found: list[Source] = []
-        for source in order.sources:
-            found += _find(other, source)
+        for source, written in zip(order.sources, order.written, strict=True):
+            found += _find(other, source, written)
 
         def put(step: Step, user: Name, group: Name, mode: int) -> None:
             pieces = other.files.stream(f"/{step.entry.path}")
@@ -168,15 +168,15 @@ class Copier:
             return False
 
 
-def _sources(context: Context, source: str) -> list[Source]:
+def _sources(context: Context, source: str, written: str) -> list[Source]:
     """Return what a source of the context names. Raises SourceMissing, OSError."""
     return [
         Source(name, entry, tuple(context.below(entry.path)) if entry.kind == "dir" else ())
-        for name, entry in context.find(source)
+        for name, entry in context.find(source, written=written)
     ]
 
 
-def _find(box: Sandbox, source: str) -> list[Source]:
+def _find(box: Sandbox, source: str, written: str) -> list[Source]:
     """Return what a source of `COPY --from` names. Raises SourceMissing."""
     found = [""]
     for part in inside(source).split("/"):
@@ -198,7 +198,7 @@ def _find(box: Sandbox, source: str) -> list[Source]:
         except FileMissing:
             if has_wildcard(source):
                 continue
-            raise SourceMissing(f"{source[:200]!r} is not in that stage: correct the path") from None
+            raise SourceMissing(f"{written[:200]!r} is not in that stage: correct the path") from None
         entry = _entry(info, path)
         name = path.rpartition("/")[2]
         sources.append(Source(name, entry, _below(box, path) if entry.kind == "dir" else ()))
