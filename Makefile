@@ -61,6 +61,7 @@ check: setup  ## check lint, types, import rules, generated files, links of the 
 	$(RUN)/ruff check .
 	$(RUN)/python tools/async_to_sync.py --check
 	$(RUN)/python tools/protobuf.py --check
+	$(RUN)/python tools/python_driver.py --check
 	$(RUN)/python tools/chart_docs.py --check
 	$(RUN)/python tools/definition_fields.py --check
 	$(RUN)/python tools/error_page.py --check
@@ -91,6 +92,7 @@ format: setup  ## format the code
 generate: setup  ## write the generated files
 	$(RUN)/python tools/async_to_sync.py
 	$(RUN)/python tools/protobuf.py
+	$(RUN)/python tools/python_driver.py
 	$(RUN)/python tools/chart_docs.py
 	$(RUN)/python tools/definition_fields.py
 	$(RUN)/python tools/error_page.py

@@ -18,6 +18,9 @@ from loadtests.local import other_image_rows, reset_rows
 from loadtests.local.create_rows import warm_create
 from loadtests.local.exec_rows import latency, rate
 from loadtests.local.file_rows import local, rows
+from loadtests.local.fusion_rows import OPTIONS as FUSION
+from loadtests.local.fusion_rows import ROW as FUSION_ROW
+from loadtests.local.fusion_rows import fusion
 from loadtests.local.gvisor_memory_rows import ROWS as MEMORY_ROWS
 from loadtests.local.gvisor_memory_rows import memory
 from loadtests.local.idle_sidecar_rows import idle
@@ -61,6 +64,11 @@ async def _udp() -> Readings:
         return {UDP_ROW: await udp(stack.client)}
 
 
+async def _fusion() -> Readings:
+    async with _stack(options=FUSION) as stack:
+        return {FUSION_ROW: await fusion(stack.client)}
+
+
 async def _prime_rpc() -> Readings:
     async with _stack() as stack:
         return {"prime_rpc": await prime_create(stack.client, version="0.5.1")}
@@ -91,6 +99,7 @@ GROUPS = (
     Group(("create_warm",), _create),
     Group(rows(), _files),
     Group((UDP_ROW,), _udp),
+    Group((FUSION_ROW,), _fusion),
     Group(("prime_rpc",), _prime_rpc),
     Group(("prime_rest",), _prime_rest),
     Group(("sidecar_memory", "sidecar_wakeups"), idle),

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from sandlot import AsyncClient, AsyncSandbox, Client, Pools, Sandbox
+from sandlot import AsyncClient, AsyncSandbox, CellResult, Client, Pools, Sandbox
 
 from tests import plain_http
 from tests.stack import Stack
@@ -116,3 +116,29 @@ def test_a_pool_is_kept_over_a_restart(stack: Stack, client: Client) -> None:
     assert box.info.pool_hit
     box.delete()
     pools.delete("kept")
+
+
+def test_a_cell_of_a_python_context_goes_on(stack: Stack, client: Client) -> None:
+    box = Sandbox.create(client=client)
+    context = box.python()
+    context.run("import os, time\nruns = 0")
+    results: list[CellResult] = []
+    printed = threading.Event()
+    code = (
+        "runs += 1\nprint('begun', flush=True)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.02)\nruns"
+    )
+    caller = threading.Thread(
+        target=lambda: results.append(context.run(code, on_stdout=lambda _: printed.set()))
+    )
+    caller.start()
+    try:
+        assert printed.wait(SECONDS)
+        stack.kill()
+        stack.start()
+        box.exec("touch /tmp/go", timeout=SECONDS)
+    finally:
+        caller.join(timeout=SECONDS)
+    assert [(result.text, result.stdout) for result in results] == [("1", "begun\n")]
+    assert context.run("runs").text == "1"
+    context.close()
+    box.delete()

@@ -63,7 +63,13 @@ def _run(row: Row, home: Path, *, pinned: bool) -> None:
         if pinned:
             python = framework.environment()
         else:
-            python = newest_environment(home, framework.package, also=framework.also, python=framework.python)
+            python = newest_environment(
+                home,
+                framework.package,
+                also=framework.also,
+                python=framework.python,
+                alone=framework.alone,
+            )
             environment[NEWEST_IN] = str(home.parent)
     except EnvironmentFailed as error:
         row.failed["installation"] = str(error).strip().splitlines()[-1]

@@ -28,6 +28,7 @@ class Framework:
     tests: tuple[str, ...]
     also: tuple[str, ...] = ()
     python: str = "3.11"
+    alone: bool = False
     oldest: str = ""
 
     def oldest_environment(self) -> Path:
@@ -38,7 +39,7 @@ class Framework:
         """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
         if newest := os.environ.get(NEWEST_IN):
             return Path(newest) / self.package / "bin" / "python"
-        return environment(self.package, self.version, also=self.also, python=self.python)
+        return environment(self.package, self.version, also=self.also, python=self.python, alone=self.alone)
 
 
 def frameworks() -> dict[str, Framework]:

@@ -35,25 +35,29 @@ class IndexUnreachable(EnvironmentFailed):
     """No package index answered: nothing is known of the package."""
 
 
-def environment(package: str, version: str, *, also: tuple[str, ...] = (), python: str = "3.11") -> Path:
+def environment(
+    package: str, version: str, *, also: tuple[str, ...] = (), python: str = "3.11", alone: bool = False
+) -> Path:
     """The Python of an environment with `package==version` and what it asks for; made once, then found again.
 
     `also` are further requirements, `("prime-sandboxes==0.2.36",)` say, and `python` the lowest version of Python
-    that it runs on. Two processes that ask at the same time make one environment. Raises EnvironmentFailed,
-    IndexUnreachable.
+    that it runs on. `alone`: without what it asks for, to read files of a package that needs gigabytes. Two processes
+    that ask at the same time make one environment. Raises EnvironmentFailed, IndexUnreachable.
     """
     requirements = (f"{package}=={version}", *also)
-    return _made(
-        f"{package}-{version}", requirements, key="\n".join(requirements), interpreter=interpreter(python)
-    )
+    wanted = ("--no-deps", *requirements) if alone else requirements
+    return _made(f"{package}-{version}", wanted, key="\n".join(wanted), interpreter=interpreter(python))
 
 
-def newest_environment(home: Path, package: str, *, also: tuple[str, ...] = (), python: str = "3.11") -> Path:
+def newest_environment(
+    home: Path, package: str, *, also: tuple[str, ...] = (), python: str = "3.11", alone: bool = False
+) -> Path:
     """Make an environment in `home` with the newest release; return its Python.
 
     Raises EnvironmentFailed, IndexUnreachable.
     """
-    _fill(home, (package, *also), interpreter=interpreter(python))
+    words = ("--no-deps",) if alone else ()
+    _fill(home, (*words, package, *also), interpreter=interpreter(python))
     return home / "bin" / "python"
 
 

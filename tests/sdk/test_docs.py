@@ -22,6 +22,7 @@ from tests.stack import Stack
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "docs/sdk.md",
+    "docs/python-contexts.md",
     "docs/results.md",
     "docs/first-command.md",
     "docs/dockerfiles.md",

@@ -44,7 +44,7 @@ async def test_a_directory_of_long_names_and_targets_is_listed_in_pages(box: Sid
 
 
 async def test_make_move_chmod_delete(box: Sidecar) -> None:
-    made = await box.call("POST", "/v1/files/mkdir", json={"path": "/m/n", "mode": "0700", "user": "nobody"})
+    made = await box.call("POST", "/v1/files/mkdir", json={"path": "/m/n", "mode": "0700", "owner": "nobody"})
     assert (made.json()["mode"], made.json()["uid"]) == ("0700", 65534)
     await put(box, "/m/n/x", b"x")
     await put(box, "/m/n/y", b"y")
@@ -57,7 +57,7 @@ async def test_make_move_chmod_delete(box: Sidecar) -> None:
     ).status_code == 200
     assert (await box.call("GET", "/v1/files?path=/m/n/y")).content == b"x"
     changed = await box.call(
-        "POST", "/v1/files/chmod", json={"path": "/m/n/y", "mode": "0600", "user": 5, "group": 6}
+        "POST", "/v1/files/chmod", json={"path": "/m/n/y", "mode": "0600", "owner": 5, "group": 6}
     )
     assert (changed.json()["mode"], changed.json()["uid"], changed.json()["gid"]) == ("0600", 5, 6)
     full = await box.call("DELETE", "/v1/files?path=/m")

@@ -38,6 +38,8 @@ async def test_errors(box: Sidecar, method: str, path: str, status: int, error: 
     ("method", "path", "field"),
     [
         ("GET", "/v1/files", "path"),
+        ("GET", "/v1/files?path=/x&user=none-such", "user"),
+        ("PUT", "/v1/files?path=/x&owner=none-such", "owner"),
         ("PUT", "/v1/files?path=/x&mode=9", "mode"),
         ("PUT", "/v1/files?path=/x&parents=2", "parents"),
         ("GET", "/v1/files/list?path=/&limit=0", "limit"),
@@ -101,5 +103,5 @@ async def test_what_cannot_be_read_is_the_caller_s_fault(box: Sidecar, route: st
     await box.op(["sleep", "600"], id="sleeper", detach=True)
     await box.exec("until p=$(pgrep -xf 'sleep 600'); do sleep 0.01; done; ln -s /proc/$p/mem /tmp/x")
     answer = await box.call("GET", f"{route}?path=/tmp/x")
-    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request"), answer.text
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_path"), answer.text
     assert (await box.exec("echo still here"))["stdout"] == "still here\n"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.root
 
 async def test_round_trip_with_mode_and_owner(box: Sidecar) -> None:
     content = os.urandom(3_000_000)
-    await put(box, "/app/deep/er/file ü+%.bin", content, mode="0750", user="nobody", group="65534")
+    await put(box, "/app/deep/er/file ü+%.bin", content, mode="0750", owner="nobody", group="65534")
     answer = await box.call("GET", "/v1/files", params={"path": "/app/deep/er/file ü+%.bin"})
     assert answer.content == content
     assert answer.headers["x-sandlot-mode"] == "0750"

@@ -40,6 +40,19 @@ async def test_commands_files_and_a_terminal(gvisor: MakeBox) -> None:
     assert (terminal["exit_code"], terminal["stdout_bytes"]) == (0, len("17 91\r\n"))
 
 
+async def test_files_of_a_user(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    await box.exec("mkdir -m 777 /open; mkdir -m 700 /closed; echo x > /closed/f; ln -s /closed /open/link")
+    written = await box.call("PUT", "/v1/files?path=/open/d/f&user=1234", content=b"own")
+    assert written.status_code == 200, written.text
+    assert (await box.exec("stat -c %u /open/d /open/d/f"))["stdout"] == "1234\n1234\n"
+    assert (await box.call("GET", "/v1/files?path=/open/d/f&user=1234")).content == b"own"
+    for method, path in (("GET", "/open/link/f"), ("PUT", "/open/link/f"), ("DELETE", "/open/link/f")):
+        refused = await box.call(method, f"/v1/files?path={path}&user=1234")
+        assert (refused.status_code, refused.json()["error"]) == (403, "permission"), refused.text
+    assert (await box.call("GET", "/v1/files?path=/open/link/f&user=0")).content == b"x\n"
+
+
 async def test_a_start_command_has_its_stop_signal_and_its_grace(gvisor: MakeBox) -> None:
     await check_stop(await gvisor(claim=ENDS_BY_ITSELF))
 

@@ -28,10 +28,12 @@ from sandlot_gateway.data.pool import DialError, HttpPool
 from sandlot_gateway.data.shared_exposures import SharedExposures
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.e2b.paths import relocation
 from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.fusion.app import fusion_of
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
@@ -176,37 +178,45 @@ class Gateway:
         self._recovered = asyncio.Event()
         self.leaving = False
         self.audit = audit_of(settings, keys=keys, tokens=self.tokens, counted=self.metrics)
-        control = Direct(
-            Services(
-                settings=settings,
-                keys=keys,
-                quotas=quotas,
-                tokens=self.tokens,
-                backend=self.backend,
-                directory=self.directory,
-                supply=self.supply,
-                lifecycle=self.lifecycle,
-                sidecars=self.sidecars,
-                exposures=self.exposures,
-                checkpoints=self.checkpoints,
-                ssh=self.ssh,
-                counters=self.counters,
-                accounts=self.accounts,
-                tracing=self.tracing,
-                metrics_text=self.gauges.text,
-                is_ready=lambda: self._recovered.is_set() and not self.leaving,
-            )
+        services = Services(
+            settings=settings,
+            keys=keys,
+            quotas=quotas,
+            tokens=self.tokens,
+            backend=self.backend,
+            directory=self.directory,
+            supply=self.supply,
+            lifecycle=self.lifecycle,
+            sidecars=self.sidecars,
+            exposures=self.exposures,
+            checkpoints=self.checkpoints,
+            ssh=self.ssh,
+            counters=self.counters,
+            accounts=self.accounts,
+            tracing=self.tracing,
+            metrics_text=self.gauges.text,
+            is_ready=lambda: self._recovered.is_set() and not self.leaving,
         )
+        if settings.e2b:
+            from sandlot_gateway.e2b.plane import E2bPlane  # loaded only where it is served
+
+            self.data.e2b = E2bPlane(
+                services, gate=self.data.request_gate, pool=self.pool, turns=self.data.turns
+            )
+        self.fusion = fusion_of(settings, services, pool=self.pool)
+        control = Direct(services)
         self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens)
         self.edge = Edge(
             data=self.data,
             control=control if self.mcp is None else self.mcp.before(control),
+            fusion=self.fusion,
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
             refusal=Credentials(keys=keys, is_peer=self.tokens.is_peer).refusal,
             is_known=self.data.is_known,
             audit=self.audit,
+            relocate=relocation(settings),
         )
 
     async def start(self) -> None:
@@ -251,7 +261,8 @@ class Gateway:
         """
         self.leaving = True
         self.directory.release()
-        await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled))
+        fusion = [] if self.fusion is None else [self.fusion.drain(timeout=seconds)]
+        await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled), *fusion)
 
     async def _settle(self, seconds: float, settled: Callable[[], None]) -> None:
         """Wait for pending creates, unless the next gateway on this machine can resume them from disk."""
@@ -270,6 +281,8 @@ class Gateway:
         One that was cancelled may come again, with shorter times.
         """
         self.leaving = True
+        if self.fusion is not None:
+            await self.fusion.close(timeout=min(2.0, times.cleanups))
         if self.mcp is not None:
             await self.mcp.close()
         await self.supply.close()

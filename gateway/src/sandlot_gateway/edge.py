@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import Response
 from sandlot_contract.trace import TRACEPARENT_KEY, parse_traceparent
@@ -16,15 +16,16 @@ from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
-from sandlot_gateway.control.paths import PREFIX
+from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
+from sandlot_gateway.fusion.key_path import PATHS, hide_key
 
 _log = logging.getLogger(__name__)
 
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
-_DATA = ("/sbx/", "/expose/")
+_DATA = ("/sbx/", "/expose/", E2B_BASE + "/")
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
 _PEERS = "/internal/"  # questions of other gateways
 _BODY_TIMEOUT = 30.0  # seconds for the body of a control request to arrive
@@ -39,6 +40,15 @@ class Clients(Enum):
     ALL = auto()
 
 
+class Facade(Protocol):
+    """An API of another system's clients."""
+
+    @property
+    def max_body(self) -> int: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class Edge:
     """The process's ASGI application: data plane for /sbx, /expose and WebSockets, control API for the rest."""
 
@@ -47,17 +57,24 @@ class Edge:
         *,
         data: App,
         control: App,
+        fusion: Facade | None,
         recovered: asyncio.Event,
         max_body: int,
         counted: Callable[[int], None],
         refusal: Callable[[Scope], str | None],
         is_known: Callable[[Scope], bool],
         audit: Audit | None,
+        relocate: Callable[[Scope], None] = lambda scope: None,
     ) -> None:
-        """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`."""
+        """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`.
+
+        `relocate` may change the path of a request by its host name.
+        """
+        self._relocate = relocate
         self._audit = audit
         self._data = data
         self._control = control
+        self._fusion = fusion
         self._recovered = recovered
         self._max_body = max_body
         self._counted = counted
@@ -72,6 +89,8 @@ class Edge:
         if scope["type"] == "lifespan":
             raise RuntimeError("app.Gateway starts and stops this application")
         scope[BEGUN] = True
+        self._relocate(scope)
+        hide_key(scope)
         if self._audit is None or not _is_audited(scope):
             await self._serve(scope, receive, send)
         else:
@@ -95,7 +114,7 @@ class Edge:
                     "the gateway is still starting: try again after Retry-After",
                     headers={"retry-after": "1"},
                 )
-                await response(scope, receive, self._identified(scope, send))
+                await _to_repeat(response, scope)(scope, receive, self._identified(scope, send))
                 return
         is_use = path not in _NOT_A_USE
         self.in_flight += is_use
@@ -106,9 +125,9 @@ class Edge:
                 note(error="draining")
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
-                answer = error_response(503, text, headers=headers)
+                answer = _to_repeat(error_response(503, text, headers=headers), scope)
                 await _answer_early(answer, receive, self._identified(scope, send), limit=self._max_body)
-                self._counted(503)
+                self._counted(answer.status_code)
             else:
                 await self._in_flight(scope, receive, send)
         finally:
@@ -127,6 +146,8 @@ class Edge:
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether this request is authenticated; otherwise its body is not buffered."""
+        self._relocate(scope)
+        hide_key(scope)
         if scope["path"].startswith(_DATA):
             return self._is_known(scope)
         return self._refusal(scope) is None
@@ -165,7 +186,9 @@ class Edge:
             await _answer_early(answer, receive, identified, limit=self._max_body)
             self._counted(identified.status)
             return
-        limit = self._max_body
+        app, limit = self._control, self._max_body
+        if self._fusion is not None and scope["path"] in PATHS:
+            app, limit = self._fusion, self._fusion.max_body
         try:
             body = await _read(scope, receive, limit=limit)
         except _TooLarge:
@@ -180,7 +203,7 @@ class Edge:
             await response(scope, receive, identified)
         else:
             if body is not None:
-                await self._control(scope, _replay(body, receive), identified)
+                await app(scope, _replay(body, receive), identified)
         self._counted(identified.status)
         if _log.isEnabledFor(logging.DEBUG):
             about = {"method": scope["method"], "path": scope["path"], "status": identified.status}
@@ -266,8 +289,17 @@ def _is_data(scope: Scope) -> bool:
     return scope["type"] == "websocket" or scope["path"].startswith(_DATA)
 
 
+def _to_repeat(response: Response, scope: Scope) -> Response:
+    """Return a 503 with the status that its client repeats: of SandboxFusion's API that is 504 alone."""
+    if scope["path"] in PATHS:
+        response.status_code = 504
+    return response
+
+
 def _is_audited(scope: Scope) -> bool:
     path: str = scope["path"]
+    if path.startswith(E2B_BASE + "/"):
+        return is_control(path)
     return not path.startswith(_DATA) and (scope["type"] == "http" or path.startswith(PREFIX + "/"))
 
 

@@ -15,6 +15,7 @@ from sandlot_contract.ports import GATEWAY_PORT, WEBHOOK_PORT
 from sandlot_gateway import local_images
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
+from sandlot_gateway.fusion_option import parse_places
 from sandlot_gateway.pool_option import parse_pool
 from sandlot_gateway.port_range import PortRange, port_range
 from sandlot_gateway.registries import REGISTRY
@@ -89,6 +90,17 @@ class Settings(BaseSettings):
         False, description="Serve /metrics, with the names of all tenants' pools, without an API key."
     )
     console: bool = Field(True, description="Serve the web console at /console/.")
+    fusion: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Serve SandboxFusion's API; where code runs: `[LANGUAGE=]IMAGE` or `[LANGUAGE=]@POOL`, comma-separated.",
+    )
+    fusion_sandboxes: int = Field(
+        16, ge=1, description="Maximum number of sandboxes of a tenant for code of --fusion in one image."
+    )
+    fusion_idle: float = Field(
+        60.0, ge=1, le=3600, description="How long such a sandbox is kept without a request."
+    )
+    fusion_network: Literal["none", "full"] = Field("none", description="The network of such sandboxes.")
     mcp: bool = Field(False, description="Serve the tools of MCP at /mcp.")
     mcp_image: str | None = Field(
         None, description="The image of sandboxes that the tools of MCP create without one; default `host`."
@@ -96,6 +108,16 @@ class Settings(BaseSettings):
     mcp_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Web origins whose pages may use /mcp, `https://HOST[:PORT]`, comma-separated; default none.",
+    )
+    e2b: bool = Field(False, description="Serve the wire of E2B's SDKs below /e2b.")
+    e2b_domain: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
+        description="With --e2b, also at `api.DOMAIN` and `49983-SANDBOX.DOMAIN`, as E2B_DOMAIN has clients do.",
+    )
+    e2b_templates: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Names of E2B's templates here, `NAME=POOL` or `NAME=IMAGE`, comma-separated.",
     )
     exit_when_idle: float | None = Field(
         None, gt=0, description="Stop after this time without a sandbox or request."
@@ -225,7 +247,7 @@ class Settings(BaseSettings):
             split_host_port(value)
         return value
 
-    @field_validator("pool", "local_images", mode="before")
+    @field_validator("pool", "local_images", "fusion", "e2b_templates", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
@@ -265,11 +287,26 @@ class Settings(BaseSettings):
                 raise ValueError(f"{entry!r} must be `host` or an absolute path without `..`")
         return value
 
+    @field_validator("e2b_templates")
+    @classmethod
+    def _are_templates(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            name, _, target = entry.partition("=")
+            if not name or not target:
+                raise ValueError(f"{entry!r} must be NAME=POOL or NAME=IMAGE")
+        return value
+
     @field_validator("pool")
     @classmethod
     def _check(cls, value: list[str]) -> list[str]:
         for text in value:
             parse_pool(text)
+        return value
+
+    @field_validator("fusion")
+    @classmethod
+    def _are_places(cls, value: list[str]) -> list[str]:
+        parse_places(value)
         return value
 
     @model_validator(mode="after")

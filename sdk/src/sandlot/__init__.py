@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandlot._async.files import AsyncFiles
     from sandlot._async.pools import AsyncPools
     from sandlot._async.process import AsyncProcess
+    from sandlot._async.python import AsyncPythonContext
     from sandlot._async.sandbox import AsyncSandbox
     from sandlot._async.stream import AsyncOpStream
     from sandlot._async.warmups import AsyncImageWarmups
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
     from sandlot._sync.files import Files
     from sandlot._sync.pools import Pools
     from sandlot._sync.process import Process
+    from sandlot._sync.python import PythonContext
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
     from sandlot._sync.warmups import ImageWarmups
     from sandlot.accounting import Quota, UsageReport, UsageRow
     from sandlot.builds import Built
+    from sandlot.cells import CellError, CellResult, CellStatus, RichOutput
     from sandlot.errors import (
         ApiError,
         AuthError,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
         NotFound,
         OpConflict,
         OpExpired,
+        PythonContextEnded,
         SandboxLost,
         SandlotError,
         ServerError,
@@ -92,12 +96,16 @@ __all__ = [
     "AsyncOpStream",
     "AsyncPools",
     "AsyncProcess",
+    "AsyncPythonContext",
     "AsyncSandbox",
     "AuthError",
     "BadRequest",
     "BuildFailed",
     "Built",
     "Busy",
+    "CellError",
+    "CellResult",
+    "CellStatus",
     "CheckpointInfo",
     "Client",
     "CommandFailed",
@@ -130,7 +138,10 @@ __all__ = [
     "Pools",
     "Process",
     "Progress",
+    "PythonContext",
+    "PythonContextEnded",
     "Quota",
+    "RichOutput",
     "Sandbox",
     "SandboxInfo",
     "SandboxLost",
@@ -157,6 +168,7 @@ _FLAVOURED = {
     "OpStream": "stream",
     "Pools": "pools",
     "Process": "process",
+    "PythonContext": "python",
     "Sandbox": "sandbox",
 }
 _MODELS = frozenset(
@@ -181,6 +193,7 @@ _MODELS = frozenset(
         "WarmupInfo",
     ]
 )
+_CELLS = frozenset(["CellError", "CellResult", "CellStatus", "RichOutput"])
 _ACCOUNTS = frozenset(["Quota", "UsageReport", "UsageRow"])
 
 
@@ -194,6 +207,8 @@ def __getattr__(name: str) -> object:
         module = "sandlot.builds"
     elif name == "build":
         module = "sandlot._sync.build"
+    elif name in _CELLS:
+        module = "sandlot.cells"
     elif name in _ACCOUNTS:
         module = "sandlot.accounting"
     elif name in __all__:

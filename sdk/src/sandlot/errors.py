@@ -147,6 +147,18 @@ class CommandFailed(SandlotError):
         self.result = result
 
 
+class PythonContextEnded(SandlotError):
+    """A Python context has no process for the cell: code ended it, it was closed, or its output is used up.
+
+    The cell has not run. `restart` gives the context a new process, without the old one's state. `verdict` is that of
+    the context's command, if that has ended.
+    """
+
+    def __init__(self, message: str, *, verdict: str | None = None) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
 class WaitTimeout(SandlotError):
     """The sandbox or pool was not ready before the caller's timeout; a sandbox that `create` made is deleted."""
 

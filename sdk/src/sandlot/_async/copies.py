@@ -49,10 +49,10 @@ class AsyncCopier:
             path = context.local(step.entry.path)
             if step.entry.size <= SMALL:
                 data = await run_blocking(path.read_bytes)
-                await self._box.files.write(step.target, data, mode=mode, user=user, group=group)
+                await self._box.files.write(step.target, data, mode=mode, owner=user, group=group)
                 return
             with path.open("rb") as file:
-                await self._box.files.write(step.target, _read(file), mode=mode, user=user, group=group)
+                await self._box.files.write(step.target, _read(file), mode=mode, owner=user, group=group)
 
         await self._make(order, found, put)
         for name, data in order.texts:
@@ -62,7 +62,7 @@ class AsyncCopier:
                 await self._remove_links({target})
             user, group = _owner(order, None)
             mode = 0o644 if order.mode is None else order.mode
-            await self._box.files.write(target, data, mode=mode, user=user, group=group)
+            await self._box.files.write(target, data, mode=mode, owner=user, group=group)
 
     async def from_sandbox(self, order: Order, other: AsyncSandbox) -> None:
         """Copy files of another sandbox, as streams. Raises SourceMissing, FileError."""
@@ -72,7 +72,7 @@ class AsyncCopier:
 
         async def put(step: Step, user: Name, group: Name, mode: int) -> None:
             pieces = other.files.stream(f"/{step.entry.path}")
-            await self._box.files.write(step.target, pieces, mode=mode, user=user, group=group)
+            await self._box.files.write(step.target, pieces, mode=mode, owner=user, group=group)
 
         await self._make(order, found, put)
 
@@ -103,9 +103,9 @@ class AsyncCopier:
             mode = step.entry.mode if order.mode is None else order.mode
             if step.top and await self._is_dir(step.target):
                 continue
-            await self._box.files.mkdir(step.target, mode=mode, user=user, group=group)
+            await self._box.files.mkdir(step.target, mode=mode, owner=user, group=group)
             if not step.top:  # an existing one gets the mode and the owner, too
-                await self._box.files.chmod(step.target, mode=mode, user=user, group=group)
+                await self._box.files.chmod(step.target, mode=mode, owner=user, group=group)
 
     async def _remove_links(self, targets: Collection[str]) -> None:
         """Remove those of these paths that are links."""
@@ -123,7 +123,7 @@ class AsyncCopier:
         """Make directories that are no sources; existing ones stay as they are."""
         user, group = _owner(order, None)
         for path in paths:
-            await self._box.files.mkdir(path, user=user, group=group)
+            await self._box.files.mkdir(path, owner=user, group=group)
 
     async def _make_links(self, order: Order, plan: Sequence[Step]) -> None:
         for user, group in sorted({_owner(order, step.entry) for step in plan}, key=str):
@@ -143,7 +143,7 @@ class AsyncCopier:
         """Unpack a tar into the target."""
         with tarfile.open(path) as archive:
             found = await run_blocking(lambda: members(archive))
-            await self._box.files.mkdir(order.target, user=0, group=0)
+            await self._box.files.mkdir(order.target, owner=0, group=0)
             root = order.target.rstrip("/")
             plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
             # As Docker, which replaces a link where the archive has a directory, too.
@@ -158,7 +158,7 @@ class AsyncCopier:
                 if file is not None:
                     with file:
                         await self._box.files.write(
-                            step.target, _read(file), mode=mode, user=user, group=group
+                            step.target, _read(file), mode=mode, owner=user, group=group
                         )
             await self._make_links(order, [step for step, _ in plan if step.entry.kind == "symlink"])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from sandlot._async.plane import AsyncPlane
 from sandlot._local_files import download_target, safe_name, upload_plan
 from sandlot._protocol import checks, documents
+from sandlot._protocol.file_requests import USER, given, write_route
 from sandlot._protocol.messages import TransportError, with_query
 from sandlot._protocol.ranges import range_header, whole_size
 from sandlot._protocol.retry import Failure
@@ -18,13 +19,14 @@ from sandlot.models import FileInfo
 
 PIECE = 1 << 20
 ON_BYTES = Callable[[int], None]
-PATH = str | os.PathLike[str]  # in the sandbox; a name that is not UTF-8 as os.fsdecode() returns it
+PATH = str | os.PathLike[str]  # a name that is not UTF-8 as os.fsdecode() returns it
 
 
 class AsyncFiles:
     """File operations. Relative paths start at the sandbox's working directory; no path leaves its root.
 
-    Failures raise FileMissing, FileDenied, FileConflict, FileTooLarge or DiskFull.
+    `user` is whom a call acts as, as of a command: the kernel checks that user's permissions, and new files belong to
+    it. None acts as root, and new files belong to the image's user. Failures raise a subclass of FileError.
     """
 
     def __init__(self, *, plane: AsyncPlane) -> None:
@@ -36,14 +38,18 @@ class AsyncFiles:
         data: bytes | str | AsyncIterable[bytes],
         *,
         mode: int | None = None,
-        user: str | int | None = None,
-        group: str | int | None = None,
+        user: USER = None,
+        owner: USER = None,
+        group: USER = None,
     ) -> int:
-        """Replace the file atomically, make missing parents, return its size. `mode` is a number such as 0o755."""
+        """Replace the file atomically, make missing parents, return its size. `mode` is a number such as 0o755.
+
+        A `user` must be able to write the directory and a file that exists. Only root gives files to an `owner`.
+        """
         path = checks.path(path)
         if isinstance(data, str):
             data = data.encode()
-        route = self._write_route(path, mode=mode, user=user, group=group)
+        route = write_route(path, mode=mode, user=user, owner=owner, group=group)
         headers = {"Content-Type": "application/octet-stream"}
         if isinstance(data, bytes | bytearray | memoryview):
             answer = await self._plane.send(
@@ -60,7 +66,9 @@ class AsyncFiles:
         finally:
             await body.aclose()
 
-    async def read(self, path: PATH, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(
+        self, path: PATH, *, offset: int = 0, length: int | None = None, user: USER = None
+    ) -> bytes:
         """Return the file's bytes, or a range of them; a negative offset counts from the end."""
         path = checks.path(path)
         checks.whole(offset, name="offset", least=-checks.MOST)
@@ -73,7 +81,7 @@ class AsyncFiles:
         )
         answer = await self._plane.send(
             "GET",
-            with_query("/files", {"path": path}),
+            with_query("/files", {"path": path, "user": user}),
             headers=headers,
             timeout=300.0,
             path=path,
@@ -84,11 +92,11 @@ class AsyncFiles:
         body = answer.body
         return body[:length] if offset < 0 and length is not None else body
 
-    async def read_text(self, path: PATH) -> str:
+    async def read_text(self, path: PATH, *, user: USER = None) -> str:
         """Return the file as UTF-8 text; undecodable bytes become U+FFFD."""
-        return (await self.read(path)).decode("utf-8", "replace")
+        return (await self.read(path, user=user)).decode("utf-8", "replace")
 
-    async def stream(self, path: PATH, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def stream(self, path: PATH, *, offset: int = 0, user: USER = None) -> AsyncIterator[bytes]:
         """Yield the file in chunks, resuming after a dropped connection. Raises ConnectionFailed if the file changes."""
         path = checks.path(path)
         checks.whole(offset, name="offset")
@@ -96,9 +104,8 @@ class AsyncFiles:
         version: str | None = None
         while True:
             headers = {"Range": range_header(offset=offset, length=None)} if offset else None
-            body = await self._plane.open(
-                "GET", with_query("/files", {"path": path}), headers=headers, path=path, retry=retry
-            )
+            route = with_query("/files", {"path": path, "user": user})
+            body = await self._plane.open("GET", route, headers=headers, path=path, retry=retry)
             seen = f"{body.headers.get('x-sandlot-mtime')}/{whole_size(body.headers)}"
             try:
                 if version not in (None, seen):
@@ -119,27 +126,27 @@ class AsyncFiles:
             finally:
                 await body.aclose()
 
-    async def stat(self, path: PATH, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: PATH, *, follow: bool = True, user: USER = None) -> FileInfo:
         """Return type, size, mode and times of the path. Raises FileMissing."""
         path = checks.path(path)
-        query = {"path": path, "follow": 1 if follow else 0}
+        query = {"path": path, "follow": 1 if follow else 0, "user": user}
         return documents.file_info(await self._plane.call("GET", "/files/stat", query=query, path=path))
 
-    async def exists(self, path: PATH) -> bool:
+    async def exists(self, path: PATH, *, user: USER = None) -> bool:
         """Return whether the path exists."""
         try:
-            await self.stat(path)
+            await self.stat(path, user=user)
         except FileMissing:
             return False
         return True
 
-    async def list(self, path: PATH = ".") -> list[FileInfo]:
+    async def list(self, path: PATH = ".", *, user: USER = None) -> list[FileInfo]:
         """Return the entries of a directory, sorted by name."""
         path = checks.path(path)
         entries: list[FileInfo] = []
         cursor: str | None = None
         while True:
-            query = {"path": path, "cursor": cursor}
+            query = {"path": path, "cursor": cursor, "user": user}
             document = await self._plane.call("GET", "/files/list", query=query, path=path)
             entries += [documents.file_info(entry) for entry in document.get("entries") or ()]
             cursor = document.get("cursor")
@@ -152,20 +159,19 @@ class AsyncFiles:
         *,
         mode: int | None = None,
         parents: bool = True,
-        user: str | int | None = None,
-        group: str | int | None = None,
+        user: USER = None,
+        owner: USER = None,
+        group: USER = None,
     ) -> None:
         """Make a directory; `parents` also makes missing parents and accepts an existing directory."""
         path = checks.path(path)
-        body: dict[str, object] = {"path": path, "parents": parents}
-        optional = {"mode": checks.octal(mode), "user": user, "group": group}
-        body.update((key, value) for key, value in optional.items() if value is not None)
+        body = given(path=path, parents=parents, mode=checks.octal(mode), user=user, owner=owner, group=group)
         await self._plane.call("POST", "/files/mkdir", body=body, path=path)
 
-    async def move(self, source: PATH, target: PATH, *, overwrite: bool = True) -> None:
+    async def move(self, source: PATH, target: PATH, *, overwrite: bool = True, user: USER = None) -> None:
         """Rename a file or directory."""
         source, target = checks.path(source, name="source"), checks.path(target, name="target")
-        body = {"source": source, "target": target, "overwrite": overwrite}
+        body = given(source=source, target=target, overwrite=overwrite, user=user)
         await self._plane.call("POST", "/files/move", body=body, path=source, safe=False)
 
     async def chmod(
@@ -173,24 +179,21 @@ class AsyncFiles:
         path: PATH,
         *,
         mode: int | None = None,
-        user: str | int | None = None,
-        group: str | int | None = None,
+        owner: USER = None,
+        group: USER = None,
+        user: USER = None,
     ) -> None:
         """Change mode and owner; None leaves a value unchanged."""
         path = checks.path(path)
-        body: dict[str, object] = {"path": path}
-        if mode is not None:
-            body["mode"] = checks.octal(mode)
-        if user is not None:
-            body["user"] = user
-        if group is not None:
-            body["group"] = group
+        body = given(path=path, mode=checks.octal(mode), owner=owner, group=group, user=user)
         await self._plane.call("POST", "/files/chmod", body=body, path=path)
 
-    async def remove(self, path: PATH, *, recursive: bool = False, missing_ok: bool = False) -> None:
+    async def remove(
+        self, path: PATH, *, recursive: bool = False, missing_ok: bool = False, user: USER = None
+    ) -> None:
         """Delete a file or an empty directory; `recursive` also deletes all below it."""
         path = checks.path(path)
-        query = {"path": path, "recursive": 1 if recursive else 0}
+        query = {"path": path, "recursive": 1 if recursive else 0, "user": user}
         try:
             await self._plane.call("DELETE", "/files", query=query, path=path, timeout=300.0)
         except FileMissing:
@@ -198,7 +201,7 @@ class AsyncFiles:
                 raise
 
     async def upload(
-        self, local: str | os.PathLike[str], path: PATH, *, on_bytes: ON_BYTES | None = None
+        self, local: PATH, path: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None
     ) -> int:
         """Copy a local file, or a directory with all below it, into the sandbox; return the bytes sent.
 
@@ -210,13 +213,13 @@ class AsyncFiles:
         total = 0
         for part, target, mode in await run_blocking(lambda: upload_plan(source, place)):
             if mode is not None:
-                await self.mkdir(target, mode=mode)
+                await self.mkdir(target, mode=mode, user=user)
             else:
-                total += await self._upload_file(part, target, on_bytes)
+                total += await self._upload_file(part, target, on_bytes, user)
         return total
 
     async def download(
-        self, path: PATH, local: str | os.PathLike[str], *, on_bytes: ON_BYTES | None = None
+        self, path: PATH, local: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None
     ) -> int:
         """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 
@@ -224,37 +227,30 @@ class AsyncFiles:
         """
         path = checks.path(path)
         target = Path(local)
-        info = await self.stat(path)
+        info = await self.stat(path, user=user)
         if info.type != "dir":
-            return await self._download_file(path, target, info, on_bytes)
+            return await self._download_file(path, target, info, on_bytes, user)
         total = 0
         waiting = [(path, target)]
         while waiting:
             directory, here = waiting.pop()
             here.mkdir(parents=True, exist_ok=True)
-            for entry in await self.list(directory):
+            for entry in await self.list(directory, user=user):
                 name = safe_name(entry)
                 inside = f"{directory.rstrip('/')}/{name}"
                 if entry.type == "dir":
                     waiting.append((inside, here / name))
                 elif entry.type == "file":
-                    total += await self._download_file(inside, here / name, entry, on_bytes)
+                    total += await self._download_file(inside, here / name, entry, on_bytes, user)
         return total
 
-    def _write_route(
-        self, path: str, *, mode: int | None, user: str | int | None, group: str | int | None
-    ) -> str:
-        query = {"path": path, "mode": checks.octal(mode), "user": user, "group": group, "parents": 1}
-        return with_query("/files", query)
-
-    async def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None) -> int:
+    async def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None, user: USER) -> int:
         about = await run_blocking(source.stat)
-        route = self._write_route(path, mode=about.st_mode & 0o7777, user=None, group=None)
-        headers = {"Content-Type": "application/octet-stream"}
+        route = write_route(path, mode=about.st_mode & 0o7777, user=user)
         body = await self._plane.open(
             "PUT",
             route,
-            headers=headers,
+            headers={"Content-Type": "application/octet-stream"},
             source=lambda: _pieces(source, about.st_size, on_bytes),
             length=about.st_size,
             timeout=300.0,
@@ -265,13 +261,15 @@ class AsyncFiles:
         finally:
             await body.aclose()
 
-    async def _download_file(self, path: str, target: Path, info: FileInfo, on_bytes: ON_BYTES | None) -> int:
+    async def _download_file(
+        self, path: str, target: Path, info: FileInfo, on_bytes: ON_BYTES | None, user: USER
+    ) -> int:
         target = await run_blocking(lambda: download_target(target, info.name))
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         size = 0
         try:
             with partial.open("wb") as file:
-                async for piece in self.stream(path):
+                async for piece in self.stream(path, user=user):
                     file.write(piece)
                     size += len(piece)
                     if on_bytes is not None:

@@ -146,7 +146,7 @@ class AsyncReplay:
             state.workdir = state.path(state.expand(instruction.rest))
             if not await box.files.exists(state.workdir):
                 user, group = owner(state.user or state.base_user)
-                await box.files.mkdir(state.workdir, user=user, group=group)
+                await box.files.mkdir(state.workdir, owner=user, group=group)
         else:
             await self._copy(order(instruction, state), stage, box)
 
@@ -203,7 +203,7 @@ class AsyncReplay:
         there = await box.files.stat(path) if await box.files.exists(path) else None
         if mount.kind != "bind":
             if there is None:
-                await box.files.mkdir(path, mode=mount.mode, user=mount.uid, group=mount.gid)
+                await box.files.mkdir(path, mode=mount.mode, owner=mount.uid, group=mount.gid)
                 return path, None
             return "", there  # its files stay, as those of any directory
         if there is not None and (there.type != "dir" or await box.files.list(path)):

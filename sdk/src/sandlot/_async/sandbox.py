@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from sandlot._async.checkpoints import AsyncCheckpoints
 from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
+from sandlot._async.contexts import AsyncPythonContexts
 from sandlot._async.files import AsyncFiles
 from sandlot._async.network import AsyncNetwork
 from sandlot._protocol import calls, checks, documents, tracing
@@ -28,7 +29,7 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
+class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
     def __init__(

@@ -56,6 +56,10 @@ class AsyncOpStream:
     def offset(self) -> int:
         return self._decoder.offset
 
+    def has_read(self, offset: int) -> bool:
+        """Return whether all events before `offset` have been returned."""
+        return not self._ready and self._decoder.offset >= offset
+
     async def open(self) -> None:
         """Start or find the op; iteration does this by itself."""
         if self._body is not None or self._finished:
@@ -80,7 +84,14 @@ class AsyncOpStream:
         return self
 
     async def __anext__(self) -> Event:
-        while not self._ready:
+        while True:
+            event = await self.next_event()
+            if event is not None:
+                return event
+
+    async def next_event(self) -> Event | None:
+        """Return the next event, or None if the next read completed none: the server sends something every 15 s."""
+        if not self._ready:
             if self._finished:
                 raise StopAsyncIteration
             try:
@@ -88,6 +99,8 @@ class AsyncOpStream:
             except ABANDONED:
                 await self._abandon()
                 raise
+            if not self._ready:
+                return None
         event = self._ready.popleft()
         if isinstance(event, Exit):
             error = end_error(event, sandbox_id=self._plane.sandbox_id)

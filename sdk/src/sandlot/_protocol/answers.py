@@ -15,6 +15,7 @@ from sandlot.errors import (
     DiskFull,
     FileConflict,
     FileDenied,
+    FileError,
     FileMissing,
     FileTooLarge,
     NotFound,
@@ -140,6 +141,8 @@ def _file_error(*, status: int, code: str, message: str, path: str) -> SandlotEr
         return FileConflict(f"{path}: {message}", status=status, code=code, path=path)
     if status == 403:
         return FileDenied(f"{path}: {message}", status=status, code=code, path=path)
+    if code == "bad_path":
+        return FileError(f"{path}: {message}", status=status, code=code, path=path)
     if status == 413:
         return FileTooLarge(f"{path}: {message}", status=status, code=code, path=path)
     if status == 507:

@@ -50,10 +50,10 @@ class Copier:
             path = context.local(step.entry.path)
             if step.entry.size <= SMALL:
                 data = run_blocking(path.read_bytes)
-                self._box.files.write(step.target, data, mode=mode, user=user, group=group)
+                self._box.files.write(step.target, data, mode=mode, owner=user, group=group)
                 return
             with path.open("rb") as file:
-                self._box.files.write(step.target, _read(file), mode=mode, user=user, group=group)
+                self._box.files.write(step.target, _read(file), mode=mode, owner=user, group=group)
 
         self._make(order, found, put)
         for name, data in order.texts:
@@ -63,7 +63,7 @@ class Copier:
                 self._remove_links({target})
             user, group = _owner(order, None)
             mode = 0o644 if order.mode is None else order.mode
-            self._box.files.write(target, data, mode=mode, user=user, group=group)
+            self._box.files.write(target, data, mode=mode, owner=user, group=group)
 
     def from_sandbox(self, order: Order, other: Sandbox) -> None:
         """Copy files of another sandbox, as streams. Raises SourceMissing, FileError."""
@@ -73,7 +73,7 @@ class Copier:
 
         def put(step: Step, user: Name, group: Name, mode: int) -> None:
             pieces = other.files.stream(f"/{step.entry.path}")
-            self._box.files.write(step.target, pieces, mode=mode, user=user, group=group)
+            self._box.files.write(step.target, pieces, mode=mode, owner=user, group=group)
 
         self._make(order, found, put)
 
@@ -104,9 +104,9 @@ class Copier:
             mode = step.entry.mode if order.mode is None else order.mode
             if step.top and self._is_dir(step.target):
                 continue
-            self._box.files.mkdir(step.target, mode=mode, user=user, group=group)
+            self._box.files.mkdir(step.target, mode=mode, owner=user, group=group)
             if not step.top:  # an existing one gets the mode and the owner, too
-                self._box.files.chmod(step.target, mode=mode, user=user, group=group)
+                self._box.files.chmod(step.target, mode=mode, owner=user, group=group)
 
     def _remove_links(self, targets: Collection[str]) -> None:
         """Remove those of these paths that are links."""
@@ -124,7 +124,7 @@ class Copier:
         """Make directories that are no sources; existing ones stay as they are."""
         user, group = _owner(order, None)
         for path in paths:
-            self._box.files.mkdir(path, user=user, group=group)
+            self._box.files.mkdir(path, owner=user, group=group)
 
     def _make_links(self, order: Order, plan: Sequence[Step]) -> None:
         for user, group in sorted({_owner(order, step.entry) for step in plan}, key=str):
@@ -144,7 +144,7 @@ class Copier:
         """Unpack a tar into the target."""
         with tarfile.open(path) as archive:
             found = run_blocking(lambda: members(archive))
-            self._box.files.mkdir(order.target, user=0, group=0)
+            self._box.files.mkdir(order.target, owner=0, group=0)
             root = order.target.rstrip("/")
             plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
             # As Docker, which replaces a link where the archive has a directory, too.
@@ -158,7 +158,7 @@ class Copier:
                 file = archive.extractfile(member)  # follows a hard link within the archive
                 if file is not None:
                     with file:
-                        self._box.files.write(step.target, _read(file), mode=mode, user=user, group=group)
+                        self._box.files.write(step.target, _read(file), mode=mode, owner=user, group=group)
             self._make_links(order, [step for step, _ in plan if step.entry.kind == "symlink"])
 
     def _is_dir(self, path: str) -> bool:

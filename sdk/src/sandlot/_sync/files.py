@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandlot._local_files import download_target, safe_name, upload_plan
 from sandlot._protocol import checks, documents
+from sandlot._protocol.file_requests import USER, given, write_route
 from sandlot._protocol.messages import TransportError, with_query
 from sandlot._protocol.ranges import range_header, whole_size
 from sandlot._protocol.retry import Failure
@@ -19,13 +20,14 @@ from sandlot.models import FileInfo
 
 PIECE = 1 << 20
 ON_BYTES = Callable[[int], None]
-PATH = str | os.PathLike[str]  # in the sandbox; a name that is not UTF-8 as os.fsdecode() returns it
+PATH = str | os.PathLike[str]  # a name that is not UTF-8 as os.fsdecode() returns it
 
 
 class Files:
     """File operations. Relative paths start at the sandbox's working directory; no path leaves its root.
 
-    Failures raise FileMissing, FileDenied, FileConflict, FileTooLarge or DiskFull.
+    `user` is whom a call acts as, as of a command: the kernel checks that user's permissions, and new files belong to
+    it. None acts as root, and new files belong to the image's user. Failures raise a subclass of FileError.
     """
 
     def __init__(self, *, plane: Plane) -> None:
@@ -37,14 +39,18 @@ class Files:
         data: bytes | str | Iterable[bytes],
         *,
         mode: int | None = None,
-        user: str | int | None = None,
-        group: str | int | None = None,
+        user: USER = None,
+        owner: USER = None,
+        group: USER = None,
     ) -> int:
-        """Replace the file atomically, make missing parents, return its size. `mode` is a number such as 0o755."""
+        """Replace the file atomically, make missing parents, return its size. `mode` is a number such as 0o755.
+
+        A `user` must be able to write the directory and a file that exists. Only root gives files to an `owner`.
+        """
         path = checks.path(path)
         if isinstance(data, str):
             data = data.encode()
-        route = self._write_route(path, mode=mode, user=user, group=group)
+        route = write_route(path, mode=mode, user=user, owner=owner, group=group)
         headers = {"Content-Type": "application/octet-stream"}
         if isinstance(data, bytes | bytearray | memoryview):
             answer = self._plane.send(
@@ -61,7 +67,7 @@ class Files:
         finally:
             body.close()
 
-    def read(self, path: PATH, *, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, path: PATH, *, offset: int = 0, length: int | None = None, user: USER = None) -> bytes:
         """Return the file's bytes, or a range of them; a negative offset counts from the end."""
         path = checks.path(path)
         checks.whole(offset, name="offset", least=-checks.MOST)
@@ -74,7 +80,7 @@ class Files:
         )
         answer = self._plane.send(
             "GET",
-            with_query("/files", {"path": path}),
+            with_query("/files", {"path": path, "user": user}),
             headers=headers,
             timeout=300.0,
             path=path,
@@ -85,11 +91,11 @@ class Files:
         body = answer.body
         return body[:length] if offset < 0 and length is not None else body
 
-    def read_text(self, path: PATH) -> str:
+    def read_text(self, path: PATH, *, user: USER = None) -> str:
         """Return the file as UTF-8 text; undecodable bytes become U+FFFD."""
-        return (self.read(path)).decode("utf-8", "replace")
+        return (self.read(path, user=user)).decode("utf-8", "replace")
 
-    def stream(self, path: PATH, *, offset: int = 0) -> Iterator[bytes]:
+    def stream(self, path: PATH, *, offset: int = 0, user: USER = None) -> Iterator[bytes]:
         """Yield the file in chunks, resuming after a dropped connection. Raises ConnectionFailed if the file changes."""
         path = checks.path(path)
         checks.whole(offset, name="offset")
@@ -97,9 +103,8 @@ class Files:
         version: str | None = None
         while True:
             headers = {"Range": range_header(offset=offset, length=None)} if offset else None
-            body = self._plane.open(
-                "GET", with_query("/files", {"path": path}), headers=headers, path=path, retry=retry
-            )
+            route = with_query("/files", {"path": path, "user": user})
+            body = self._plane.open("GET", route, headers=headers, path=path, retry=retry)
             seen = f"{body.headers.get('x-sandlot-mtime')}/{whole_size(body.headers)}"
             try:
                 if version not in (None, seen):
@@ -120,27 +125,27 @@ class Files:
             finally:
                 body.close()
 
-    def stat(self, path: PATH, *, follow: bool = True) -> FileInfo:
+    def stat(self, path: PATH, *, follow: bool = True, user: USER = None) -> FileInfo:
         """Return type, size, mode and times of the path. Raises FileMissing."""
         path = checks.path(path)
-        query = {"path": path, "follow": 1 if follow else 0}
+        query = {"path": path, "follow": 1 if follow else 0, "user": user}
         return documents.file_info(self._plane.call("GET", "/files/stat", query=query, path=path))
 
-    def exists(self, path: PATH) -> bool:
+    def exists(self, path: PATH, *, user: USER = None) -> bool:
         """Return whether the path exists."""
         try:
-            self.stat(path)
+            self.stat(path, user=user)
         except FileMissing:
             return False
         return True
 
-    def list(self, path: PATH = ".") -> list[FileInfo]:
+    def list(self, path: PATH = ".", *, user: USER = None) -> list[FileInfo]:
         """Return the entries of a directory, sorted by name."""
         path = checks.path(path)
         entries: list[FileInfo] = []
         cursor: str | None = None
         while True:
-            query = {"path": path, "cursor": cursor}
+            query = {"path": path, "cursor": cursor, "user": user}
             document = self._plane.call("GET", "/files/list", query=query, path=path)
             entries += [documents.file_info(entry) for entry in document.get("entries") or ()]
             cursor = document.get("cursor")
@@ -153,20 +158,19 @@ class Files:
         *,
         mode: int | None = None,
         parents: bool = True,
-        user: str | int | None = None,
-        group: str | int | None = None,
+        user: USER = None,
+        owner: USER = None,
+        group: USER = None,
     ) -> None:
         """Make a directory; `parents` also makes missing parents and accepts an existing directory."""
         path = checks.path(path)
-        body: dict[str, object] = {"path": path, "parents": parents}
-        optional = {"mode": checks.octal(mode), "user": user, "group": group}
-        body.update((key, value) for key, value in optional.items() if value is not None)
+        body = given(path=path, parents=parents, mode=checks.octal(mode), user=user, owner=owner, group=group)
         self._plane.call("POST", "/files/mkdir", body=body, path=path)
 
-    def move(self, source: PATH, target: PATH, *, overwrite: bool = True) -> None:
+    def move(self, source: PATH, target: PATH, *, overwrite: bool = True, user: USER = None) -> None:
         """Rename a file or directory."""
         source, target = checks.path(source, name="source"), checks.path(target, name="target")
-        body = {"source": source, "target": target, "overwrite": overwrite}
+        body = given(source=source, target=target, overwrite=overwrite, user=user)
         self._plane.call("POST", "/files/move", body=body, path=source, safe=False)
 
     def chmod(
@@ -174,31 +178,28 @@ class Files:
         path: PATH,
         *,
         mode: int | None = None,
-        user: str | int | None = None,
-        group: str | int | None = None,
+        owner: USER = None,
+        group: USER = None,
+        user: USER = None,
     ) -> None:
         """Change mode and owner; None leaves a value unchanged."""
         path = checks.path(path)
-        body: dict[str, object] = {"path": path}
-        if mode is not None:
-            body["mode"] = checks.octal(mode)
-        if user is not None:
-            body["user"] = user
-        if group is not None:
-            body["group"] = group
+        body = given(path=path, mode=checks.octal(mode), owner=owner, group=group, user=user)
         self._plane.call("POST", "/files/chmod", body=body, path=path)
 
-    def remove(self, path: PATH, *, recursive: bool = False, missing_ok: bool = False) -> None:
+    def remove(
+        self, path: PATH, *, recursive: bool = False, missing_ok: bool = False, user: USER = None
+    ) -> None:
         """Delete a file or an empty directory; `recursive` also deletes all below it."""
         path = checks.path(path)
-        query = {"path": path, "recursive": 1 if recursive else 0}
+        query = {"path": path, "recursive": 1 if recursive else 0, "user": user}
         try:
             self._plane.call("DELETE", "/files", query=query, path=path, timeout=300.0)
         except FileMissing:
             if not missing_ok:
                 raise
 
-    def upload(self, local: str | os.PathLike[str], path: PATH, *, on_bytes: ON_BYTES | None = None) -> int:
+    def upload(self, local: PATH, path: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None) -> int:
         """Copy a local file, or a directory with all below it, into the sandbox; return the bytes sent.
 
         Modes are kept, except those of existing directories. Links are followed; a dangling link, or one to a
@@ -209,49 +210,44 @@ class Files:
         total = 0
         for part, target, mode in run_blocking(lambda: upload_plan(source, place)):
             if mode is not None:
-                self.mkdir(target, mode=mode)
+                self.mkdir(target, mode=mode, user=user)
             else:
-                total += self._upload_file(part, target, on_bytes)
+                total += self._upload_file(part, target, on_bytes, user)
         return total
 
-    def download(self, path: PATH, local: str | os.PathLike[str], *, on_bytes: ON_BYTES | None = None) -> int:
+    def download(
+        self, path: PATH, local: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None
+    ) -> int:
         """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 
         A file gets its name only when it is complete. Links inside a directory are not copied.
         """
         path = checks.path(path)
         target = Path(local)
-        info = self.stat(path)
+        info = self.stat(path, user=user)
         if info.type != "dir":
-            return self._download_file(path, target, info, on_bytes)
+            return self._download_file(path, target, info, on_bytes, user)
         total = 0
         waiting = [(path, target)]
         while waiting:
             directory, here = waiting.pop()
             here.mkdir(parents=True, exist_ok=True)
-            for entry in self.list(directory):
+            for entry in self.list(directory, user=user):
                 name = safe_name(entry)
                 inside = f"{directory.rstrip('/')}/{name}"
                 if entry.type == "dir":
                     waiting.append((inside, here / name))
                 elif entry.type == "file":
-                    total += self._download_file(inside, here / name, entry, on_bytes)
+                    total += self._download_file(inside, here / name, entry, on_bytes, user)
         return total
 
-    def _write_route(
-        self, path: str, *, mode: int | None, user: str | int | None, group: str | int | None
-    ) -> str:
-        query = {"path": path, "mode": checks.octal(mode), "user": user, "group": group, "parents": 1}
-        return with_query("/files", query)
-
-    def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None) -> int:
+    def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None, user: USER) -> int:
         about = run_blocking(source.stat)
-        route = self._write_route(path, mode=about.st_mode & 0o7777, user=None, group=None)
-        headers = {"Content-Type": "application/octet-stream"}
+        route = write_route(path, mode=about.st_mode & 0o7777, user=user)
         body = self._plane.open(
             "PUT",
             route,
-            headers=headers,
+            headers={"Content-Type": "application/octet-stream"},
             source=lambda: _pieces(source, about.st_size, on_bytes),
             length=about.st_size,
             timeout=300.0,
@@ -262,13 +258,15 @@ class Files:
         finally:
             body.close()
 
-    def _download_file(self, path: str, target: Path, info: FileInfo, on_bytes: ON_BYTES | None) -> int:
+    def _download_file(
+        self, path: str, target: Path, info: FileInfo, on_bytes: ON_BYTES | None, user: USER
+    ) -> int:
         target = run_blocking(lambda: download_target(target, info.name))
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         size = 0
         try:
             with partial.open("wb") as file:
-                for piece in self.stream(path):
+                for piece in self.stream(path, user=user):
                     file.write(piece)
                     size += len(piece)
                     if on_bytes is not None:

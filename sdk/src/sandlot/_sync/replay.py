@@ -143,7 +143,7 @@ class Replay:
             state.workdir = state.path(state.expand(instruction.rest))
             if not box.files.exists(state.workdir):
                 user, group = owner(state.user or state.base_user)
-                box.files.mkdir(state.workdir, user=user, group=group)
+                box.files.mkdir(state.workdir, owner=user, group=group)
         else:
             self._copy(order(instruction, state), stage, box)
 
@@ -200,7 +200,7 @@ class Replay:
         there = box.files.stat(path) if box.files.exists(path) else None
         if mount.kind != "bind":
             if there is None:
-                box.files.mkdir(path, mode=mount.mode, user=mount.uid, group=mount.gid)
+                box.files.mkdir(path, mode=mount.mode, owner=mount.uid, group=mount.gid)
                 return path, None
             return "", there  # its files stay, as those of any directory
         if there is not None and (there.type != "dir" or box.files.list(path)):

@@ -15,6 +15,7 @@ from sandlot._resume import ResultFile, result_keys
 from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
+from sandlot._sync.contexts import PythonContexts
 from sandlot._sync.files import Files
 from sandlot._sync.network import Network
 from sandlot._tasks_sync import ABANDONED, each, now, shielded, sleep
@@ -29,7 +30,7 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class Sandbox(Commands, Network, Checkpoints):
+class Sandbox(Commands, PythonContexts, Network, Checkpoints):
     """A sandbox on a server. `with` deletes it at the end of the block."""
 
     def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:

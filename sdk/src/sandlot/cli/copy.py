@@ -25,6 +25,9 @@ def copy(
         str, typer.Argument(help="A path here, ID:/path in a sandbox, or - for standard input.")
     ],
     target: Annotated[str, typer.Argument(help="Likewise; - is standard output.")],
+    user: Annotated[
+        str | None, typer.Option(help="Read or write in the sandbox as this user, a name or uid.")
+    ] = None,
     json: output.Json = False,
 ) -> None:
     """Copy files or directories into a sandbox or out of it."""
@@ -38,26 +41,26 @@ def copy(
         if here is not None:
             files = Sandbox.connect(here[0], client=client).files
             if source == "-":
-                size = files.write(here[1], iter(lambda: sys.stdin.buffer.read(PIECE), b""))
+                size = files.write(here[1], iter(lambda: sys.stdin.buffer.read(PIECE), b""), user=user)
             else:
                 path = here[1] + Path(source).name if here[1].endswith("/") else here[1]
                 with _progress(source, total=size, quiet=json) as on_bytes:
-                    size = files.upload(source, path, on_bytes=on_bytes)
+                    size = files.upload(source, path, on_bytes=on_bytes, user=user)
         else:
             assert there is not None
             files = Sandbox.connect(there[0], client=client).files
             if target == "-":
                 size = 0
-                for piece in files.stream(there[1]):
+                for piece in files.stream(there[1], user=user):
                     sys.stdout.buffer.write(piece)
                     size += len(piece)
                 sys.stdout.buffer.flush()
                 return
-            info = files.stat(there[1])
+            info = files.stat(there[1], user=user)
             with _progress(
                 there[1], total=info.size if info.type == "file" else None, quiet=json
             ) as on_bytes:
-                size = files.download(there[1], target, on_bytes=on_bytes)
+                size = files.download(there[1], target, on_bytes=on_bytes, user=user)
     output.show({"source": source, "target": target, "bytes": size}, json=json, text=show_size(size))
 
 

@@ -29,14 +29,17 @@ CODES = {
 # User code can cause these on its own files; elsewhere they mean a failure of the host.
 FILE_CODES = {
     **CODES,
+    errno.ELOOP: "bad_path",
+    errno.ENAMETOOLONG: "bad_path",
+    errno.EINVAL: "bad_path",
     errno.EAGAIN: "permission",  # under a lease
-    errno.ENXIO: "bad_request",
-    errno.EIO: "bad_request",
-    errno.ESRCH: "bad_request",  # a /proc file of a process that has ended
-    errno.ENODEV: "bad_request",
-    errno.ENODATA: "bad_request",
-    errno.EOPNOTSUPP: "bad_request",
-    errno.EOVERFLOW: "bad_request",
+    errno.ENXIO: "bad_path",
+    errno.EIO: "bad_path",
+    errno.ESRCH: "bad_path",  # a /proc file of a process that has ended
+    errno.ENODEV: "bad_path",
+    errno.ENODATA: "bad_path",
+    errno.EOPNOTSUPP: "bad_path",
+    errno.EOVERFLOW: "bad_path",
 }
 
 

@@ -6,9 +6,8 @@ import errno
 import os
 import stat
 
-from . import users
 from .errors import ExecutorError
-from .file_request import SAFE, make_parents, mode_of, path_of, real_path
+from .file_request import SAFE, make_parents, mode_of, owner_of, path_of, real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,17 +20,19 @@ def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Create an empty temporary file beside the target; `commit` renames it over the target."""
     path = real_path(path_of(message))
     mode = mode_of(message)
-    uid, gid = users.owner(message.get("user"), message.get("group"))
     try:
         there = os.lstat(path)
     except FileNotFoundError:
         there = None
-        uid, gid = users.owner(message.get("user"), message.get("group"), new=True)
+    uid, gid = owner_of(message, new=there is None)
     if there is not None:
         if stat.S_ISDIR(there.st_mode):
             raise ExecutorError("is_directory", f"{path} is a directory", field="path")
         if not stat.S_ISREG(there.st_mode):
             raise ExecutorError("exists", f"{path} exists and is not a regular file", field="path")
+        if message.get("user") is not None and not os.access(path, os.W_OK):
+            # The rename needs only the directory's permission, and would replace a file that its user may not write.
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if mode is None:
             mode = stat.S_IMODE(there.st_mode)
     if message.get("parents"):

@@ -51,9 +51,18 @@ def mode_of(message: dict[str, Any]) -> int | None:
     return number
 
 
+def owner_of(message: dict[str, Any], *, new: bool) -> tuple[int, int]:
+    """Return the requested owner's uid and gid; -1 leaves it. What a user makes is that user's already.
+
+    Raises ExecutorError.
+    """
+    new = new and message.get("user") is None
+    return users.owner(message.get("owner"), message.get("group"), new=new)
+
+
 def set_owner(message: dict[str, Any], *, target: int | str, new: bool = True) -> None:
     """Set the requested owner on a path or descriptor; raises OSError and ExecutorError."""
-    uid, gid = users.owner(message.get("user"), message.get("group"), new=new)
+    uid, gid = owner_of(message, new=new)
     if uid >= 0 or gid >= 0:
         os.chown(target, uid, gid)
 

@@ -83,15 +83,16 @@ def do_move(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
             raise ExecutorError(
                 "exists", f"{target} exists; delete it, or pass overwrite", field="target"
             ) from error
-        _copy_over(source, target)
+        _copy_over(source, target, user=message.get("user"))
     return do_stat({"path": target, "follow": False})
 
 
-def _copy_over(source: str, target: str) -> None:
+def _copy_over(source: str, target: str, *, user: str | int | None) -> None:
     reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | SAFE)
     try:
         info = regular(reader, source)
-        owner = {"user": info.st_uid, "group": info.st_gid}
+        # A copy that a user makes belongs to that user, as any user's does.
+        owner = {"user": user} if user is not None else {"owner": info.st_uid, "group": info.st_gid}
         answer, fds = do_create({"path": target, "mode": stat.S_IMODE(info.st_mode), **owner})
         try:
             while os.sendfile(fds[0], reader, None, 1 << 24):

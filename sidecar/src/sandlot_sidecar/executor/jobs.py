@@ -24,7 +24,7 @@ class Jobs:
 
     def __init__(self, replies: Replies) -> None:
         self._replies = replies
-        self._running: dict[int, tuple[Process, int, socket.socket]] = {}
+        self._running: dict[int, tuple[Process, int, socket.socket, wire.Decoder]] = {}
 
     def descriptors(self) -> list[int]:
         """Return one descriptor per job, which becomes readable when the job is done."""
@@ -38,15 +38,19 @@ class Jobs:
         if pid == 0:
             _child(work, seq=seq, channel=child_end, parent=parent)
         child_end.close()
-        self._running[parent_end.fileno()] = (Process(pid), seq, parent_end)
+        self._running[parent_end.fileno()] = (Process(pid), seq, parent_end, wire.Decoder())
 
-    def done(self, fd: int) -> None:
-        """Send the answer of the job whose descriptor is readable."""
-        process, seq, channel = self._running.pop(fd)
+    def on_readable(self, fd: int) -> None:
+        """Read from the job whose descriptor is readable; send its answer once that is complete, as one may be long."""
+        process, seq, channel, decoder = self._running[fd]
         try:
-            messages = wire.Decoder().receive(channel)
+            messages = decoder.receive(channel)
         except (OSError, wire.WireError):
             messages = None
+        if messages == []:
+            return
+        del self._running[fd]
+        decoder.close()
         channel.close()
         process.reap()
         if not messages:
@@ -61,7 +65,8 @@ class Jobs:
         """Kill all jobs and answer each with an error."""
         for fd in list(self._running):
             self._running[fd][0].kill()
-            self.done(fd)
+            while fd in self._running:  # a killed job's channel ends
+                self.on_readable(fd)
 
 
 def _child(work: Callable[[], Answer], *, seq: Any, channel: socket.socket, parent: int) -> None:

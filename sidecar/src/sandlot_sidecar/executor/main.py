@@ -9,7 +9,7 @@ import signal
 import socket
 
 from .. import kernel
-from . import files, syscalls, wire
+from . import file_worker, files, syscalls, wire
 from .errors import ExecutorError, from_os
 from .jobs import Jobs
 from .replies import Replies, unexpected
@@ -63,7 +63,7 @@ class Executor:
                 if sandbox is not None and fd in sandbox.runners.children:
                     sandbox.runners.on_ended(fd)
                 elif fd in self._jobs.descriptors():
-                    self._jobs.done(fd)
+                    self._jobs.on_readable(fd)
             if self.control.fileno() in ready and not self._requests():
                 return
 
@@ -100,6 +100,9 @@ class Executor:
         try:
             if message.get("do") in ("file", "connect"):
                 self.sandbox.check_running()
+            if message.get("do") == "file" and file_worker.needs_worker(message):
+                self._jobs.start(seq, self.sandbox.file_work(message))
+                return
             if message.get("do") == "file" and files.is_long(message):
                 self._jobs.start(seq, lambda: files.run(message))
                 return

@@ -165,6 +165,12 @@ class Home:
         finally:
             os.close(directory)
 
+    def permitted(self) -> int:
+        """Return this process's permitted capabilities; raises OSError."""
+        text = self.read("self/status")
+        start = text.index(b"CapPrm:") + 7
+        return int(text[start : text.index(b"\n", start)], 16)
+
     def read(self, name: str) -> bytes:
         """Read a file of the home's /proc; raises OSError."""
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)

@@ -164,10 +164,10 @@ def _main(
             seccomp.install()
         if pod is None:
             # The image's, not those of whoever started the gateway; an ordinary user cannot change them.
-            drop_privileges(_permitted(home), groups=None if home.rootless else users.resolve(0).groups)
+            drop_privileges(home.permitted(), groups=None if home.rootless else users.resolve(0).groups)
         else:
             runner.score.configure(pod.confinement.oom_score, kills=watch is None)
-            pod.confinement.apply(home=home, permitted=_permitted(home))
+            pod.confinement.apply(home=home, permitted=home.permitted())
         syscalls.set_name("sandlot-runner")
         runner.serve()
         code = 0
@@ -197,12 +197,6 @@ def _limit_resources(limits: dict[str, Any]) -> None:
             resource.setrlimit(what, (int(value), int(value)))
         except (OSError, ValueError):
             continue
-
-
-def _permitted(home: Home) -> int:
-    text = home.read("self/status")
-    start = text.index(b"CapPrm:") + 7
-    return int(text[start : text.index(b"\n", start)], 16)
 
 
 def close_others(home: Home, keep: set[int]) -> None:

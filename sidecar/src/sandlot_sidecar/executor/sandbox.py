@@ -6,7 +6,7 @@ import os
 import socket
 import time
 
-from . import egress, spawn, syscalls
+from . import egress, file_worker, spawn, syscalls
 from .ahead import Ahead
 from .boot import Boot
 from .disk_usage import DiskUsage
@@ -14,17 +14,20 @@ from .errors import ExecutorError, SetupError
 from .exchange import Exchange
 from .image import Image
 from .limits import validate
+from .privileges import CAPABILITIES
 from .reset import Reset
 from .runners import Runners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .limits import Limits
     from .namespaces import Home
     from .plan import Plan
     from .pod import Pod
+    from .replies import Answer
 
 NETWORKS = ("full", "none")
 LOST_WITHIN = 10.0
@@ -73,7 +76,6 @@ class Sandbox:
         }
 
     # Used by the executor's loop.
-
     @property
     def init_fd(self) -> int:
         """Readable when the init has exited; -1 if there is none."""
@@ -157,6 +159,12 @@ class Sandbox:
         """Start a runner; return its pid and its channel. Raises OSError."""
         self.check_running()
         return self.runners.start(home=self._boot.home, devpts=self._boot.root.devpts)
+
+    def file_work(self, message: dict[str, Any]) -> Callable[[], Answer]:
+        """Return the work of a file operation that acts as a user, for a job. Raises ExecutorError and OSError."""
+        home, pod = self._boot.home, self._pod
+        mask = home.permitted() & (CAPABILITIES if pod is None else pod.confinement.bounding)
+        return file_worker.work_as(message, rootless=home.rootless, capabilities=mask)
 
     def enter_network(self) -> None:
         """Enter the sandbox's network namespace, in a job; raises OSError."""

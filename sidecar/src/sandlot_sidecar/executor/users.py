@@ -160,16 +160,23 @@ def resolve_group(group: str | int) -> int:
     )
 
 
-def owner(user: str | int | None, group: str | int | None, *, new: bool = False) -> tuple[int, int]:
-    """Return the uid and gid for a file; -1 keeps the current one. Raises ExecutorError (field user or group)."""
+def acting(user: str | int, *, field: str = "user") -> User:
+    """Resolve the user that a request names in `field`. Raises ExecutorError."""
+    try:
+        return resolve(user)
+    except ExecutorError as error:
+        raise ExecutorError(
+            "bad_request", error.message, field=field if error.field == "user" else error.field
+        ) from error
+
+
+def owner(of: str | int | None, group: str | int | None, *, new: bool = False) -> tuple[int, int]:
+    """Return the uid and gid for a file; -1 keeps the current one. Raises ExecutorError (field owner or group)."""
     uid = gid = -1
     if new and _default is not None:
         uid, gid = _default.uid, _default.gid
-    if user is not None:
-        try:
-            found = resolve(user)
-        except ExecutorError as error:
-            raise ExecutorError("bad_request", error.message, field=error.field) from error
+    if of is not None:
+        found = acting(of, field="owner")
         uid, gid = found.uid, found.gid
     if group is not None:
         gid = resolve_group(group)

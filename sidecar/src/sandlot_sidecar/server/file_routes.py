@@ -66,7 +66,7 @@ class FileRoutes:
             raise bad_input(f"{name} is required", field=name)
         fields.clean(value, name)
         if len(value) > 4096:
-            raise bad_input(f"{name} is longer than 4096 characters", field=name)
+            raise ApiError(400, "bad_path", f"{name} is longer than 4096 characters: shorten it", field=name)
         return value if value.startswith("/") else f"{self._instance.ops.workdir or '/'}/{value}"
 
     async def _ask(self, op: str, **arguments: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class FileRoutes:
         """Write the request's body to a file."""
         query = request.query()
         path = self._path(query.get("path"))
-        options = {"mode": _mode(query.get("mode")), **_owner(query)}
+        options = {"mode": _mode(query.get("mode")), **_owner(dict(query)), **_acting(dict(query))}
         parents = fields.query_flag(query, "parents", default=True)
         size = await self._writer.write(path, _body(request), parents=parents, **options)
         request.respond_json({"path": path, "size": size})
@@ -88,18 +88,20 @@ class FileRoutes:
         """Write a file as Prime's clients send it: the part `file` of a multipart body."""
         path = self._path(request.query().get("path"))
         parts = _file_part(_body(request), boundary_of(request.header(b"content-type")))
-        size = await self._writer.write(path, parts, parents=True, mode=None, user=None, group=None)
+        size = await self._writer.write(path, parts, parents=True, **_acting(dict(request.query())))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         request.respond_json({"success": True, "path": path, "size": size, "timestamp": stamp})
 
-    async def _open(self, path: str) -> tuple[int, dict[str, Any]]:
-        answer, (fd,) = await self._instance.executor.ask("file", descriptors=1, op="open", path=path)
+    async def _open(self, query: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        path = self._path(query.get("path"))
+        answer, (fd,) = await self._instance.executor.ask(
+            "file", descriptors=1, op="open", path=path, **_acting(dict(query))
+        )
         return fd, _document(answer)
 
     async def get(self, request: Request) -> None:
         """Send a file, or one range of it."""
-        path = self._path(request.query().get("path"))
-        fd, stat = await self._open(path)
+        fd, stat = await self._open(request.query())
         try:
             await send_file(request, fd, stat)
         finally:
@@ -108,10 +110,9 @@ class FileRoutes:
     async def read_file(self, request: Request) -> None:
         """Send a window of a file as text, for Prime's clients."""
         query = request.query()
-        path = self._path(query.get("path"))
         offset = fields.query_int(query, "offset", default=0, minimum=-fields.MAX_INT) or 0
         length = fields.query_int(query, "length")
-        fd, _ = await self._open(path)
+        fd, _ = await self._open(query)
         try:
             data, start, total = await read_window(fd, offset=offset, length=length, maximum=MAX_READ)
         finally:
@@ -131,23 +132,24 @@ class FileRoutes:
         """Send the metadata of one path."""
         query = request.query()
         follow = fields.query_flag(query, "follow", default=True)
-        request.respond_json(await self._ask("stat", path=self._path(query.get("path")), follow=follow))
+        path = self._path(query.get("path"))
+        request.respond_json(await self._ask("stat", path=path, follow=follow, **_acting(dict(query))))
 
     async def list(self, request: Request) -> None:
         """Send one page of a directory's sorted entries."""
         query = request.query()
         limit = fields.query_int(query, "limit", default=MAX_LIST, minimum=1, maximum=MAX_LIST)
-        answer = await self._ask(
-            "list", path=self._path(query.get("path")), limit=limit, cursor=query.get("cursor")
+        path, cursor = self._path(query.get("path")), query.get("cursor")
+        request.respond_json(
+            await self._ask("list", path=path, limit=limit, cursor=cursor, **_acting(dict(query)))
         )
-        request.respond_json(answer)
 
     async def mkdir(self, request: Request) -> None:
         """Create a directory."""
         body = request.json()
         path = self._path(fields.text(body, "path"))
         parents = fields.flag(body, "parents", default=True)
-        options = {"mode": _mode_field(body), **_owner_fields(body)}
+        options = {"mode": _mode_field(body), **_owner(body), **_acting(body)}
         request.respond_json(await self._ask("mkdir", path=path, parents=parents, **given(options)))
 
     async def move(self, request: Request) -> None:
@@ -156,13 +158,15 @@ class FileRoutes:
         source = self._path(fields.text(body, "source"), "source")
         target = self._path(fields.text(body, "target"), "target")
         overwrite = fields.flag(body, "overwrite", default=True)
-        request.respond_json(await self._ask("move", source=source, target=target, overwrite=overwrite))
+        request.respond_json(
+            await self._ask("move", source=source, target=target, overwrite=overwrite, **_acting(body))
+        )
 
     async def chmod(self, request: Request) -> None:
         """Change a file's mode and owner."""
         body = request.json()
         path = self._path(fields.text(body, "path"))
-        options = {"mode": _mode_field(body), **_owner_fields(body)}
+        options = {"mode": _mode_field(body), **_owner(body), **_acting(body)}
         request.respond_json(await self._ask("chmod", path=path, **given(options)))
 
     async def delete(self, request: Request) -> None:
@@ -170,7 +174,9 @@ class FileRoutes:
         query = request.query()
         path = self._path(query.get("path"))
         recursive = fields.query_flag(query, "recursive", default=False)
-        request.respond_json(await self._ask("delete", path=path, recursive=recursive))
+        request.respond_json(
+            await self._ask("delete", path=path, recursive=recursive, **_acting(dict(query)))
+        )
 
 
 def _said_once(work: Work) -> Work:
@@ -207,12 +213,14 @@ def _mode_field(body: dict[str, Any]) -> int | None:
     return _mode(fields.text(body, "mode", limit=8))
 
 
-def _owner(query: dict[str, str]) -> dict[str, Any]:
-    return {"user": fields.user(dict(query), "user"), "group": fields.user(dict(query), "group")}
+def _owner(given: dict[str, Any]) -> dict[str, Any]:
+    return {"owner": fields.user(given, "owner"), "group": fields.user(given, "group")}
 
 
-def _owner_fields(body: dict[str, Any]) -> dict[str, Any]:
-    return {"user": fields.user(body, "user"), "group": fields.user(body, "group")}
+def _acting(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the user that a request acts as, if it names one."""
+    user = fields.user(given, "user")
+    return {} if user is None else {"user": user}
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:

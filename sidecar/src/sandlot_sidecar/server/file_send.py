@@ -134,7 +134,7 @@ def _size(fd: int) -> int:
             409, "is_directory", "the path is a directory: list it, or name a file in it", field="path"
         )
     if not modes.S_ISREG(found.st_mode):
-        raise ApiError(400, "bad_request", "only regular files can be read, and this is none", field="path")
+        raise ApiError(400, "bad_path", "only regular files can be read, and this is none", field="path")
     return found.st_size
 
 

@@ -30,6 +30,7 @@ class FileWriter:
             # Resolved, it would name a file beside the directory that was meant.
             raise bad_input(f"path must end in a file name, and {path} names a directory", field="path")
         executor, disk = self._instance.executor, self._instance.disk
+        acting = {"user": options["user"]} if "user" in options else {}
         # A task of its own: if the client goes while the executor responds, the temporary file must still be removed.
         creating = self._instance.tasks.spawn_quiet(
             executor.ask("file", descriptors=1, op="create", path=path, **given(options))
@@ -37,7 +38,7 @@ class FileWriter:
         try:
             answer, (fd,) = await asyncio.shield(creating)
         except asyncio.CancelledError:
-            creating.add_done_callback(self._abort_created)
+            creating.add_done_callback(lambda done: self._abort_created(done, acting))
             raise
         temp, size, done = answer["temp"], 0, False
         try:
@@ -50,7 +51,7 @@ class FileWriter:
                 size += len(piece)
             os.close(fd)
             fd = -1
-            await executor.ask("file", op="commit", temp=temp, path=path)
+            await executor.ask("file", op="commit", temp=temp, path=path, **acting)
             disk.wrote(size)
             done = True
         except OSError as error:
@@ -59,16 +60,16 @@ class FileWriter:
             if fd >= 0:
                 os.close(fd)
             if not done:
-                self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=temp))
+                self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=temp, **acting))
         return size
 
-    def _abort_created(self, creating: asyncio.Task[Any]) -> None:
+    def _abort_created(self, creating: asyncio.Task[Any], acting: dict[str, Any]) -> None:
         if not creating.cancelled() and creating.exception() is None:
             answer, fds = creating.result()
             for fd in fds:
                 os.close(fd)
             executor = self._instance.executor
-            self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=answer["temp"]))
+            self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=answer["temp"], **acting))
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

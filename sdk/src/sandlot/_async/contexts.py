@@ -1,0 +1,93 @@
+"""Python contexts of a sandbox: start one, or attach to one that another client has started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from sandlot._async.handle import AsyncHandle
+from sandlot._async.python import AsyncPythonContext
+from sandlot._async.stream import AsyncOpStream
+from sandlot._protocol import calls, cells
+
+
+@cache
+def driver() -> str:
+    """Return the program of a context, as the gateway sends it, too."""
+    copy = files("sandlot._protocol").joinpath("python_driver.py").read_text(encoding="utf-8")
+    return copy.partition("\n")[2]  # without the line that says what it is a copy of
+
+
+def is_driver(command: Sequence[str]) -> bool:
+    """Return whether this command is the program of a context, of any version."""
+    return command[1:2] == ["-c"] and command[2].partition("\n")[0] == driver().partition("\n")[0]
+
+
+class AsyncPythonContexts(AsyncHandle):
+    """Starts and finds Python contexts; a base class of `AsyncSandbox`."""
+
+    async def python(
+        self,
+        *,
+        interpreter: str = "python3",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        context_id: str | None = None,
+        wait: float = 60.0,
+    ) -> AsyncPythonContext:
+        """Start a process that runs cells of Python code in one namespace, and wait until it can.
+
+        It needs Python 3.8 or later in the image, as `interpreter`, and no package. It runs until it is closed, or its
+        sandbox ends. A second call with the same `context_id` attaches to it. Raises StartFailed if that Python does
+        not run, WaitTimeout after `wait` seconds, OpConflict if another command has this id.
+        """
+        op = calls.op_id_or_new(context_id)
+        document = calls.op_document(
+            op_id=op,
+            command=[interpreter, "-c", driver(), str(cells.TOTAL)],
+            cwd=cwd,
+            env=env,
+            timeout=None,
+            user=user,
+            shell=None,
+            stdin=True,
+            pty=None,
+            detach=True,
+        )
+        document["output_limit"] = cells.TOTAL
+        stream = AsyncOpStream(plane=self._plane, op_id=op, document=document, keep=True)
+        context = AsyncPythonContext(plane=self._plane, document=document, stream=stream)
+        try:
+            await stream.open()
+            await context.wait_ready(wait=wait, interpreter=interpreter)
+        except BaseException:
+            if context_id is None:
+                await context.aclose()  # the caller never receives it
+            else:
+                await stream.stop()
+            raise
+        return context
+
+    async def attach_python(self, context_id: str) -> AsyncPythonContext:
+        """Attach to a Python context that was started earlier, here or elsewhere, by its `id`.
+
+        `result()` then waits for the cell that it runs. Raises NotFound, OpExpired, and ValueError for another command.
+        """
+        op = calls.op_id_or_new(context_id)
+        found = await self._plane.call("GET", f"/ops/{op}", query={"spec": 1})
+        spec: dict[str, Any] = found.get("spec") or {}
+        command: Any = spec.get("command", [])
+        if spec and not is_driver(command):
+            raise ValueError(f"context_id: {op} is no Python context, but another command: use `attach`")
+        document: dict[str, Any] = {
+            "command": command,
+            "stdin": True,
+            "detach": True,
+            "output_limit": cells.TOTAL,
+            **{name: value for name, value in spec.items() if name in ("cwd", "env", "user") and value},
+        }
+        stream = AsyncOpStream(plane=self._plane, op_id=op, document=None, keep=True)
+        return AsyncPythonContext(plane=self._plane, document=document, stream=stream)

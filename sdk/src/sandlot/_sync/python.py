@@ -1,0 +1,296 @@
+# This file is auto-generated from sdk/src/sandlot/_async/python.py by tools/async_to_sync.py: do not change it.
+"""A Python context: a process in the sandbox that runs cells of code in one namespace, across lost connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from sandlot._protocol import calls, cells
+from sandlot._protocol.answers import error_code, error_for
+from sandlot._protocol.cells import CellProtocolError, Cells, Listeners
+from sandlot._protocol.messages import with_query
+from sandlot._sync.plane import Plane
+from sandlot._sync.stream import OpStream
+from sandlot._tasks_sync import Lock, now, shielded
+from sandlot.cells import CellResult, CellStatus, RichOutput
+from sandlot.errors import (
+    Conflict,
+    NotFound,
+    OpExpired,
+    PythonContextEnded,
+    SandboxLost,
+    SandlotError,
+    StartFailed,
+    WaitTimeout,
+)
+from sandlot.models import Exit, Stderr, Stdout, Verdict
+
+SLACK = (
+    60.0  # seconds, after a cell's limit and its kill, without which the context's program counts as stopped
+)
+RESTART = 30.0  # seconds for a context to restart before its program counts as stopped
+CLOSED = "it was closed"
+_OURS = frozenset((Verdict.KILLED, Verdict.CLIENT_GONE))
+_GONE = (Conflict, NotFound, OpExpired)  # what input for an ended op raises
+
+
+class PythonContext:
+    """Runs cells of Python that share one namespace. Leaving its `with` block ends it.
+
+    `id` finds it again, also from another process: `Sandbox.attach_python(id)`. Cells run one after the other.
+    """
+
+    def __init__(self, *, plane: Plane, document: Mapping[str, Any], stream: OpStream) -> None:
+        self.id = stream.op_id
+        self._plane = plane
+        self._document = document
+        self._stream = stream
+        self._cells = Cells()
+        self._lock = Lock()  # held by the call that reads the stream
+        self._current: str | None = None
+        self._errors = ""
+        self._ended: str | None = None
+        self._verdict: Verdict | None = None
+        self._gave_up = False
+        self._listeners: dict[str, Listeners] = {}
+
+    @property
+    def python_version(self) -> str | None:
+        """The version of the context's Python, such as "3.11.9"."""
+        return self._cells.python
+
+    def __enter__(self) -> PythonContext:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        output_limit: int = cells.DEFAULT_LIMIT,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        on_output: Callable[[RichOutput], object] | None = None,
+        cell_id: str | None = None,
+    ) -> CellResult:
+        """Run a cell and wait for its result, which also describes an exception of the code.
+
+        After `timeout` seconds the cell is interrupted, and 2 s later its process is killed, which loses the
+        context's state. Output beyond `output_limit` bytes is dropped. The functions get output as it arrives.
+        Cancelling interrupts the cell. Raises PythonContextEnded if the context has no process, and SandboxLost when
+        the infrastructure ended it.
+        """
+        cell = calls.op_id_or_new(cell_id)
+        request = cells.run_request(cell, code, timeout=timeout, limit=output_limit)
+        patience = None if timeout is None else timeout + cells.GRACE + SLACK
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended_error()
+            if cell in self._cells.dropped:
+                raise OpExpired(
+                    f"cell_id: the cell {cell} has run, and its result is no longer kept", status=410
+                )
+            self._cells.limits[cell] = output_limit
+            self._listeners[cell] = Listeners(on_stdout, on_stderr, on_output)
+            self._current = cell
+            try:
+                self._send(request, patience=patience)
+                return self._result(cell, patience=patience)
+            except (SandboxLost, PythonContextEnded):
+                raise
+            except BaseException:
+                shielded(lambda: self._interrupt_quietly(cell))
+                raise
+            finally:
+                self._current = None
+                del self._listeners[cell], self._cells.limits[cell]
+
+    def result(self, cell_id: str | None = None) -> CellResult:
+        """Wait for the result of a cell, by default of the one that runs, else the last: after `attach_python`.
+
+        Eight results are kept. Raises NotFound for a cell that has not begun or whose result is not kept.
+        """
+        with self._lock:
+            end = int((self._plane.call("GET", f"/ops/{self.id}")).get("offset") or 0)
+            self._read_until(lambda: self._stream.has_read(end))
+            known = self._cells
+            cell = cell_id or (known.running.id if known.running else next(reversed(known.results), None))
+            running = known.running is not None and known.running.id == cell
+            if cell is None or (not running and cell not in known.results):
+                name = "no cell has begun" if cell is None else f"no result of the cell {cell}"
+                raise NotFound(f"{name} in the Python context {self.id}: run one", status=404)
+            return self._result(cell, patience=None)
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the running cell, if any, and send SIGINT to the programs that it runs."""
+        self._send({"type": "interrupt", "id": self._current}, patience=RESTART)
+
+    def restart(self) -> None:
+        """Kill the context's processes, also a running cell, and begin with an empty namespace.
+
+        If the context's program has ended, too, a new one starts, with a new `id`.
+        """
+        name = calls.new_id()
+        self._cells.restarts[name] = False
+        if self._ended is None:
+            self._send({"type": "restart", "id": name}, patience=RESTART)
+        with self._lock:
+            if self._ended is None:
+                self._read_until(lambda: self._cells.restarts.get(name, True), patience=RESTART)
+            self._cells.restarts.pop(name, None)
+            if self._ended is not None:
+                self._start_again()
+
+    def close(self) -> None:
+        """End the context and all its processes."""
+        shielded(lambda: self._plane.kill(self.id))
+        if not self._lock.locked():  # else the call that reads the stream comes to its end
+            self._stream.stop()
+            self._ended = self._ended or CLOSED
+
+    def wait_ready(self, *, wait: float, interpreter: str) -> None:
+        """Wait until cells can run; the sandbox's `python` has done so. Raises StartFailed or WaitTimeout."""
+        with self._lock:
+            self._read_until(lambda: self._cells.python is not None, patience=wait)
+        if self._gave_up:
+            raise WaitTimeout(
+                f"the Python context was not ready within {wait:g} s: wait longer, or end some of the commands that run"
+            )
+        if self._cells.python is None:
+            cause = self._errors.strip()[-300:] or self._ended
+            raise StartFailed(
+                f"interpreter: {interpreter!r} cannot run a Python context: {cause}; name a Python 3.8 or later",
+                code="start_failed",
+                field="interpreter",
+            )
+
+    # requests
+
+    def _send(self, request: Mapping[str, Any], *, patience: float | None) -> None:
+        """Send a request, which then is read once. An ended context is noticed by the reader of its answers."""
+        route = with_query(f"/ops/{self.id}/stdin", {"id": calls.new_id()})
+        headers = {"Content-Type": "application/octet-stream"}
+        deadline = None if patience is None else now() + patience
+        while deadline is None or now() < deadline:
+            try:
+                answer = self._plane.send(
+                    "POST", route, body=cells.encode(request), headers=headers, accept=(408,)
+                )
+            except _GONE:
+                return
+            if answer.status != 408:
+                return
+            if error_code(answer.body) != "stdin_full":
+                raise error_for(status=answer.status, headers=answer.headers, body=answer.body)
+
+    def _interrupt_quietly(self, cell: str) -> None:
+        try:
+            self._send({"type": "interrupt", "id": cell}, patience=RESTART)
+        except SandlotError:
+            return  # the error that made the caller give up is raised
+
+    # answers
+
+    def _result(self, cell: str, *, patience: float | None) -> CellResult:
+        def decided() -> bool:
+            return cell in self._cells.results or cell in self._cells.refused
+
+        self._read_until(decided, patience=patience, cell=cell)
+        refused = self._cells.refused.pop(cell, None)
+        if refused is not None:
+            raise PythonContextEnded(
+                f"the cell did not run: {refused}; `restart` gives the context a new process"
+            )
+        result = self._cells.results.get(cell)
+        if result is None:
+            raise self._ended_error()
+        return result
+
+    def _read_until(
+        self, decided: Callable[[], bool], *, patience: float | None = None, cell: str | None = None
+    ) -> None:
+        """Read answers until `decided` or the end; kill a context that answers nothing for too long."""
+        deadline = None if patience is None else now() + patience
+        while not decided() and self._ended is None:
+            self._read()
+            running = self._cells.running
+            if deadline is not None and patience is not None and now() > deadline and not self._gave_up:
+                if running is not None and running.id != cell and cell is not None:
+                    deadline = now() + patience  # a cell of another client comes first
+                    continue
+                self._gave_up = True
+                self._plane.kill(self.id)
+
+    def _read(self) -> None:
+        try:
+            event = self._stream.next_event()
+        except StopIteration:
+            self._end(CLOSED, None)
+            return
+        except (NotFound, OpExpired):
+            self._end("its output is no longer kept", None)
+            return
+        except SandboxLost as error:
+            self._end(str(error), None)
+            raise
+        except BaseException:
+            # The stream cannot be read on after this, and the context goes on.
+            self._stream = OpStream(
+                plane=self._plane, op_id=self.id, document=None, offset=self._stream.offset, keep=True
+            )
+            raise
+        if isinstance(event, Stdout):
+            try:
+                shown = self._cells.feed(event.data)
+            except CellProtocolError as error:
+                self._stream.stop()
+                self._plane.kill(self.id)
+                self._end(f"code wrote into its protocol ({error})", CellStatus.DIED)
+                return
+            for output in shown:
+                if output.cell in self._listeners:
+                    self._listeners[output.cell].take(output)
+        elif isinstance(event, Stderr):
+            self._errors = (self._errors + event.text)[-4000:]
+        elif isinstance(event, Exit):
+            self._exit(event)
+
+    def _exit(self, event: Exit) -> None:
+        """Note the end of the context's program, which code can cause: no fault of the infrastructure."""
+        if self._gave_up:
+            self._end("its program did not answer and was killed", CellStatus.TIMEOUT, event.verdict)
+        elif event.verdict in _OURS:
+            self._end(CLOSED, None, event.verdict)
+        else:
+            cause = event.message or f"exit code {event.exit_code}"
+            self._end(f"its program ended: {event.verdict}, {cause}", CellStatus.DIED, event.verdict)
+
+    def _end(self, reason: str, status: CellStatus | None, verdict: Verdict | None = None) -> None:
+        """Note the end; the running cell has a result with this status, if its code caused the end."""
+        self._ended, self._verdict = reason, verdict
+        self._cells.cut(status, message=f"the context ended: {reason}", verdict=verdict)
+
+    def _ended_error(self) -> PythonContextEnded:
+        return PythonContextEnded(
+            f"the Python context has ended: {self._ended}; `restart` starts a new one", verdict=self._verdict
+        )
+
+    def _start_again(self) -> None:
+        self._stream.stop()
+        self.id = calls.new_id()
+        self._cells, self._errors = Cells(), ""
+        self._ended = self._verdict = None
+        self._gave_up = False
+        document = {**self._document, "id": self.id}
+        self._stream = OpStream(plane=self._plane, op_id=self.id, document=document, keep=True)
+        self._stream.open()
+        self._read_until(lambda: self._cells.python is not None, patience=RESTART)
+        if self._ended is not None:
+            raise self._ended_error()

@@ -1,0 +1,134 @@
+"""The program of a Python context, by its protocol alone: what clients that lose connections send, and its limits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot_contract import python_driver
+
+from tests.waiting import wait_until
+
+TEXT = Path(python_driver.__file__).read_text()
+
+
+class Driver:
+    """A running program, and the messages that it has sent so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.messages: list[dict[str, Any]] = []
+
+    def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def run(self, cell: str, code: str, **fields: Any) -> None:
+        self.send(line(type="run", id=cell, code=code, **fields))
+
+    def until(self, kind: str, cell: str | None) -> dict[str, Any]:
+        """Read up to this message."""
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            message = json.loads(text)
+            self.messages.append(message)
+            if (message["type"], message.get("id")) == (kind, cell):
+                return message
+        raise AssertionError(f"it ended: {self.messages}")
+
+    def output(self, cell: str) -> str:
+        return "".join(
+            item["text"] for item in self.messages if item["type"] == "stdout" and item["id"] == cell
+        )
+
+
+def line(**request: Any) -> bytes:
+    return b"\n" + json.dumps(request).encode() + b"\n"
+
+
+@contextmanager
+def driver(*arguments: str) -> Iterator[Driver]:
+    words = [sys.executable, "-c", TEXT, *arguments]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        running = Driver(process)
+        try:
+            running.until("ready", None)
+            yield running
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(30) == 0
+
+
+def test_a_request_that_was_cut_off_and_repeated_runs_once() -> None:
+    with driver() as running:
+        request = line(type="run", id="a", code="print('once')")
+        running.send(request[:20])
+        running.send(request)
+        running.send(request)
+        running.send(b'\n[1]\n{"type":"run"}\n{"type":"run","id":"bad","code":7}\nnull\n')
+        running.run("b", "'next'")
+        running.until("done", "b")
+    assert running.output("a") == "once\n"
+    assert [item["id"] for item in running.messages if item["type"] == "begin"] == ["a", "b"]
+
+
+def test_interrupts_reach_only_the_cell_that_they_name() -> None:
+    with driver() as running:
+        running.run("a", "import time\nprint('begun', flush=True)\ntime.sleep(60)")
+        running.run("b", "print('never')")
+        running.until("stdout", "a")
+        running.send(line(type="interrupt", id="b"))  # still in the queue
+        assert running.until("done", "b")["error"]["name"] == "KeyboardInterrupt"
+        running.send(line(type="interrupt", id="c"))  # not sent yet: its client has given it up
+        running.run("c", "print('never')")
+        running.send(line(type="interrupt", id="a"))
+        assert running.until("done", "a")["error"]["name"] == "KeyboardInterrupt"
+        running.send(line(type="interrupt", id="a"))  # too late
+        running.run("d", "1")
+        assert running.until("done", "d")["status"] == "ok"
+    assert [item["id"] for item in running.messages if item["type"] == "begin"] == ["a", "d"]
+
+
+def test_what_is_written_between_cells_is_dropped_and_blocks_nothing(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    with driver() as running:
+        command = f"sleep 0.1; yes | head -c 1000000; touch {written}"
+        running.run("a", f"import subprocess\nchild = subprocess.Popen({command!r}, shell=True)")
+        running.until("done", "a")
+        wait_until(written.exists)
+        running.run("b", "child.wait()")
+        assert running.until("done", "b")["status"] == "ok"
+    assert running.output("b") == ""
+
+
+def test_it_ends_when_its_output_is_used_up() -> None:
+    with driver(str(7_900_000)) as running:
+        running.run("a", "print('x' * 600_000)", limit=1 << 20)
+        assert running.until("done", "a")["status"] == "ok"
+        running.run("b", "1", limit=1 << 20)
+        refused = running.until("done", "b")
+        assert (refused["status"], "used up its output" in refused["message"]) == ("refused", True)
+        assert running.process.wait(30) == 0
+
+
+def test_a_long_value_of_an_error_is_whole_and_its_traceback_short() -> None:
+    with driver() as running:
+        running.run("a", "raise ValueError('é' * 300_000)")
+        error = running.until("done", "a")["error"]
+        assert error["value"] == "é" * 300_000
+        assert sum(map(len, error["traceback"])) < python_driver.MAX_TRACEBACK
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "left"), [("abcdef", 4, 4), ("abc", 4, 3), ("\0\0", 6, 1), ("x", -1, 0)]
+)
+def test_cut(text: str, limit: int, left: int) -> None:
+    assert len(python_driver.cut(text, limit)) == left

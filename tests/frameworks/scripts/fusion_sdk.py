@@ -1,0 +1,53 @@
+"""SandboxFusion's SDK: languages, files, errors, time limits, concurrency; sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+
+from sandbox_fusion import (
+    RunCodeRequest,
+    RunStatus,
+    SummaryMapping,
+    run_code,
+    run_code_async,
+    run_concurrent,
+    set_endpoint,
+    summary_run_code_result,
+)
+
+set_endpoint(f"{os.environ['SANDLOT_URL']}/fusion/{os.environ['SANDLOT_API_KEY']}/")
+
+python = RunCodeRequest(code="print(input()[::-1])", language="python", stdin="abc")
+assert run_code(python).run_result.stdout == "cba\n"
+assert asyncio.run(run_code_async(python)).run_result.stdout == "cba\n"
+
+cpp = '#include <fstream>\nint main() { std::string s; std::ifstream("in") >> s; std::ofstream("out") << s << s; }'
+given = base64.b64encode(b"xy").decode()
+told = run_code(RunCodeRequest(code=cpp, language="cpp", files={"in": given}, fetch_files=["out"]))
+assert told.status == RunStatus.Success, told
+assert told.compile_result.return_code == 0
+assert base64.b64decode(told.files["out"]) == b"xyxy"
+
+mapping = SummaryMapping(CompileFailed="compile", RunFailed="run", RunTimeout="time")
+ends = {
+    "compile": RunCodeRequest(code="int main() {", language="cpp"),
+    "run": RunCodeRequest(code="exit 1", language="bash"),
+    "time": RunCodeRequest(code="sleep 60", language="bash", run_timeout=0.3),
+    "Success": RunCodeRequest(code="true", language="bash"),
+}
+for expected, request in ends.items():
+    assert summary_run_code_result(run_code(request), mapping) == expected, expected
+
+requests = [RunCodeRequest(code=f"echo {number}", language="bash") for number in range(20)]
+answers = run_concurrent(run_code, args=[[request] for request in requests])
+assert [answer.run_result.stdout for answer in answers] == [f"{number}\n" for number in range(20)]
+
+try:
+    run_code(RunCodeRequest(code="", language="lua"), max_attempts=1)
+except Exception as error:
+    assert "'lua' needs the program 'lua'" in str(error), error
+else:
+    raise AssertionError("lua is not there")
+print("as expected")

@@ -1,0 +1,109 @@
+"""Runs in smolagents' environment: agents whose model says what is written here, with SandlotExecutor."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from sandlot import Sandbox
+from sandlot.integrations.smolagents import ExecutorLost, SandlotExecutor
+from smolagents import ChatMessage, CodeAgent, LogLevel, MessageRole, Model, tool
+
+
+class Scripted(Model):
+    """Answers with one code block after the other, and keeps what it was asked."""
+
+    def __init__(self, *codes: str) -> None:
+        super().__init__(model_id="scripted")
+        self.codes = list(codes)
+        self.asked: list[str] = []
+
+    def generate(self, messages: list[Any], **_: Any) -> ChatMessage:
+        self.asked.append(str(messages[-1].content))
+        return ChatMessage(role=MessageRole.ASSISTANT, content=f"<code>\n{self.codes.pop(0)}\n</code>")
+
+
+@tool
+def double(number: int) -> int:
+    """Doubles a number.
+
+    Args:
+        number: what is doubled
+    """
+    return 2 * number
+
+
+def agent(model: Model, executor: SandlotExecutor) -> CodeAgent:
+    return CodeAgent(
+        tools=[double], model=model, executor=executor, max_steps=5, verbosity_level=LogLevel.OFF
+    )
+
+
+def steps_share_a_process() -> None:
+    model = Scripted(
+        "print('step one')\nx = double(20)\nx + 1",
+        "1 / 0",
+        "final_answer({'x': x + start, 'big': 'y' * 300_000})",
+    )
+    with agent(model, SandlotExecutor()) as one:
+        box = one.python_executor.box
+        answer = one.run("a task", additional_args={"start": 2})
+        assert answer == {"x": 42, "big": "y" * 300_000}, answer
+    assert "step one" in model.asked[1], model.asked
+    assert "41" in model.asked[1], model.asked
+    assert "ZeroDivisionError" in model.asked[2], model.asked
+    assert box.refresh().ended
+
+
+def ends_of_the_code_are_told_to_the_model(box: Sandbox) -> None:
+    model = Scripted(
+        "import os\nx = 1\nos._exit(3)",
+        "import time\ntime.sleep(60)",
+        "final_answer([double(2), 'x' in globals()])",
+    )
+    with agent(model, SandlotExecutor(box=box, timeout=1.0)) as one:
+        answer = one.run("a task")
+    assert answer == [4, False], answer
+    assert "ended with exit code 3" in model.asked[1], model.asked
+    assert "time limit of 1 s" in model.asked[2], model.asked
+    assert not box.refresh().ended  # it is the caller's
+
+
+def a_lost_sandbox_ends_the_run(box: Sandbox) -> None:
+    class Losing(Scripted):
+        def generate(self, messages: list[Any], **_: Any) -> ChatMessage:
+            if self.asked:
+                box.delete()
+            return super().generate(messages)
+
+    model = Losing("x = 1", "x", "final_answer(x)")
+    with agent(model, SandlotExecutor(box=box)) as one:
+        try:
+            one.run("a task")
+        except ExecutorLost as lost:
+            assert not lost.infrastructure, lost.cause  # it was deleted
+            return
+        raise AssertionError(model.asked)
+
+
+def the_page_runs(page: Path) -> None:
+    model = Scripted("final_answer(24133)", "import random\nfinal_answer(random.sample(range(52), 3))")
+    names: dict[str, Any] = {"model": model}
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        exec(code, names)  # noqa: S102
+    assert not model.codes
+
+
+def main() -> None:
+    steps_share_a_process()
+    with Sandbox.create() as box:
+        ends_of_the_code_are_told_to_the_model(box)
+        a_lost_sandbox_ends_the_run(box)
+    the_page_runs(Path(sys.argv[1]))
+    print("done")
+
+
+if __name__ == "__main__":
+    main()

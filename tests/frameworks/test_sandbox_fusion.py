@@ -1,0 +1,32 @@
+"""SandboxFusion's own SDK against the gateway, unmodified, and the example of the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.conftest import Run
+from tests.stack import Stack, private_stack
+
+pytestmark = [pytest.mark.clients, pytest.mark.root]
+
+SCRIPT = Path(__file__).with_name("scripts") / "fusion_sdk.py"
+PAGE = Path(__file__).parents[2] / "docs" / "sandbox-fusion.md"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with private_stack("--fusion", "host", "--fusion-sandboxes", "4") as running:
+        yield running
+
+
+def test_the_sdk_runs_code(run_framework: Run) -> None:
+    assert run_framework("sandbox-fusion", str(SCRIPT)) == "as expected\n"
+
+
+def test_the_example_of_the_page_runs(run_framework: Run) -> None:
+    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    assert run_framework("sandbox-fusion", "-c", example) == "Success 42\n\n"

@@ -1,0 +1,257 @@
+"""SandboxFusion's run_code over plain HTTP on the real local backend: answers, limits, isolation, and no lost samples."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import plain_http
+from tests.e2e import processes
+from tests.gateway.audit_records import records
+from tests.stack import Stack, private_stack
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces, mounts and cgroups"),
+]
+
+KEY = "key-of-alpha"
+ONE_SANDBOX = "key-of-beta"  # with a quota
+SANDBOXES = 3
+
+
+@pytest.fixture
+def _no_leaks() -> None:
+    """All of the stack is looked at instead, see `stack`."""
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    keys = {"SANDLOT_API_KEYS": f"{KEY}:alpha,{ONE_SANDBOX}:beta:1"}
+    options = ("--fusion", "host,perl=@code,php=@missing", "--fusion-sandboxes", str(SANDBOXES))
+    with private_stack(
+        *options, "--pool", "code=1", "--audit-log", "audit.log", "--log-level", "debug", env=keys
+    ) as running:
+        yield running
+
+
+def send(stack: Stack, code: str, language: str = "bash", **fields: Any) -> httpx.Response:
+    body = {"code": code, "language": language, **fields}
+    return plain_http.post(f"{stack.url}/fusion/{KEY}/run_code", json=body, timeout=60)
+
+
+def run(stack: Stack, code: str, language: str = "bash", **fields: Any) -> dict[str, Any]:
+    answer = send(stack, code, language, **fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def workers(stack: Stack) -> list[dict[str, Any]]:
+    """The live sandboxes in which code runs."""
+    headers = {"Authorization": f"Bearer {KEY}"}
+    query = {"labels": "sandbox-fusion", "is_active": "true"}
+    return plain_http.get(f"{stack.url}/api/v1/sandbox", params=query, headers=headers).json()["sandboxes"]
+
+
+def test_an_answer_has_every_field_of_sandbox_fusions(stack: Stack) -> None:
+    files = {"in/a.txt": base64.b64encode(b"of the request").decode(), "b.txt": None}
+    code = "cat; cat in/a.txt; ls; printf '\\xff' > out; echo wrong >&2"
+    told = run(stack, code, stdin="of stdin, ", files=files, fetch_files=["out", "in", "absent"])
+    seconds = told["run_result"].pop("execution_time")
+    assert 0 < seconds < 10
+    names = told["run_result"].pop("stdout").removeprefix("of stdin, of the request").split()
+    assert names[0] == "in"
+    assert [name.startswith("tmp") for name in names[1:]] == [True]
+    assert told.pop("executor_pod_name") in [each["id"] for each in workers(stack)]
+    assert told == {
+        "status": "Success",
+        "message": "",
+        "compile_result": None,
+        "run_result": {"status": "Finished", "return_code": 0, "stderr": "wrong\n"},
+        "files": {"out": "/w=="},
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "status", "return_code", "stdout"),
+    [
+        ("exit 3", {}, "Finished", 3, ""),
+        ("kill -SEGV $$", {}, "Finished", -11, ""),
+        ("exec python3 -c 'print(len(bytearray(1 << 29)))'", {"memory_limit_MB": 64}, "Finished", -9, ""),
+        ("echo begun; sleep 60", {"run_timeout": 0.3}, "TimeLimitExceeded", None, "begun\n"),
+        (": $(yes | head -c 3000000 >&2); echo end", {}, "Finished", 0, "end\n"),
+    ],
+)
+def test_codes_own_ends_are_results(
+    stack: Stack,
+    code: str,
+    fields: dict[str, Any],
+    status: str,
+    return_code: int | None,
+    stdout: str,
+) -> None:
+    told = run(stack, code, **fields)
+    result = told["run_result"]
+    assert (result["status"], result["return_code"], result["stdout"]) == (status, return_code, stdout)
+    assert told["status"] == ("Success" if return_code == 0 else "Failed")
+    assert len(result["stderr"]) <= 1 << 20
+
+
+def test_a_compile_error_runs_nothing(stack: Stack) -> None:
+    told = run(stack, "int main() { return x; }", "cpp")
+    assert told["status"] == "Failed"
+    assert told["run_result"] is None
+    assert told["compile_result"]["return_code"] == 1
+    assert "error" in told["compile_result"]["stderr"]
+    late = run(stack, "int main() {}", "cpp", compile_timeout=0)
+    assert late["compile_result"]["status"] == "TimeLimitExceeded"
+    program = "#include <iostream>\nint main() { int n; std::cin >> n; std::cout << 2 * n; }"
+    assert run(stack, program, "cpp", stdin="21")["run_result"]["stdout"] == "42"
+
+
+def test_what_no_repetition_helps_is_a_sandbox_error(stack: Stack) -> None:
+    absent = run(stack, "print(1)", "lua")
+    assert absent["status"] == "SandboxError"
+    assert "'lua'" in absent["message"]
+    assert "the image 'host'" in absent["message"]
+    assert "'sql' is not supported" in run(stack, "select 1", "sql")["message"]
+    both = {"a": "", "a/b": ""}
+    clash = run(stack, "true", files=both)
+    assert clash["status"] == "SandboxError"
+    assert "a" in clash["message"]
+
+
+def test_a_language_runs_where_the_setting_says(stack: Stack) -> None:
+    told = run(stack, "print <STDIN>", "perl", stdin="x")
+    assert told["run_result"]["stdout"] == "x"
+    made = next(each for each in workers(stack) if each["id"] == told["executor_pod_name"])
+    assert made["networkAccess"] is False
+    answer = send(stack, "", "php")
+    assert answer.status_code == 503
+    assert "'missing'" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"language": "python"}, "code"),
+        ({"code": "", "language": "cobol"}, "language"),
+        ({"code": "", "language": "python", "files": {"a": "abc"}}, "files"),
+        ({"code": "", "language": "python", "run_timeout": -1}, "run_timeout"),
+        ({"code": "", "language": "python", "memory_limit_MB": "x"}, "memory_limit_MB"),
+    ],
+)
+def test_a_bad_request_names_its_field(stack: Stack, body: dict[str, Any], field: str) -> None:
+    answer = plain_http.post(f"{stack.url}/fusion/{KEY}/run_code", json=body)
+    assert answer.status_code == 422
+    assert [one["loc"] for one in answer.json()["detail"]] == [["body", field]]
+
+
+def test_code_finds_nothing_of_earlier_code(stack: Stack) -> None:
+    before = run(stack, "touch /tmp/mine ../stays; (sleep 61.5 &) ; rm -f $(command -v perl); echo $PWD")
+    assert before["status"] == "Success"
+    look = "ls -A /tmp .. | grep -c -e mine -e stays; grep -lz 61.5 /proc/[0-9]*/cmdline 2>/dev/null; command -v perl >&2"
+    with ThreadPoolExecutor(SANDBOXES) as callers:
+        for told in callers.map(lambda _: run(stack, look), range(2 * SANDBOXES)):
+            assert told["run_result"]["stdout"] == "0\n", told
+            assert told["run_result"]["stderr"]
+
+
+def test_64_callers_at_once_share_few_sandboxes(stack: Stack) -> None:
+    with ThreadPoolExecutor(64) as callers:
+        told = list(callers.map(lambda number: run(stack, f"echo {number}"), range(64)))
+    assert [each["run_result"]["stdout"] for each in told] == [f"{number}\n" for number in range(64)]
+    assert len({each["executor_pod_name"] for each in told}) <= SANDBOXES
+    assert len(workers(stack)) <= SANDBOXES + 1  # one in the pool
+
+
+def test_a_tenants_quota_bounds_its_sandboxes(stack: Stack) -> None:
+    def one(number: int) -> str:
+        body = {"code": f"echo {number}", "language": "bash"}
+        url = f"{stack.url}/fusion/{ONE_SANDBOX}/run_code"
+        return plain_http.post(url, json=body, timeout=60).json()["executor_pod_name"]
+
+    with ThreadPoolExecutor(4) as callers:
+        assert len(set(callers.map(one, range(8)))) == 1
+
+
+def test_code_whose_caller_leaves_is_killed(stack: Stack) -> None:
+    body = {"code": "sleep 50", "language": "bash", "run_timeout": 60}
+    url = f"{stack.url}/fusion/{KEY}/run_code"
+    with ThreadPoolExecutor(1) as callers:
+        left = callers.submit(plain_http.post, url, json=body, timeout=2)
+        wait_until(lambda: _is_running(stack))
+        with pytest.raises(httpx.ReadTimeout):
+            left.result()
+    wait_until(lambda: not _is_running(stack))
+
+
+def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
+    run(stack, "true")
+    wrong = plain_http.post(f"{stack.url}/fusion/a-stranger/run_code", json={"code": "", "language": "bash"})
+    assert wrong.status_code == 401
+    assert plain_http.get(f"{stack.url}/fusion/{KEY}/api/v1/sandbox").status_code == 404
+    assert plain_http.get(f"{stack.url}/fusion/{KEY}/v1/ping").json() == "pong"
+    assert plain_http.post(f"{stack.url}/fusion/{KEY}/run_jupyter", json={}).status_code == 501
+    by_header = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "by-header"}
+    body = {"code": "true", "language": "bash"}
+    answer = plain_http.post(f"{stack.url}/run_code", json=body, headers=by_header)
+    assert answer.json()["status"] == "Success"
+    path = stack.state_dir / "audit.log"
+    # In the order of the calls' ends, so all earlier records are there.
+    wait_until(lambda: any(each["request"] == "by-header" for each in records(path)))
+    record = next(each for each in records(path) if each["request"] == "by-header")
+    assert (record["action"], record["tenant"], record["status"]) == ("code.run", "alpha", 200)
+    assert record["sandbox"] == answer.json()["executor_pod_name"]
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    metrics = plain_http.get(f"{stack.url}/metrics", headers=headers).text
+    for text in (stack.log(), path.read_text(), metrics):
+        assert text
+        assert KEY not in text
+        assert "a-stranger" not in text
+
+
+def test_code_of_a_lost_sandbox_runs_in_another(stack: Stack) -> None:
+    run(stack, "true")
+    with ThreadPoolExecutor(1) as callers:
+        told: Future[dict[str, Any]] = callers.submit(run, stack, "echo begun; sleep 2.5; echo done")
+        wait_until(lambda: _is_running(stack))
+        for sidecar in processes.sidecars(stack):
+            os.kill(sidecar, signal.SIGKILL)
+        assert told.result()["run_result"]["stdout"] == "begun\ndone\n"
+
+
+def _is_running(stack: Stack) -> bool:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    for each in workers(stack):
+        url = f"{stack.url}/api/v1/sandbox/{each['id']}/commands"
+        listed = plain_http.get(url, headers=headers).json()["commands"]
+        if any(one["state"] == "running" for one in listed):
+            return True
+    return False
+
+
+def test_what_waits_too_long_and_what_a_stop_cuts_is_a_504() -> None:
+    options = ("--fusion", "host", "--fusion-sandboxes", "1", "--fusion-idle", "1", "--drain", "0")
+    with private_stack(*options, env={"SANDLOT_API_KEYS": f"{KEY}:alpha"}) as stack:
+        run(stack, "true")
+        wait_until(lambda: not workers(stack))  # nobody used it
+        with ThreadPoolExecutor(1) as callers:
+            cut = callers.submit(send, stack, "sleep 60", run_timeout=60)
+            wait_until(lambda: _is_running(stack))
+            began = time.monotonic()
+            late = send(stack, "true", compile_timeout=0, run_timeout=0.1)
+            assert late.status_code == 504
+            assert "busy" in late.json()["detail"]
+            assert time.monotonic() - began < 10.1  # when verl would give up
+            stack.terminate()
+            assert cut.result().status_code == 504
