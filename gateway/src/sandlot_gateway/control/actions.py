@@ -85,6 +85,7 @@ _ACTIONS = {
     f"GET {E2B_BASE}/snapshots": "checkpoint.list",
     f"DELETE {E2B_BASE}/templates/{{checkpoint_id}}": "checkpoint.delete",
     "POST /run_code": "code.run",
+    "POST /run_jupyter": "code.run",
     "GET /metrics": "metrics.get",
     "GET /internal/sandboxes/{sandbox_id}/instance": "peer.call",
     f"POST {NEWS_PATH}": "peer.call",
