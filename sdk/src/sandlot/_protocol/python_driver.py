@@ -660,6 +660,7 @@ class Kernel:
     def _send(self, message: Message) -> None:
         data = json.dumps(message, default=str).encode() + b"\n"
         with self._lock:
+            self._interrupted = False
             self._writer = threading.get_ident()
             try:
                 write_all(self._control, data)
