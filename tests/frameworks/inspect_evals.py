@@ -115,6 +115,15 @@ async def cancelled_inits() -> int:
     return count
 
 
+async def started() -> str:
+    """Who runs a service's command, and where: its user, in a directory that the image lacks."""
+    made = await Provider.sample_init("started", "started-compose.yaml", {})
+    box = next(iter(made.values()))
+    ran = await box.exec(["sh", "-c", "until test -s who; do sleep 0.05; done; cat who"], timeout=30)
+    await Provider.sample_cleanup("started", "started-compose.yaml", made, False)
+    return ran.stdout
+
+
 async def main(found: dict[str, Any]) -> None:
     found["lost"] = told(await evaluated(lose_once(), "done", None))
     attempts.clear()
@@ -122,6 +131,7 @@ async def main(found: dict[str, Any]) -> None:
     hog = run("cat ready; tail /dev/zero")
     found["oom"] = told(await evaluated(hog, "137 text", "small-compose.yaml"))
     found["ends"] = {verdict: raised(verdict) for verdict in ("oom", "node_lost", "deleted")}
+    found["started"] = await started()
     found["cancelled"] = await cancelled_inits()
     kept = (await Provider.sample_init("kept", None, {}))["default"]
     found["command"] = (await kept.connection(user="nobody")).command

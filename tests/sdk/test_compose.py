@@ -16,7 +16,7 @@ def one(**service: Any) -> dict[str, Any]:
 def test_each_key_becomes_an_argument() -> None:
     document = one(
         user="1000:1000",
-        working_dir="/work",
+        working_dir="/work/",
         environment=["A=1=2", "B"],
         command="sh -c 'sleep 9'",
         entrypoint=["tini", "--"],
@@ -30,10 +30,12 @@ def test_each_key_becomes_an_argument() -> None:
     )
     service = service_of(document, source="compose.yaml")
     assert (service.user, service.workdir) == ("1000:1000", "/work")
+    waits = ["sh", "-c", 'until cd "$0" 2>/dev/null; do sleep 0.1; done; exec "$@"']
     assert service.create == {
         "image": "python:3.13",
         "env": {"A": "1=2"},
-        "start_command": ["tini", "--", "sh", "-c", "sleep 9"],
+        "start_command": [*waits, "/work", "tini", "--", "sh", "-c", "sleep 9"],
+        "user": "1000:1000",
         "cpu": 1.5,
         "memory": 512 << 20,
         "pids": 100,

@@ -31,11 +31,16 @@ EXTENSIONS = frozenset(
 NETWORKS = {"none": "none", "bridge": "full"}
 _VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::-([^}]*))?\}|(\w+))")
 _BYTES = re.compile(r"(?<=[kmgt])b$")
+# A create starts the command before anyone can make a missing directory. `exec`: a stop signals the command itself.
+_IN_WORKDIR = 'until cd "$0" 2>/dev/null; do sleep 0.1; done; exec "$@"'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What the sandbox of a sample is made from; `create` has arguments of Sandbox.create."""
+    """What the sandbox of a sample is made from; `create` has arguments of Sandbox.create.
+
+    A start command waits for `workdir`, which the caller makes if the image has none.
+    """
 
     create: dict[str, Any] = field(default_factory=dict[str, Any])
     user: str | None = None
@@ -95,7 +100,9 @@ def _service(service: Document, at: str) -> Service:
         elif not key.startswith("x-"):
             raise ValueError(f"{place}: {_why(key)}")
     if command:
-        create["start_command"] = command
+        create["start_command"] = command if workdir is None else ["sh", "-c", _IN_WORKDIR, workdir, *command]
+    if user is not None:
+        create["user"] = user
     if "image" not in create and "pool" not in create:
         raise ValueError(f"{at}.image: is missing; name an image, or a pool in x-sandlot")
     return Service(create=create, user=user, workdir=workdir)
@@ -171,7 +178,7 @@ def _absolute(value: object, at: str) -> str:
     path = str(value)
     if not path.startswith("/"):
         raise ValueError(f"{at}: must be an absolute path, not {path!r}")
-    return path
+    return path.rstrip("/") or "/"
 
 
 def _mapping(value: object, at: str) -> Document:

@@ -78,10 +78,10 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         """Find out who commands are and where they start, so that file calls have the same rights and paths."""
         user, workdir = service.user, service.workdir
         if workdir is not None and not await box.files.exists(workdir):
-            await box.files.mkdir(workdir)
-            if user is not None:
-                uid, gid, _ = await _who(box, user=user, cwd="/")
-                await box.files.chmod(workdir, owner=uid, group=gid)
+            uid, gid, _ = await _who(box, user=user, cwd="/")
+            await box.files.mkdir(posixpath.dirname(workdir))
+            # With its owner at once: a start command waits for it, and may write there.
+            await box.files.mkdir(workdir, owner=uid, group=gid)
         uid, gid, workdir = await _who(box, user=user, cwd=workdir)
         # Without `user`, file calls act as root, and new files belong to the image's user.
         plain = user is None and (uid, gid) == (0, 0)
