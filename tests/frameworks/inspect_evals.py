@@ -18,7 +18,7 @@ from inspect_ai.model import ChatMessage, ChatMessageTool, ModelOutput, ModelUsa
 from inspect_ai.scorer import Score, Target, accuracy, scorer
 from inspect_ai.solver import TaskState, generate, use_tools
 from inspect_ai.tool import Tool, ToolInfo, tool
-from inspect_ai.util import sandbox
+from inspect_ai.util import SandboxEnvironment, sandbox
 from sandlot import AsyncSandbox, SandboxLost
 from sandlot.integrations.inspect import SandlotSandboxEnvironment as Provider
 from sandlot.integrations.inspect.errors import translated_end
@@ -124,6 +124,26 @@ async def started() -> str:
     return ran.stdout
 
 
+NAMES = ("/tmp/", "/tmp/d/.", "..", "", "a\0b", "a\ud800b", "n" * 5000)
+
+
+async def odd_files(box: SandboxEnvironment) -> dict[str, list[str]]:
+    """The classes of the errors of writing and reading files whose names a model made up."""
+    calls = {
+        "write": [lambda name=name: box.write_file(name, "x") for name in NAMES],
+        "read": [lambda name=name: box.read_file(name) for name in NAMES],
+        "contents": [lambda: box.write_file("/tmp/x", "a\ud800b")],
+    }
+    found: dict[str, list[str]] = {name: [] for name in calls}
+    for name, each in calls.items():
+        for call in each:
+            try:
+                await call()
+            except Exception as error:
+                found[name].append(type(error).__name__)
+    return found
+
+
 async def main(found: dict[str, Any]) -> None:
     found["lost"] = told(await evaluated(lose_once(), "done", None))
     attempts.clear()
@@ -136,6 +156,7 @@ async def main(found: dict[str, Any]) -> None:
     kept = (await Provider.sample_init("kept", None, {}))["default"]
     found["command"] = (await kept.connection(user="nobody")).command
     assert (await kept.exec(["true"])).success
+    found["odd"] = await odd_files(kept)
     await Provider.cli_cleanup((await kept.connection()).container)
     found["left"] = await sandboxes()
 

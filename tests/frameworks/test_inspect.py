@@ -87,6 +87,16 @@ def test_a_service_s_command_has_its_user_and_working_directory(results: dict[st
     assert results["started"] == "nobody /tmp/own/work\n"
 
 
+def test_a_file_name_that_a_model_made_up_ends_no_sample(results: dict[str, Any]) -> None:
+    # All of a class that Inspect gives to the model.
+    directory, denied, missing = "IsADirectoryError", "PermissionError", "FileNotFoundError"
+    assert results["odd"] == {
+        "write": [directory] * 4 + ["ValueError", denied, denied],
+        "read": [directory, missing, directory, directory, "ValueError", missing, missing],
+        "contents": [denied],
+    }
+
+
 def test_interrupted_samples_leave_no_sandbox(results: dict[str, Any]) -> None:
     assert results["cancelled"] >= 1
     assert results["left"] == []

@@ -161,8 +161,8 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
     # -- files -----------------------------------------------------------------------------------------------
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        data = contents.encode() if isinstance(contents, str) else contents
         with translated_file_errors(file, writes=True):
+            data = contents.encode() if isinstance(contents, str) else contents
             await self._box.files.write(self._path(file), data, user=self._file_user)
 
     @overload
