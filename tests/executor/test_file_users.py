@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
+from sandlot_sidecar.executor.jobs import MOST_FILE_JOBS
 
 from tests.executor.conftest import Box, Make, user_namespaces_allowed
 from tests.executor.driver import Driver, Refused
+from tests.executor.processes import children_of
+from tests.stopped import stopped
 
 pytestmark = pytest.mark.root
 NOBODY = 65534
@@ -75,6 +78,17 @@ def test_links_that_appear_meanwhile_lead_the_user_no_further(start: Box) -> Non
         refused(box, "permission", op=op, path="/open/d/f", mode="0666", user=NOBODY)
     refused(box, "permission", op="delete", path="/open/d/f", user=NOBODY)
     assert box.run(f"cat /secret/f /secret/{name}; ls -A /secret | wc -l").stdout == b"old\nvictim\n2\n"
+
+
+def test_a_burst_of_calls_has_few_processes_at_once(box: Driver) -> None:
+    before = len(children_of(box.process.pid))
+    with stopped(box.process.pid):
+        calls = [box.send("file", op="list", path="/etc", user="nobody") for _ in range(60)]
+    most = 0
+    for call in calls:
+        most = max(most, len(children_of(box.process.pid)) - before)
+        assert box.answer(call)[0]["ok"]
+    assert most <= MOST_FILE_JOBS
 
 
 def test_a_long_answer_of_a_user_s_listing(box: Driver) -> None:
