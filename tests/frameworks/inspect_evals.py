@@ -118,8 +118,7 @@ async def cancelled_inits() -> int:
 async def started() -> str:
     """Who runs a service's command, and where: its user, in a directory that the image lacks."""
     made = await Provider.sample_init("started", "started-compose.yaml", {})
-    box = next(iter(made.values()))
-    ran = await box.exec(["sh", "-c", "until test -s who; do sleep 0.05; done; cat who"], timeout=30)
+    ran = await made["box"].exec(["sh", "-c", "until test -s who; do sleep 0.05; done; cat who"], timeout=30)
     await Provider.sample_cleanup("started", "started-compose.yaml", made, False)
     return ran.stdout
 

@@ -43,6 +43,10 @@ def test_each_key_becomes_an_argument() -> None:
         "pool": "big",
         "idle_timeout": 60,
     }
+    assert (service.name, service_of({"services": {"box": {"image": "x"}}}, source="c").name) == (
+        "default",
+        "box",
+    )
     limits = {"resources": {"limits": {"cpus": "2", "memory": "1g"}}}
     assert service_of(one(deploy=limits), source="c").create == {
         "image": "python:3.13",

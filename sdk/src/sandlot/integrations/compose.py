@@ -42,6 +42,7 @@ class Service:
     A start command waits for `workdir`, which the caller makes if the image has none.
     """
 
+    name: str = "default"
     create: dict[str, Any] = field(default_factory=dict[str, Any])
     user: str | None = None
     workdir: str | None = None
@@ -63,10 +64,10 @@ def service_of(document: object, *, source: str, variables: Mapping[str, str] | 
     service = _mapping(service, at)
     if variables is not None:
         service = cast(Document, _replaced(service, at, variables))
-    return _service(service, at)
+    return _service(service, at, name=str(name))
 
 
-def _service(service: Document, at: str) -> Service:
+def _service(service: Document, at: str, *, name: str) -> Service:
     create: dict[str, Any] = {}
     user = workdir = None
     command: list[str] = []
@@ -105,7 +106,7 @@ def _service(service: Document, at: str) -> Service:
         create["user"] = user
     if "image" not in create and "pool" not in create:
         raise ValueError(f"{at}.image: is missing; name an image, or a pool in x-sandlot")
-    return Service(create=create, user=user, workdir=workdir)
+    return Service(name=name, create=create, user=user, workdir=workdir)
 
 
 def _why(key: str) -> str:

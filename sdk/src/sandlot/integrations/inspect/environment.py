@@ -67,7 +67,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         service = _service(config, metadata)
         box = await _created(service)
         try:
-            return {"default": await cls._of(box, service)}
+            return {service.name: await cls._of(box, service)}
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await _delete(box)
