@@ -63,6 +63,13 @@ def test_variables_are_replaced_and_a_missing_one_is_named(monkeypatch: pytest.M
     assert create["env"] == {"FROM_HERE": "yes"}
     with pytest.raises(ValueError, match=r"^c: services\.default\.image: the variable NAME is not set"):
         service_of(document, source="c", variables={})
+    assert service_of(document, source="c", variables={"NAME": "", "TAG": ""}).create["image"] == ":1"
+
+
+@pytest.mark.parametrize("text", ["${TAG-1}", "${TAG:?no tag}", "${TAG", "${}"])
+def test_another_form_of_a_variable_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape("services.default.image: only ${NAME} and")):
+        service_of(one(image=text), source="c", variables={"TAG": "2"})
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ EXTENSIONS = frozenset(
     )
 )
 NETWORKS = {"none": "none", "bridge": "full"}
-_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::-([^}]*))?\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::-([^}]*))?\}|(\w+)|(\{[^}]*\}?))")
 _BYTES = re.compile(r"(?<=[kmgt])b$")
 # A create starts the command before anyone can make a missing directory. `exec`: a stop signals the command itself.
 _IN_WORKDIR = 'until cd "$0" 2>/dev/null; do sleep 0.1; done; exec "$@"'
@@ -201,9 +201,15 @@ def _replaced(value: object, at: str, variables: Mapping[str, str]) -> object:
     def text(match: re.Match[str]) -> str:
         if match[1]:
             return "$"
+        if match[5]:
+            raise ValueError(
+                f"{at}: only ${{NAME}} and ${{NAME:-default}} are replaced, not {match[0]}; write $$ for $"
+            )
         name = match[2] or match[4]
         default: str | None = match[3]
-        found = variables.get(name, default)
+        found = variables.get(name)
+        if default is not None and not found:
+            return default
         if found is None:
             raise ValueError(f"{at}: the variable {name} is not set; set it, or write $$ for a dollar")
         return found
