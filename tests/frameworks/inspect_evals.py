@@ -115,12 +115,20 @@ async def cancelled_inits() -> int:
     return count
 
 
-async def started() -> str:
-    """Who runs a service's command, and where: its user, in a directory that the image lacks."""
+async def started() -> list[str]:
+    """Who runs a service's command, and where; then the contents of files of root's, one of which anyone may write."""
     made = await Provider.sample_init("started", "started-compose.yaml", {})
     ran = await made["box"].exec(["sh", "-c", "until test -s who; do sleep 0.05; done; cat who"], timeout=30)
+    make = "mkdir /tmp/roots && cd /tmp/roots && echo > open && echo > closed && chmod 666 open"
+    assert (await made["box"].exec(["sh", "-c", make], user="root")).success
+    await made["box"].write_file("/tmp/roots/open", "written")
+    try:
+        await made["box"].write_file("/tmp/roots/closed", "written")
+    except PermissionError as error:
+        refused = error.strerror
+    files = await made["box"].exec(["sh", "-c", "cat /tmp/roots/*"])
     await Provider.sample_cleanup("started", "started-compose.yaml", made, False)
-    return ran.stdout
+    return [ran.stdout, files.stdout, refused]
 
 
 NAMES = ("/tmp/", "/tmp/d/.", "..", "", "a\0b", "a\ud800b", "n" * 5000)

@@ -84,7 +84,11 @@ def test_only_the_code_s_own_end_of_its_sandbox_is_an_error_that_the_model_sees(
 
 
 def test_a_service_s_command_has_its_user_and_working_directory(results: dict[str, Any]) -> None:
-    assert results["started"] == "nobody /tmp/own/work\n"
+    assert results["started"][0] == "nobody /tmp/own/work\n"
+
+
+def test_a_user_writes_the_files_that_its_commands_may_write(results: dict[str, Any]) -> None:
+    assert results["started"][1:] == ["\nwritten", "Permission denied"]
 
 
 def test_a_file_name_that_a_model_made_up_ends_no_sample(results: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from inspect_ai.util import (
 )
 
 from sandlot._async.sandbox import AsyncSandbox
-from sandlot.errors import NotFound, SandboxLost, SandlotError, StartFailed
+from sandlot.errors import FileDenied, NotFound, SandboxLost, SandlotError, StartFailed
 from sandlot.integrations.compose import Service, service_of
 from sandlot.integrations.inspect.errors import ExecTimeout, translated_end, translated_file_errors
 from sandlot.models import ExecResult as Result
@@ -42,6 +42,7 @@ LABEL = "inspect"  # of all sandboxes that this provider makes
 DEFAULTS: dict[str, Any] = {"timeout": 24 * 3600.0, "idle_timeout": 4 * 3600.0, "wait": 3600.0}
 NOT_EXECUTABLE = 126
 _WHO = "id -u; id -g; pwd"
+_REWRITE = '[ -f "$0" ] && [ -w "$0" ] && exec cat > "$0"'
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +164,16 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
     async def write_file(self, file: str, contents: str | bytes) -> None:
         with translated_file_errors(file, writes=True):
             data = contents.encode() if isinstance(contents, str) else contents
-            await self._box.files.write(self._path(file), data, user=self._file_user)
+            try:
+                await self._box.files.write(self._path(file), data, user=self._file_user)
+            except FileDenied:
+                if self._file_user is None or not await self._rewritten(self._path(file), data):
+                    raise
+
+    async def _rewritten(self, path: str, data: bytes) -> bool:
+        """Write a file in place, as commands may where the directory, or its sticky bit, allows no replacement."""
+        done = await self._box.exec(["sh", "-c", _REWRITE, path], stdin=data, cwd="/", user=self._user)
+        return done.ok
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
