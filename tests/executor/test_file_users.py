@@ -63,6 +63,13 @@ def test_a_file_that_the_user_may_not_write_stays_in_a_directory_that_it_may(box
     assert box.run("cat /open/f; ls -A /open").stdout == b"kept\nf\n"
 
 
+def test_a_replaced_file_keeps_the_owner_that_its_writer_may_give_it(box: Driver) -> None:
+    box.run("mkdir -m 777 /open; echo > /open/f; chown 1234:mail /open/f; chmod 666 /open/f")
+    for user, owner in (("root", b"1234:8"), ("nobody", b"65534:65534")):
+        box.write("/open/f", b"x", user=user)
+        assert box.run("stat -c %u:%g /open/f").stdout.strip() == owner
+
+
 def test_links_that_appear_meanwhile_lead_the_user_no_further(start: Box) -> None:
     box = start()
     box.run("mkdir -m 700 /secret; echo old > /secret/f; mkdir -m 777 /open; mkdir -m 777 /open/d")
