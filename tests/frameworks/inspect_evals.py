@@ -163,6 +163,8 @@ async def main(found: dict[str, Any]) -> None:
     kept = (await Provider.sample_init("kept", None, {}))["default"]
     found["command"] = (await kept.connection(user="nobody")).command
     assert (await kept.exec(["true"])).success
+    spoilt = [kept.exec(["echo", "a\ud800b"]), kept.exec(["true"], cwd="/" + "n/" * 4000)]
+    found["spoilt"] = [(await each).returncode for each in spoilt]
     found["odd"] = await odd_files(kept)
     await Provider.cli_cleanup((await kept.connection()).container)
     found["left"] = await sandboxes()

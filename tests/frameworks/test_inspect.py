@@ -99,6 +99,7 @@ def test_a_file_name_that_a_model_made_up_ends_no_sample(results: dict[str, Any]
         "read": [directory, missing, directory, directory, "ValueError", missing, missing],
         "contents": [denied],
     }
+    assert results["spoilt"] == [126, 126]  # commands that cannot be sent
 
 
 def test_interrupted_samples_leave_no_sandbox(results: dict[str, Any]) -> None:

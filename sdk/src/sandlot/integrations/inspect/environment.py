@@ -31,7 +31,7 @@ from inspect_ai.util import (
 )
 
 from sandlot._async.sandbox import AsyncSandbox
-from sandlot.errors import FileDenied, NotFound, SandboxLost, SandlotError, StartFailed
+from sandlot.errors import BadRequest, FileDenied, NotFound, SandboxLost, SandlotError, StartFailed
 from sandlot.integrations.compose import Service, service_of
 from sandlot.integrations.inspect.errors import ExecTimeout, translated_end, translated_file_errors
 from sandlot.models import ExecResult as Result
@@ -41,6 +41,8 @@ LABEL = "inspect"  # of all sandboxes that this provider makes
 # A sample may wait long for its model. Killed processes leave sandboxes behind, which then end by themselves.
 DEFAULTS: dict[str, Any] = {"timeout": 24 * 3600.0, "idle_timeout": 4 * 3600.0, "wait": 3600.0}
 NOT_EXECUTABLE = 126
+# Fields of a command that a model may have made up, with text that is no UTF-8, or too long.
+OF_COMMANDS = frozenset(("command", "stdin", "cwd", "user"))
 _WHO = "id -u; id -g; pwd"
 _REWRITE = '[ -f "$0" ] && [ -w "$0" ] && exec cat > "$0"'
 
@@ -146,7 +148,9 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
                 done = await self._box.exec(
                     list(cmd), stdin=input, cwd=self._path(cwd or ""), env=env, user=user, timeout=timeout
                 )
-        except StartFailed as error:
+        except BadRequest as error:
+            if error.field not in OF_COMMANDS and not isinstance(error, StartFailed):
+                raise
             if "rootless" in str(error):
                 raise SandboxUserUnsupportedError(str(error)) from error
             return ExecResult(False, NOT_EXECUTABLE, "", f"{error}\n")
