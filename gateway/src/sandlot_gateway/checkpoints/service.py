@@ -102,6 +102,10 @@ class Checkpoints:
         found = await asyncio.to_thread(self._store.all)
         return [one for one in found if one.tenant == tenant and one.name == name]
 
+    async def of_tenant(self, tenant: str) -> list[Checkpoint]:
+        """Return the checkpoints of a tenant, oldest first."""
+        return [one for one in await asyncio.to_thread(self._store.all) if one.tenant == tenant]
+
     async def get(self, tenant: str, checkpoint_id: str) -> Checkpoint | None:
         found = await asyncio.to_thread(self._store.get, checkpoint_id)
         return found if found is not None and found.tenant == tenant else None
