@@ -122,10 +122,11 @@ async def started() -> list[str]:
     make = "mkdir /tmp/roots && cd /tmp/roots && echo > open && echo > closed && chmod 666 open"
     assert (await made["box"].exec(["sh", "-c", make], user="root")).success
     await made["box"].write_file("/tmp/roots/open", "written")
+    refused = ""
     try:
         await made["box"].write_file("/tmp/roots/closed", "written")
     except PermissionError as error:
-        refused = error.strerror
+        refused = error.strerror or ""
     files = await made["box"].exec(["sh", "-c", "cat /tmp/roots/*"])
     await Provider.sample_cleanup("started", "started-compose.yaml", made, False)
     return [ran.stdout, files.stdout, refused]
