@@ -33,7 +33,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
-# What no tar of a directory has: ways out of the target, and a file that is longer than its archive.
+# What no tar of a directory has: ways out of the target.
 HOSTILE_TAR = """
 import io, sys, tarfile
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
@@ -49,7 +49,6 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
     add("here/up", tarfile.SYMTYPE, "..")
     add("passwd", tarfile.LNKTYPE, "/etc/passwd")
     add("device", tarfile.CHRTYPE)
-    add("sparse", tarfile.GNUTYPE_SPARSE)
     add("good", data=b"hi")
     add("same", tarfile.LNKTYPE, "good")
 """
@@ -198,6 +197,32 @@ async def test_a_directory_is_copied_without_tar_and_from_a_full_disk(stack: Sta
         await upload_directory(box, tmp_path / "up", "/up")
         await download_directory(box, "/up", tmp_path / "down")
         assert (tmp_path / "down" / "sub" / "file").read_text() == "seven"
+
+
+@pytest.mark.parametrize(
+    "fake",
+    [
+        "head -c 512 /dev/zero; exit 1",  # busybox, of a file that it could not read whole
+        'tr -d "\\0" </dev/null; echo no archive',
+        'case $1 in -cf) [ "$2" = - ] || { echo cut >"$2"; exit 1; } ;; esac; exit 1',
+        "sleep 60",
+    ],
+    ids=["cut", "other", "file", "endless"],
+)
+async def test_a_tar_that_does_not_do_its_work_is_done_without(fake: str, box: AsyncSandbox, tmp_path: Path):
+    await box.exec("mkdir /logs; head -c 2000000 /dev/urandom > /logs/big; rm $(which -a tar)", check=True)
+    await box.files.write("/usr/local/bin/tar", f"#!/bin/sh\n{fake}\n", mode=0o755)
+    await download_directory(box, "/logs", tmp_path / "logs", seconds=2)
+    assert (tmp_path / "logs" / "big").read_bytes() == await box.files.read("/logs/big")
+
+
+async def test_an_upload_ends_although_tar_does_not(box: AsyncSandbox, tmp_path: Path):
+    (tmp_path / "up").mkdir()
+    (tmp_path / "up" / "big").write_bytes(bytes(4 << 20))
+    await box.exec("rm $(which -a tar)", check=True)
+    await box.files.write("/usr/local/bin/tar", "#!/bin/sh\nsleep 60\n", mode=0o755)
+    await upload_directory(box, tmp_path / "up", "/up", seconds=1)
+    assert await box.files.read("/up/big") == bytes(4 << 20)
 
 
 async def test_nothing_of_a_hostile_directory_lands_outside_the_target(box: AsyncSandbox, tmp_path: Path):
