@@ -141,6 +141,11 @@ async def test_a_command_whose_sandbox_is_deleted_is_lost(box: AsyncSandbox):
         await running
 
 
+async def replace_tar(box: AsyncSandbox, script: str) -> None:
+    (place,) = set((await box.exec("readlink -f $(which -a tar)", check=True)).stdout.split())
+    await box.files.write(place, f"#!/bin/sh\n{script}\n", mode=0o755)
+
+
 def tree(home: Path) -> None:
     """Modes, links, an empty directory, and a name that is not UTF-8."""
     (home / "empty").mkdir(parents=True)
@@ -210,19 +215,18 @@ async def test_a_directory_is_copied_without_tar_and_from_a_full_disk(stack: Sta
     ids=["cut", "other", "file", "endless"],
 )
 async def test_a_tar_that_does_not_do_its_work_is_done_without(fake: str, box: AsyncSandbox, tmp_path: Path):
-    await box.exec("mkdir /logs; head -c 2000000 /dev/urandom > /logs/big; rm $(which -a tar)", check=True)
-    await box.files.write("/usr/local/bin/tar", f"#!/bin/sh\n{fake}\n", mode=0o755)
+    await box.exec("mkdir /logs; head -c 2000000 /dev/urandom > /logs/big", check=True)
+    await replace_tar(box, fake)
     await download_directory(box, "/logs", tmp_path / "logs", seconds=2)
     assert (tmp_path / "logs" / "big").read_bytes() == await box.files.read("/logs/big")
 
 
 async def test_an_upload_ends_although_tar_does_not(box: AsyncSandbox, tmp_path: Path):
     (tmp_path / "up").mkdir()
-    (tmp_path / "up" / "big").write_bytes(bytes(4 << 20))
-    await box.exec("rm $(which -a tar)", check=True)
-    await box.files.write("/usr/local/bin/tar", "#!/bin/sh\nsleep 60\n", mode=0o755)
-    await upload_directory(box, tmp_path / "up", "/up", seconds=1)
-    assert await box.files.read("/up/big") == bytes(4 << 20)
+    (tmp_path / "up" / "big").write_bytes(bytes(1 << 20))
+    await replace_tar(box, "sleep 60")
+    await upload_directory(box, tmp_path / "up", "/up", seconds=0.5)
+    assert await box.files.read("/up/big") == bytes(1 << 20)
 
 
 async def test_nothing_of_a_hostile_directory_lands_outside_the_target(box: AsyncSandbox, tmp_path: Path):
@@ -233,9 +237,7 @@ async def test_nothing_of_a_hostile_directory_lands_outside_the_target(box: Asyn
     await download_directory(box, "/hostile", tmp_path / "links")
     assert list(listed(tmp_path / "links")) == ["good"]
     await box.files.write("/hostile.py", HOSTILE_TAR)
-    fake = "#!/bin/sh\nexec python3 /hostile.py\n"
-    (place,) = set((await box.exec("readlink -f $(which -a tar)", check=True)).stdout.split())
-    await box.files.write(place, fake, mode=0o755)
+    await replace_tar(box, "exec python3 /hostile.py")
     await download_directory(box, "/hostile", tmp_path / "inner" / "target")
     assert sorted(listed(tmp_path / "inner")) == [
         "target",

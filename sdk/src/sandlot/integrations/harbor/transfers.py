@@ -16,7 +16,7 @@ from sandlot._protocol.calls import new_id
 from sandlot._tasks_async import run_blocking
 from sandlot.errors import Conflict, FileConflict, FileMissing, FileTooLarge
 from sandlot.integrations.harbor.unpacking import UnreadableArchive, unpack
-from sandlot.models import ExecResult, Exit, Stderr, Stdout
+from sandlot.models import ExecResult, Exit, Stderr, Stdout, Verdict
 
 IN_MEMORY = 8 << 20  # bytes of an archive before it goes to a temporary file
 PIECE = 256 << 10
@@ -24,6 +24,8 @@ NO_TAR = 127
 NO_DIRECTORY = 120
 IN_FILE = 121  # the archive is in a file of the sandbox
 CUT_SHORT = 122
+TAR_SECONDS = 600.0  # for the sandbox's tar, which its code may have replaced
+SLOWEST = 1 << 20  # bytes of an upload in a second
 STREAMED = 48 << 20  # bytes of an archive as output, which is cut at 64 MiB
 LONGEST = 16 << 30  # bytes that come back from a sandbox without a limit of its disk
 
@@ -53,39 +55,49 @@ exit $code
 """
 
 
-async def upload_directory(box: AsyncSandbox, source: Path, target: str) -> None:
-    """Copy what is in a directory, with modes, links and empty directories. Raises FileConflict, OSError."""
+async def upload_directory(
+    box: AsyncSandbox, source: Path, target: str, *, seconds: float = TAR_SECONDS
+) -> None:
+    """Copy what is in a directory, with modes, links and empty directories. Raises FileConflict, OSError.
+
+    It copies file by file, without links, if the sandbox's tar is not done in `seconds`, longer for a long archive.
+    """
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as archive:
         await run_blocking(lambda: _pack(source, archive))
-        process = await box.start(["sh", "-c", UNPACK, target], user="root", cwd="/")
+        limit = seconds + archive.tell() / SLOWEST
+        process = await box.start(["sh", "-c", UNPACK, target], user="root", cwd="/", timeout=limit)
         async with process:
             await _feed(process, archive)
             result = await process.wait()
-    if result.exit_code == NO_TAR:
+    if result.exit_code == NO_TAR or result.verdict == Verdict.TIMEOUT:
         await box.files.upload(source, target)
     elif not result.ok:
         raise FileConflict(f"{target}: could not unpack the upload: {_reason(result)}", path=target)
 
 
-async def download_directory(box: AsyncSandbox, source: str, target: Path) -> None:
+async def download_directory(
+    box: AsyncSandbox, source: str, target: Path, *, seconds: float = TAR_SECONDS
+) -> None:
     """Copy what is in a directory of the sandbox; names that lead out of the target are left out.
 
-    A directory that does not become one archive is copied file by file, without its links.
+    A directory that does not become one archive in `seconds` is copied file by file, without its links.
     Raises FileMissing, FileTooLarge (more than the sandbox's disk holds: hostile code can make holes), FileConflict.
     """
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as archive:
-        if await _fetch(box, source, archive):
+        if await _fetch(box, source, archive, seconds):
             with suppress(UnreadableArchive):
                 await run_blocking(lambda: unpack(archive, target))
                 return
     await box.files.download(source, target, on_bytes=Limit(box, source).count)
 
 
-async def _fetch(box: AsyncSandbox, source: str, archive: IO[bytes]) -> bool:
+async def _fetch(box: AsyncSandbox, source: str, archive: IO[bytes], seconds: float) -> bool:
     """Write an archive of a directory, False if there can be none."""
     kept = f"/tmp/.sandlot-{new_id()}.tar"
     errors: list[bytes] = []
-    stream = await box.exec(["sh", "-c", PACK, source, kept], user="root", cwd="/", stream=True)
+    stream = await box.exec(
+        ["sh", "-c", PACK, source, kept], user="root", cwd="/", timeout=seconds, stream=True
+    )
     end: Exit | None = None
     async with stream:
         async for event in stream:
@@ -98,16 +110,18 @@ async def _fetch(box: AsyncSandbox, source: str, archive: IO[bytes]) -> bool:
                     errors.append(event.data)
                 case Exit():
                     end = event
-    code = None if end is None else end.exit_code
-    if code == NO_DIRECTORY:
-        raise FileMissing(f"{source}: no such directory in the sandbox", path=source)
-    if code == IN_FILE:
-        return await _fetch_file(box, kept, archive, Limit(box, source))
-    if code in (NO_TAR, CUT_SHORT):
+    assert end is not None  # a stream ends with it, or raises
+    if end.verdict == Verdict.TIMEOUT:
+        await _remove(box, kept)
+    if end.verdict != Verdict.EXITED or end.exit_code in (NO_TAR, CUT_SHORT):
         return False
-    if code != 0:
+    if end.exit_code == NO_DIRECTORY:
+        raise FileMissing(f"{source}: no such directory in the sandbox", path=source)
+    if end.exit_code == IN_FILE:
+        return await _fetch_file(box, kept, archive, Limit(box, source))
+    if end.exit_code != 0:
         text = b"".join(errors).decode("utf-8", "replace").strip()[-400:]
-        reason = text or (end.verdict if end is not None else "no end")
+        reason = text or f"exit code {end.exit_code}"
         raise FileConflict(f"{source}: could not pack it for the download: {reason}", path=source)
     return True
 
@@ -120,9 +134,13 @@ async def _fetch_file(box: AsyncSandbox, kept: str, archive: IO[bytes], limit: L
     except (FileMissing, FileConflict):  # the sandbox's code has removed or replaced it
         return False
     finally:
-        with suppress(FileConflict):
-            await box.files.remove(kept, missing_ok=True)
+        await _remove(box, kept)
     return True
+
+
+async def _remove(box: AsyncSandbox, kept: str) -> None:
+    with suppress(FileConflict):  # the sandbox's code has replaced it
+        await box.files.remove(kept, missing_ok=True)
 
 
 class Limit:
