@@ -23,11 +23,14 @@ from sandlot.errors import (
     ServerError,
     WaitTimeout,
 )
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations.harbor import SandboxEndedByCode, SandboxInfrastructureError
 from sandlot.integrations.harbor.commands import Ended, home, run
 from sandlot.integrations.harbor.losses import losses
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
+from sandlot.models import ExecResult, Verdict
 
+from tests.frameworks.lost import kill_commands
 from tests.stack import Stack
 from tests.waiting import until
 
@@ -139,6 +142,25 @@ async def test_a_command_whose_sandbox_is_deleted_is_lost(box: AsyncSandbox):
     await box.delete()
     with pytest.raises(SandboxInfrastructureError, match=box.id):
         await running
+
+
+async def test_a_command_that_someone_else_kills_is_lost(stack: Stack, box: AsyncSandbox):
+    running = asyncio.create_task(ended(box, "touch /tmp/begun; sleep 60"))
+    await until(lambda: box.files.exists("/tmp/begun"))
+    await asyncio.to_thread(kill_commands, box.id, url=stack.url, api_key=stack.api_key)
+    with pytest.raises(SandboxInfrastructureError, match="from outside"):
+        await running
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_only_ends_from_outside_are_lost_commands(verdict: Verdict):
+    result = ExecResult(stdout="", stderr="", exit_code=137, verdict=verdict, op_id="one")
+    if verdict not in (Verdict.KILLED, Verdict.CLIENT_GONE):
+        assert own_end(result, "box") is result
+        return
+    with pytest.raises(SandboxLost) as raised:
+        own_end(result, "box")
+    assert raised.value.infrastructure
 
 
 async def replace_tar(box: AsyncSandbox, script: str) -> None:

@@ -14,6 +14,7 @@ from deepagents.backends.sandbox import BaseSandbox
 from sandlot._sync.sandbox import Sandbox
 from sandlot.errors import BadRequest, FileDenied, FileError, FileMissing, StartFailed
 from sandlot.integrations._cancellable_threads import in_cancellable_thread
+from sandlot.integrations._lost_commands import own_end
 from sandlot.models import Verdict
 
 TIMED_OUT = 124  # as the program `timeout` ends, which models know
@@ -48,7 +49,7 @@ class SandlotBackend(BaseSandbox):
         """Run a command; a `timeout` of 0 is no limit."""
         limit = self._timeout if timeout is None else timeout or None
         try:
-            result = self._box.exec(command, timeout=limit, cwd=self._working_dir)
+            result = own_end(self._box.exec(command, timeout=limit, cwd=self._working_dir), self._box.id)
         except StartFailed as error:
             return ExecuteResponse(output=str(error), exit_code=126)
         output = result.stdout

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from sandlot._sync.sandbox import Sandbox
 from sandlot.errors import SandboxLost, StartFailed
 from sandlot.integrations._ended import end_quietly
+from sandlot.integrations._lost_commands import own_end
 from sandlot.models import Verdict
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -73,6 +74,7 @@ class SandlotEnvironment:
         words = [*_MERGED, *self.config.interpreter, str(action.get("command", ""))]
         try:
             result = self._box.exec(words, cwd=cwd or self.config.cwd, env=self._environment(), timeout=limit)
+            own_end(result, self._box.id)
         except StartFailed as error:
             return {"output": str(error), "returncode": 126, "exception_info": ""}
         except SandboxLost as error:
