@@ -1,0 +1,21 @@
+"""Tells a command's own end from one that something outside the sandbox caused, which is no result of its code."""
+
+from __future__ import annotations
+
+from sandlot.errors import SandboxLost
+from sandlot.models import ExecResult, Verdict
+
+
+def own_end(result: ExecResult, sandbox_id: str) -> ExecResult:
+    """Return the result of a command whose caller has waited for it.
+
+    Raises SandboxLost, with `infrastructure` true, if its server was out of reach for too long (`client_gone`), or if
+    someone else ended the command through the API (`killed`).
+    """
+    if result.verdict in (Verdict.CLIENT_GONE, Verdict.KILLED):
+        raise SandboxLost(
+            f"the command was ended from outside: {result.message or result.verdict}",
+            verdict="sandbox_lost",
+            sandbox_id=sandbox_id,
+        )
+    return result
