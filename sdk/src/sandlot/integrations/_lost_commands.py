@@ -1,9 +1,11 @@
-"""Tells a command's own end from one that something outside the sandbox caused, which is no result of its code."""
+"""Tells ends that the code caused from those that something outside the sandbox caused, which are none of its results."""
 
 from __future__ import annotations
 
 from sandlot.errors import SandboxLost
 from sandlot.models import ExecResult, Verdict
+
+BY_CODE = frozenset(("exited", "oom", "init_killed"))  # verdicts of a sandbox that its own code has ended
 
 
 def own_end(result: ExecResult, sandbox_id: str) -> ExecResult:
