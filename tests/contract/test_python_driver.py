@@ -67,6 +67,18 @@ def driver(*arguments: str) -> Iterator[Driver]:
             assert process.wait(30) == 0
 
 
+def test_an_end_lets_the_queued_cells_run_and_leaves_the_rest_unread() -> None:
+    requests = [line(type="run", id="a", code="x = 1"), line(type="run", id="b", code="print(x)")]
+    later = [line(type="end", id="e"), line(type="run", id="c", code="print(2)")]
+    words = [sys.executable, "-c", TEXT]
+    told = subprocess.run(
+        words, input=b"".join(requests + later), capture_output=True, timeout=30, check=True
+    )
+    messages = [json.loads(text) for text in told.stdout.splitlines()]
+    assert [item["text"] for item in messages if item["type"] == "stdout"] == ["1\n"]
+    assert [item["id"] for item in messages if item["type"] == "done"] == ["a", "b"]
+
+
 def test_a_request_that_was_cut_off_and_repeated_runs_once() -> None:
     with driver() as running:
         request = line(type="run", id="a", code="print('once')")

@@ -1,4 +1,4 @@
-"""SandboxFusion's own SDK against the gateway, unmodified, and the example of the page."""
+"""SandboxFusion's own SDK against the gateway, unmodified, and the examples of the page."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def test_the_sdk_runs_code(run_framework: Run) -> None:
     assert run_framework("sandbox-fusion", str(SCRIPT)) == "as expected\n"
 
 
-def test_the_example_of_the_page_runs(run_framework: Run) -> None:
-    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
-    assert run_framework("sandbox-fusion", "-c", example) == "Success 42\n\n"
+def test_the_examples_of_the_page_run(run_framework: Run) -> None:
+    examples = "".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    told = run_framework("sandbox-fusion", "-c", examples)
+    assert told == "Success 42\n\nSuccess ZeroDivisionError [{'text/plain': '21'}]\n"

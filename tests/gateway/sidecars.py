@@ -47,6 +47,7 @@ class StubSidecar:
         self.lose_answers = 0  # answer to so many claims is lost after it took effect
         self.used = False
         self.holds_policies = True  # False: of before there were any
+        self.knows_users = True  # False: of before a claim could name one
         self.lays_images = True  # False: of before a claim could name one
         self.left_image: str | None = None  # that a claim which failed has laid
         self.reset_equal = True
@@ -98,6 +99,7 @@ class StubSidecar:
             "message": self.message,
             "meta": claim.get("meta"),
             **({"egress": claim.get("egress") is not None} if self.holds_policies else {}),
+            **({"user": claim.get("user")} if self.knows_users else {}),
             **({"image": (claim.get("image") or {}).get("id", self.left_image)} if self.lays_images else {}),
             "notes": ["a stub"],
             "start_command": {"state": "none", "exit_code": None},

@@ -201,7 +201,6 @@ def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
     assert wrong.status_code == 401
     assert plain_http.get(f"{stack.url}/fusion/{KEY}/api/v1/sandbox").status_code == 404
     assert plain_http.get(f"{stack.url}/fusion/{KEY}/v1/ping").json() == "pong"
-    assert plain_http.post(f"{stack.url}/fusion/{KEY}/run_jupyter", json={}).status_code == 501
     by_header = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "by-header"}
     body = {"code": "true", "language": "bash"}
     answer = plain_http.post(f"{stack.url}/run_code", json=body, headers=by_header)

@@ -139,3 +139,14 @@ def test_broken_envelopes_end_the_stream_with_an_error(box: Box, body: bytes):
     )
     assert answer.status_code == 200
     assert b'"error"' in answer.content
+
+
+def test_e2bs_wire_is_off_unless_the_operator_wants_it(box: Box):
+    headers = {
+        "X-API-Key": box.api_key,
+        "X-Access-Token": box.auth["token"],
+        "E2b-Sandbox-Id": box.sandbox_id,
+    }
+    for method, path in (("GET", "v2/sandboxes"), ("GET", "files?path=/etc/hostname"), ("POST", "files")):
+        answer = plain_http.request(method, f"{box.url}/e2b/{path}", headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (404, "no_such_route")

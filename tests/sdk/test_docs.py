@@ -26,6 +26,10 @@ PAGES = [
     "docs/results.md",
     "docs/first-command.md",
     "docs/dockerfiles.md",
+    "docs/migrate-agent-sandbox.md",
+    "docs/migrate-daytona.md",
+    "docs/migrate-e2b.md",
+    "docs/migrate-modal.md",
     "README.md",
     "sdk/README.md",
 ]

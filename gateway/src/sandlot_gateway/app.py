@@ -28,6 +28,7 @@ from sandlot_gateway.data.pool import DialError, HttpPool
 from sandlot_gateway.data.shared_exposures import SharedExposures
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.e2b.paths import relocation
 from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
@@ -196,6 +197,12 @@ class Gateway:
             metrics_text=self.gauges.text,
             is_ready=lambda: self._recovered.is_set() and not self.leaving,
         )
+        if settings.e2b:
+            from sandlot_gateway.e2b.plane import E2bPlane  # loaded only where it is served
+
+            self.data.e2b = E2bPlane(
+                services, gate=self.data.request_gate, pool=self.pool, turns=self.data.turns
+            )
         self.fusion = fusion_of(settings, services, pool=self.pool)
         control = Direct(services)
         self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens)
@@ -209,6 +216,7 @@ class Gateway:
             refusal=Credentials(keys=keys, is_peer=self.tokens.is_peer).refusal,
             is_known=self.data.is_known,
             audit=self.audit,
+            relocate=relocation(settings),
         )
 
     async def start(self) -> None:

@@ -18,6 +18,7 @@ from .data.errors import ClientGone
 from .data.expose import Exposures
 from .data.expose_http import ExposedHttp
 from .data.forward import Truncated
+from .data.mounted import Mounted
 from .data.pacing import Pacing
 from .data.pool import HttpPool
 from .data.progress import Progress
@@ -57,12 +58,15 @@ class DataPlane:
     ) -> None:
         self.limits = limits or Limits()
         self._metrics = metrics
-        request_gate = self._request_gate = RequestGate(
+        self.e2b: Mounted | None = None  # below /e2b, if the operator wants it
+        request_gate = self.request_gate = self._request_gate = RequestGate(
             routes=routes, tokens=tokens, api_keys=api_keys, metrics=metrics, limits=self.limits
         )
         self.breaker = request_gate.breaker
         self._pacing = Pacing()
-        turns = TimeSlices(cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved)
+        turns = self.turns = TimeSlices(
+            cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved
+        )
         tracing = tracing or Tracing()
         self._sandbox = SandboxHttp(request_gate=request_gate, pool=pool, turns=turns, tracing=tracing)
         self._rpc = RpcPlane(request_gate=request_gate, pool=pool, turns=turns, tracing=tracing)
@@ -100,6 +104,8 @@ class DataPlane:
     def is_known(self, scope: Scope) -> bool:
         """Return whether a request has a valid credential; for an exposure this is its path, checked later."""
         parts: list[bytes] = scope["raw_path"].split(b"/", 3)
+        if parts[1] == b"e2b":
+            return self.e2b is not None and self.e2b.is_known(scope)
         if parts[1] != b"sbx":
             return True
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
@@ -126,10 +132,13 @@ class DataPlane:
         raw: bytes = scope["raw_path"]
         parts = raw.split(b"/", 3)
         exposed = len(parts) > 2 and parts[1] == b"expose"
+        mounted = self.e2b if parts[1] == b"e2b" else None
         rest = parts[3] if len(parts) == 4 else b""
         segment = rest.partition(b"/")[0]
         rpc = segment == SERVICE and parts[1] == b"sbx"
         name = "expose" if exposed else "rpc" if rpc else ROUTES.get(segment, "other")
+        if mounted is not None:
+            name = "e2b"
         metrics = self._metrics.routes[name]
         metrics.in_flight += 1
         request = sort_headers(scope["headers"])
@@ -146,10 +155,12 @@ class DataPlane:
                     scope
                 ):  # its key became valid after its body was dropped
                     raise unauthorized()
-                if not rpc:
+                if not rpc and mounted is None:
                     self._request_gate.check_open()
                 if exposed:
                     status, _ = await self._serve_exposed(scope, receive, send, request, parts)
+                elif mounted is not None:
+                    status, verdict = await mounted.http(scope, receive, send, request_id=request_id)
                 elif rpc:
                     status, verdict = await self._rpc.http(
                         scope,
@@ -181,7 +192,7 @@ class DataPlane:
             # Returning without the end of the response makes the server close the connection.
             status = "cut"
             metrics.unfinished("cut")
-            ids = request_ids(request_id, sandbox=b"" if exposed else parts[2], op=request.op)
+            ids = request_ids(request_id, sandbox=b"" if exposed or mounted else parts[2], op=request.op)
             log.warning("response truncated: %s", error, extra=ids)
         except asyncio.CancelledError:
             if self._request_gate.draining:
@@ -216,7 +227,9 @@ class DataPlane:
                     status=status,
                     seconds=time.perf_counter() - started,
                     ids=request_ids(
-                        request_id, sandbox=b"" if exposed or len(parts) < 3 else parts[2], op=request.op
+                        request_id,
+                        sandbox=b"" if exposed or mounted or len(parts) < 3 else parts[2],
+                        op=request.op,
                     ),
                     queued=progress.queued,
                     verdict=verdict,

@@ -16,7 +16,7 @@ from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
-from sandlot_gateway.control.paths import PREFIX
+from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
@@ -25,7 +25,7 @@ from sandlot_gateway.fusion.key_path import PATHS, hide_key
 _log = logging.getLogger(__name__)
 
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
-_DATA = ("/sbx/", "/expose/")
+_DATA = ("/sbx/", "/expose/", E2B_BASE + "/")
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
 _PEERS = "/internal/"  # questions of other gateways
 _BODY_TIMEOUT = 30.0  # seconds for the body of a control request to arrive
@@ -64,8 +64,13 @@ class Edge:
         refusal: Callable[[Scope], str | None],
         is_known: Callable[[Scope], bool],
         audit: Audit | None,
+        relocate: Callable[[Scope], None] = lambda scope: None,
     ) -> None:
-        """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`."""
+        """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`.
+
+        `relocate` may change the path of a request by its host name.
+        """
+        self._relocate = relocate
         self._audit = audit
         self._data = data
         self._control = control
@@ -84,6 +89,7 @@ class Edge:
         if scope["type"] == "lifespan":
             raise RuntimeError("app.Gateway starts and stops this application")
         scope[BEGUN] = True
+        self._relocate(scope)
         hide_key(scope)
         if self._audit is None or not _is_audited(scope):
             await self._serve(scope, receive, send)
@@ -140,6 +146,7 @@ class Edge:
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether this request is authenticated; otherwise its body is not buffered."""
+        self._relocate(scope)
         hide_key(scope)
         if scope["path"].startswith(_DATA):
             return self._is_known(scope)
@@ -291,6 +298,8 @@ def _to_repeat(response: Response, scope: Scope) -> Response:
 
 def _is_audited(scope: Scope) -> bool:
     path: str = scope["path"]
+    if path.startswith(E2B_BASE + "/"):
+        return is_control(path)
     return not path.startswith(_DATA) and (scope["type"] == "http" or path.startswith(PREFIX + "/"))
 
 

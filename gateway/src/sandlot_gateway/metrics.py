@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
-ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
+ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "e2b", "other")
 ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate", "sidecar_tls"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
 DatagramDirection = Literal["to_sandbox", "to_client"]

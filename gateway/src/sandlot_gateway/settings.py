@@ -109,6 +109,16 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Web origins whose pages may use /mcp, `https://HOST[:PORT]`, comma-separated; default none.",
     )
+    e2b: bool = Field(False, description="Serve the wire of E2B's SDKs below /e2b.")
+    e2b_domain: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
+        description="With --e2b, also at `api.DOMAIN` and `49983-SANDBOX.DOMAIN`, as E2B_DOMAIN has clients do.",
+    )
+    e2b_templates: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Names of E2B's templates here, `NAME=POOL` or `NAME=IMAGE`, comma-separated.",
+    )
     exit_when_idle: float | None = Field(
         None, gt=0, description="Stop after this time without a sandbox or request."
     )
@@ -237,7 +247,7 @@ class Settings(BaseSettings):
             split_host_port(value)
         return value
 
-    @field_validator("pool", "local_images", "fusion", mode="before")
+    @field_validator("pool", "local_images", "fusion", "e2b_templates", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
@@ -275,6 +285,15 @@ class Settings(BaseSettings):
         for entry in value:
             if not local_images.is_entry(entry):
                 raise ValueError(f"{entry!r} must be `host` or an absolute path without `..`")
+        return value
+
+    @field_validator("e2b_templates")
+    @classmethod
+    def _are_templates(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            name, _, target = entry.partition("=")
+            if not name or not target:
+                raise ValueError(f"{entry!r} must be NAME=POOL or NAME=IMAGE")
         return value
 
     @field_validator("pool")

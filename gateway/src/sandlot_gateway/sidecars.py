@@ -174,6 +174,17 @@ class Sidecars:
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
 
+    async def set_deadline(
+        self, instance: Instance, sandbox_id: SandboxId, *, seconds: float, only_later: bool
+    ) -> Answer:
+        """Have the sandbox end `seconds` from now; `only_later`: unless it is to end later. Raises SidecarError."""
+        wanted = {"sandbox_id": sandbox_id, "timeout": seconds, "only_later": only_later}
+        body = msgspec.json.encode(wanted)
+        try:
+            return await self._ask("PUT", instance, "/v1/deadline", body, timeout=self._call_timeout)
+        except (DialError, UpstreamError) as error:
+            raise SidecarError(str(error)) from error
+
     async def get(self, route: Route, path: str, query: dict[str, str | int]) -> Answer:
         """Send a GET with the sandbox token. Raises SidecarError."""
         target = f"{path}?{urlencode(query)}"

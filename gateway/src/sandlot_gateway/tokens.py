@@ -145,10 +145,12 @@ class Tokens:
         """
         return self._mac(b"fingerprint", secret.encode("utf-8", "backslashreplace"))[:8].hex()
 
-    def client(self, sandbox_id: SandboxId, tenant: str, expires_at: int) -> str:
+    def client(self, sandbox_id: SandboxId, tenant: str, expires_at: int, key_id: str | None = None) -> str:
         """Return a client token for one sandbox, valid until `expires_at` (on the clock of `now`)."""
         claims = b"%d:%b" % (expires_at, tenant.encode())
-        return f"sct_{encode(claims)}.{encode(self._mac(b'client', sandbox_id.encode(), claims))}"
+        return (
+            f"sct_{encode(claims)}.{encode(self._mac(b'client', sandbox_id.encode(), claims, key_id=key_id))}"
+        )
 
     def check_client(self, token: str, sandbox_id: SandboxId) -> str | None:
         """Return the token's tenant, or None if it is forged, expired or for another sandbox."""

@@ -1,4 +1,4 @@
-"""SandboxFusion's SDK: languages, files, errors, time limits, concurrency; sync and async."""
+"""SandboxFusion's SDK: languages, cells, files, errors, time limits, concurrency; sync and async."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import os
 
 from sandbox_fusion import (
     RunCodeRequest,
+    RunJupyterRequest,
     RunStatus,
     SummaryMapping,
     run_code,
     run_code_async,
     run_concurrent,
+    run_jupyter,
+    run_jupyter_async,
     set_endpoint,
     summary_run_code_result,
 )
@@ -29,6 +32,18 @@ told = run_code(RunCodeRequest(code=cpp, language="cpp", files={"in": given}, fe
 assert told.status == RunStatus.Success, told
 assert told.compile_result.return_code == 0
 assert base64.b64decode(told.files["out"]) == b"xyxy"
+
+cells = ["s = open('in').read(); s", "1 / 0", "print(s)\nopen('out', 'w').write(s * 2);"]
+notebook = RunJupyterRequest(cells=cells, files={"in": given}, fetch_files=["out"])
+for told in (run_jupyter(notebook), asyncio.run(run_jupyter_async(notebook))):
+    assert told.status == RunStatus.Success, told
+    assert told.driver.return_code == 0
+    assert told.cells[0].display == [{"text/plain": "'xy'"}]
+    assert told.cells[1].error[0]["ename"] == "ZeroDivisionError"
+    assert told.cells[2].stdout == "xy\n"
+    assert base64.b64decode(told.files["out"]) == b"xyxy"
+late = run_jupyter(RunJupyterRequest(cells=["print(1)", "while True: pass"], total_timeout=1.5))
+assert (late.status, late.driver.status.value) == (RunStatus.Failed, "TimeLimitExceeded"), late
 
 mapping = SummaryMapping(CompileFailed="compile", RunFailed="run", RunTimeout="time")
 ends = {

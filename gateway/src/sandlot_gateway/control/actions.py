@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandlot_gateway.control.paths import PREFIX
+from sandlot_gateway.control.paths import E2B_BASE, E2B_SANDBOXES, PREFIX
 from sandlot_gateway.control.unsupported import UNSUPPORTED
 from sandlot_gateway.credentials import NEWS_PATH
 
@@ -65,7 +65,27 @@ _ACTIONS = {
     f"GET {PREFIX}/user/whoami": "key.get",
     f"GET {PREFIX}/openapi.json": "openapi.get",
     f"HEAD {PREFIX}/openapi.json": "openapi.get",
+    **{
+        f"{method} {base}{path}": action
+        for base in E2B_SANDBOXES
+        for method, path, action in (
+            ("POST", "", "sandbox.create"),
+            ("GET", "", "sandbox.list"),
+            ("GET", "/{sandbox_id}", "sandbox.get"),
+            ("DELETE", "/{sandbox_id}", "sandbox.delete"),
+            ("POST", "/{sandbox_id}/connect", "token.create"),
+            ("POST", "/{sandbox_id}/resume", "token.create"),
+            ("POST", "/{sandbox_id}/timeout", "sandbox.set_deadline"),
+            ("POST", "/{sandbox_id}/refreshes", "sandbox.set_deadline"),
+            ("PUT", "/{sandbox_id}/network", "egress.put"),
+            ("GET", "/{sandbox_id}/metrics", "sandbox.get"),
+            ("POST", "/{sandbox_id}/snapshots", "checkpoint.create"),
+        )
+    },
+    f"GET {E2B_BASE}/snapshots": "checkpoint.list",
+    f"DELETE {E2B_BASE}/templates/{{checkpoint_id}}": "checkpoint.delete",
     "POST /run_code": "code.run",
+    "POST /run_jupyter": "code.run",
     "GET /metrics": "metrics.get",
     "GET /internal/sandboxes/{sandbox_id}/instance": "peer.call",
     f"POST {NEWS_PATH}": "peer.call",

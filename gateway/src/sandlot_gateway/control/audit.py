@@ -14,10 +14,10 @@ from sandlot_gateway.audit.call import Call
 from sandlot_gateway.audit.file import AuditFile, Stdout
 from sandlot_gateway.audit.log import AuditLog, Counted
 from sandlot_gateway.control.actions import Found, find
-from sandlot_gateway.control.paths import PREFIX
+from sandlot_gateway.control.paths import E2B_BASE, is_control
 from sandlot_gateway.credentials import bearer
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
-from sandlot_gateway.keys import Keys
+from sandlot_gateway.keys import Keys, plain_key
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tokens import Tokens
 
@@ -100,12 +100,15 @@ class Audit:
                 self._log.add(_ENCODER.encode(record).encode() + b"\n")
 
     def _is_recorded(self, path: str, found: Found, status: int | None) -> bool:
-        if not path.startswith(PREFIX + "/") and found.action.kind != "code":
+        if not is_control(path) and found.action.kind != "code":
             return status in _REFUSED
         return not self._changes_only or not found.action.reads or status is None or status >= 400
 
     def _caller(self, scope: Scope) -> dict[str, str | None]:
-        token = next((bearer(value) for name, value in scope["headers"] if name == b"authorization"), "")
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        token = bearer(headers.get(b"authorization", b""))
+        if scope["path"].startswith(E2B_BASE + "/"):
+            token = plain_key(headers.get(b"x-api-key", b"").decode("latin-1"), self._keys)
         who = self._keys.find(token) if token else None
         client = scope.get("client")
         return {

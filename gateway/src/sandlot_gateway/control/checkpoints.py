@@ -19,6 +19,7 @@ from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who, appeared
+from sandlot_gateway.sandboxes import Sandbox
 
 router = APIRouter(prefix=PREFIX, tags=["checkpoints"])
 
@@ -122,7 +123,7 @@ async def batch(body: CheckpointBatchRequest, have: Have, who: Who) -> Response:
     "/sandbox/checkpoints",
     response_model=CheckpointList,
     responses=errors(501),
-    summary="The tenant's checkpoints with a name, oldest first",
+    summary="The tenant's checkpoints with a name, the first completed one first",
 )
 async def find(have: Have, who: Who, name: Annotated[str, Query(min_length=1, max_length=128)]) -> Response:
     found = await checkpoints_of(have).named(who.name, name)
@@ -163,6 +164,13 @@ async def delete(checkpoint_id: str, have: Have, who: Who) -> Response:
 )
 async def create(sandbox: Owned, have: Have, body: CheckpointRequest | None = None) -> Response:
     """Start a checkpoint and return it as PENDING; it becomes DURABLE or FAILED."""
+    return json_response(_document(await begin_checkpoint(sandbox, have, body=body)))
+
+
+async def begin_checkpoint(
+    sandbox: Sandbox, have: Services, *, body: CheckpointRequest | None = None
+) -> Checkpoint:
+    """Start a checkpoint. Raises ApiError."""
     checkpoints = checkpoints_of(have)
     instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
@@ -180,7 +188,7 @@ async def create(sandbox: Owned, have: Have, body: CheckpointRequest | None = No
             507, f"cannot write the checkpoint: {error.strerror}; free space or ask the operator"
         ) from error
     note(id=checkpoint.id)
-    return json_response(_document(checkpoint))
+    return checkpoint
 
 
 @router.get(

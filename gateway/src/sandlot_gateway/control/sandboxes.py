@@ -42,6 +42,7 @@ from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.core.secret_refs import NOT_CONFIGURED
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
+from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
@@ -64,7 +65,7 @@ async def create(
 ) -> Response:
     """Create a sandbox; answer when it is RUNNING or has failed, or as PENDING after `wait_seconds`."""
     with traced_create(request, have.tracing, tenant=who.name) as about:
-        sandbox = await _create(body, request, have=have, who=who)
+        sandbox = await create_sandbox(body, receive=request.receive, have=have, who=who)
         about["sandlot.sandbox.id"], about["sandlot.status"] = sandbox.id, sandbox.status
         document = sandbox_document(
             sandbox,
@@ -76,7 +77,8 @@ async def create(
         return json_response(document, status=201)
 
 
-async def _create(body: CreateRequest, request: Request, *, have: Services, who: Tenant) -> Sandbox:
+async def create_sandbox(body: CreateRequest, *, receive: Receive, have: Services, who: Tenant) -> Sandbox:
+    """Create a sandbox and wait for it; `receive` tells whether the caller is still there. Raises ApiError."""
     note(run=body.run)
     if body.secret_refs and have.backend.secrets is None:
         raise ApiError(422, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
@@ -118,7 +120,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
         have.counters.refused(CreateRefusal.BAD_REQUEST)
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
-    if not has_hung_up(request.receive):
+    if not has_hung_up(receive):
         try:
             await have.lifecycle.hand_out(sandbox)
         except SidecarError as error:
@@ -126,7 +128,7 @@ async def _create(body: CreateRequest, request: Request, *, have: Services, who:
                 have.lifecycle.ends.orphans.hung_up(sandbox)  # this caller does not get it
             text = f"the sandbox does not answer: try again after Retry-After ({error})"
             raise ApiError(503, text, headers={"retry-after": "1"}) from error
-    if has_hung_up(request.receive):
+    if has_hung_up(receive):
         note(left=True)
         have.lifecycle.ends.orphans.hung_up(sandbox)
     return sandbox

@@ -21,11 +21,13 @@ from sandlot_gateway.keys import Tenant
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 
+from .cells_job import CellsJob, RunJupyterRequest
 from .creating import Creator
-from .execution import execute, toolchain_of
-from .key_path import PATHS, PING, RUN_CODE, RUN_JUPYTER
+from .execution import CodeJob
+from .job import Job
+from .key_path import PATHS, PING, RUN_JUPYTER
 from .sandbox import BadInput, Lost, SandboxClient
-from .wire import RunCodeRequest, ended_by_code, run_code_answer, sandbox_error
+from .wire import RunCodeRequest
 from .workers import Misconfigured, NoWorker, Worker, Workers
 
 _log = logging.getLogger(__name__)
@@ -88,23 +90,22 @@ class Fusion:
             return _error(405, f"the method must be {wanted}", {"allow": wanted})
         if path == PING:
             return _json(200, "pong")
-        if path == RUN_JUPYTER:
-            return _error(501, "run_jupyter is not supported: use run_code with the language python")
-        assert path == RUN_CODE
-        message = await receive()
+        body = (await receive()).get("body", b"")
+        job: Job
         try:
-            request = RunCodeRequest.model_validate_json(message.get("body", b""))
+            if path == RUN_JUPYTER:
+                job = CellsJob(RunJupyterRequest.model_validate_json(body))
+            else:
+                job = CodeJob(RunCodeRequest.model_validate_json(body))
         except ValidationError as error:
             return _invalid(error)
         if self._draining:
             return _retry("the gateway is shutting down")
-        return await self._until_answered(request, who, receive)
+        return await self._until_answered(job, who, receive)
 
-    async def _until_answered(
-        self, request: RunCodeRequest, who: Tenant, receive: Receive
-    ) -> Response | None:
+    async def _until_answered(self, job: Job, who: Tenant, receive: Receive) -> Response | None:
         """Run the request unless its client leaves; then its code is killed."""
-        work = self._running.spawn(self._run(request, who))
+        work = self._running.spawn(self._run(job, who))
         gone = asyncio.get_running_loop().create_task(_disconnected(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -121,18 +122,16 @@ class Fusion:
             gone.cancel()
             work.cancel()
 
-    async def _run(self, request: RunCodeRequest, who: Tenant) -> Response:
+    async def _run(self, job: Job, who: Tenant) -> Response:
         loop = asyncio.get_running_loop()
-        end = loop.time() + request.compile_timeout + request.run_timeout + _CLIENT_GRACE - _MARGIN
-        place = self._places.get(request.language) or self._places.get(None)
+        end = loop.time() + job.granted + _CLIENT_GRACE - _MARGIN
+        place = self._places.get(job.language) or self._places.get(None)
         try:
-            toolchain = toolchain_of(request.language)
+            latest = end - job.longest() - _OVERHEAD
             if place is None:
-                raise BadInput(f"language {request.language!r} has no image here: add one to --fusion")
+                raise BadInput(f"language {job.language!r} has no image here: add one to --fusion")
         except BadInput as error:
-            return _json(200, sandbox_error(str(error), sandbox=None))
-        longest = request.run_timeout + (request.compile_timeout if toolchain.compile is not None else 0.0)
-        latest = end - longest - _OVERHEAD
+            return _json(200, job.sandbox_error(str(error), sandbox=None))
         why = ""
         ran = 0
         while ran < _ATTEMPTS and (left := latest - loop.time()) > 0:
@@ -141,7 +140,7 @@ class Fusion:
                     self._workers.lease(who, place, timeout=left) as worker,
                     asyncio.timeout(end - loop.time()),
                 ):
-                    return await self._run_in(worker, request, place)
+                    return await self._run_in(worker, job, place)
             except NoWorker as error:
                 return _retry(str(error))
             except Misconfigured as error:
@@ -155,7 +154,7 @@ class Fusion:
                 _log.warning("code runs again in another sandbox: %s", why)
         return _retry(f"the sandbox was lost, and no time is left for another one: {why}")
 
-    async def _run_in(self, worker: Worker, request: RunCodeRequest, place: Place) -> Response:
+    async def _run_in(self, worker: Worker, job: Job, place: Place) -> Response:
         sandbox = worker.sandbox
         note(sandbox=sandbox.id)
         route = self._have.directory.find(sandbox.id)
@@ -163,21 +162,16 @@ class Fusion:
             raise Lost(f"the sandbox has ended: {sandbox.verdict or 'unknown'}", ran=False)
         client = SandboxClient(self._pool, route)
         try:
-            outcome = await execute(request, client, programs=worker.programs, place=str(place))
+            answer = await job.run(client, programs=worker.programs, place=str(place), sandbox=sandbox.id)
         except BadInput as error:
-            return _json(200, sandbox_error(str(error), sandbox=sandbox.id))
+            return _json(200, job.sandbox_error(str(error), sandbox=sandbox.id))
         except Lost:
             worker.reusable = False
             verdict = sandbox.verdict or await client.end_verdict()
             if verdict in _ENDED_BY_CODE:
-                return _json(200, ended_by_code(str(verdict), sandbox=sandbox.id))
+                return _json(200, job.ended_by_code(str(verdict), sandbox=sandbox.id))
             raise
-        return _json(
-            200,
-            run_code_answer(
-                sandbox=sandbox.id, compiled=outcome.compiled, run=outcome.run, files=outcome.files
-            ),
-        )
+        return _json(200, answer)
 
 
 def fusion_of(settings: Settings, have: Services, *, pool: HttpPool) -> Fusion | None:

@@ -2,115 +2,79 @@
 
 from __future__ import annotations
 
-import asyncio
-import posixpath
 import secrets
 import shlex
-from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from .languages import TOOLCHAINS, Toolchain, class_of, object_of, source
 from .sandbox import BadInput, Finished, SandboxClient
-from .wire import RunCodeRequest
-
-_DIRECTORY = "/tmp/sandbox-fusion/work"
-_STDIN = "/tmp/sandbox-fusion/stdin"  # not in the directory that the code sees as its own
-_MOST_FETCHED = 48 << 20  # bytes of all files of an answer
-_PROBE_TIMEOUT = 10.0
+from .wire import RunCodeRequest, ended_by_code, run_code_answer, sandbox_error
+from .working import DIRECTORY, STDIN, all_done, encoded, fetch, path_of, program_of
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What the commands of a request did, and the files that it asked for."""
+class CodeJob:
+    """A request to `/run_code`."""
 
-    compiled: Finished | None = None
-    run: Finished | None = None
-    files: dict[str, bytes] = field(default_factory=dict)
+    def __init__(self, request: RunCodeRequest) -> None:
+        self._request = request
+        self.language: str = request.language
+        self.granted = request.compile_timeout + request.run_timeout
+
+    def longest(self) -> float:
+        toolchain = _toolchain_of(self.language)
+        return self.granted if toolchain.compile is not None else self._request.run_timeout
+
+    async def run(
+        self, client: SandboxClient, *, programs: dict[str, str | None], place: str, sandbox: str
+    ) -> dict[str, Any]:
+        request = self._request
+        toolchain = _toolchain_of(request.language)
+        words = {
+            "program": await program_of(toolchain, client, programs, language=request.language, place=place)
+        }
+        random = f"tmp{secrets.token_hex(4)}"
+        name = toolchain.name.replace("{random}", random).replace("{class}", class_of(request.code))
+        words["file"] = shlex.quote(f"{DIRECTORY}/{name}")
+        words["args"] = shlex.join(request.args)
+        if request.language == "scala":
+            words["object"] = _scala_object(request.code)
+        await all_done(client.write(path_of(path), content) for path, content in request.contents().items())
+        contents = {f"{DIRECTORY}/{name}": encoded(source(request.language, request.code), "code")}
+        if request.stdin:
+            contents[STDIN] = encoded(request.stdin, "stdin")
+        await all_done(client.write(path, content) for path, content in contents.items())
+        compiled: Finished | None = None
+        run: Finished | None = None
+        if toolchain.compile is not None:
+            compiled = await client.run(
+                _command(toolchain.compile, words),
+                cwd=DIRECTORY,
+                timeout=request.compile_timeout,
+                memory=request.memory,
+            )
+        if compiled is None or compiled.succeeded:
+            command = _command(toolchain.run, words)
+            run = await client.run(
+                f"{command} < {STDIN}" if request.stdin else command,
+                cwd=DIRECTORY,
+                timeout=request.run_timeout,
+                memory=request.memory,
+            )
+        files = await fetch(request.fetch_files, client)
+        return run_code_answer(sandbox=sandbox, compiled=compiled, run=run, files=files)
+
+    def sandbox_error(self, message: str, *, sandbox: str | None) -> dict[str, Any]:
+        return sandbox_error(message, sandbox=sandbox)
+
+    def ended_by_code(self, verdict: str, *, sandbox: str) -> dict[str, Any]:
+        return ended_by_code(verdict, sandbox=sandbox)
 
 
-def toolchain_of(language: str) -> Toolchain:
-    """Return how a language runs. Raises BadInput if it cannot."""
+def _toolchain_of(language: str) -> Toolchain:
     found = TOOLCHAINS.get(language)
     if found is None:
         raise BadInput(f"language {language!r} is not supported: use another one")
     return found
-
-
-async def execute(
-    request: RunCodeRequest, client: SandboxClient, *, programs: dict[str, str | None], place: str
-) -> Outcome:
-    """Run the request in a clean sandbox. Raises Lost, BadInput.
-
-    `programs` are those that were looked for in this sandbox, `place` says what it was made of.
-    """
-    toolchain = toolchain_of(request.language)
-    words = {"program": await _program(toolchain, client, programs, language=request.language, place=place)}
-    random = f"tmp{secrets.token_hex(4)}"
-    name = toolchain.name.replace("{random}", random).replace("{class}", class_of(request.code))
-    words["file"] = shlex.quote(f"{_DIRECTORY}/{name}")
-    words["args"] = shlex.join(request.args)
-    if request.language == "scala":
-        words["object"] = _scala_object(request.code)
-    await _all(client.write(_path(path), content) for path, content in request.contents().items())
-    contents = {f"{_DIRECTORY}/{name}": _encoded(source(request.language, request.code), "code")}
-    if request.stdin:
-        contents[_STDIN] = _encoded(request.stdin, "stdin")
-    await _all(client.write(path, content) for path, content in contents.items())
-    outcome = Outcome()
-    if toolchain.compile is not None:
-        outcome.compiled = await client.run(
-            _command(toolchain.compile, words),
-            cwd=_DIRECTORY,
-            timeout=request.compile_timeout,
-            memory=request.memory,
-        )
-    if outcome.compiled is None or outcome.compiled.succeeded:
-        command = _command(toolchain.run, words)
-        outcome.run = await client.run(
-            f"{command} < {_STDIN}" if request.stdin else command,
-            cwd=_DIRECTORY,
-            timeout=request.run_timeout,
-            memory=request.memory,
-        )
-    await _fetch(request.fetch_files, client, outcome)
-    return outcome
-
-
-async def _program(
-    toolchain: Toolchain,
-    client: SandboxClient,
-    programs: dict[str, str | None],
-    *,
-    language: str,
-    place: str,
-) -> str:
-    """Return the path of the toolchain's program, looked for before any code ran that could hide it."""
-    for wanted in ((name,) for name in toolchain.also):
-        if await _found(wanted, client, programs) is None:
-            raise _missing(wanted, language=language, place=place)
-    path = await _found(toolchain.programs, client, programs)
-    if path is None:
-        raise _missing(toolchain.programs, language=language, place=place)
-    return shlex.quote(path)
-
-
-async def _found(
-    wanted: tuple[str, ...], client: SandboxClient, programs: dict[str, str | None]
-) -> str | None:
-    key = wanted[0]
-    if key not in programs:
-        look = " || ".join(f"command -v {name}" for name in wanted)
-        done = await client.run(look, cwd="/", timeout=_PROBE_TIMEOUT, memory=None)
-        programs[key] = done.stdout.decode("utf-8", "replace").strip() if done.succeeded else None
-    return programs[key]
-
-
-def _missing(wanted: tuple[str, ...], *, language: str, place: str) -> BadInput:
-    names = " or ".join(repr(name) for name in wanted)
-    return BadInput(
-        f"language {language!r} needs the program {names}, which {place} lacks: use another image for it (--fusion)"
-    )
 
 
 def _scala_object(code: str) -> str:
@@ -126,36 +90,3 @@ def _command(template: str, words: dict[str, str]) -> str:
     for name, value in words.items():
         command = command.replace(f"{{{name}}}", value)
     return command if "&&" in template else f"exec {command}"
-
-
-async def _all(writes: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all, also after a failure: a late one would reach the sandbox's next request."""
-    for error in await asyncio.gather(*writes, return_exceptions=True):
-        if error is not None:
-            raise error
-
-
-def _path(name: str) -> str:
-    """Return where a file of the request is: relative to the directory in which its code runs."""
-    return posixpath.join(_DIRECTORY, name)
-
-
-def _encoded(text: str, name: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise BadInput(f"{name}: not valid Unicode, since it has a lone surrogate: remove it") from error
-
-
-async def _fetch(names: list[str], client: SandboxClient, outcome: Outcome) -> None:
-    total = 0
-    for name in dict.fromkeys(names):
-        content = await client.read(_path(name))
-        if content is None:
-            continue
-        total += len(content)
-        if total > _MOST_FETCHED:
-            raise BadInput(
-                f"fetch_files: together more than {_MOST_FETCHED} bytes: fetch fewer or smaller files"
-            )
-        outcome.files[name] = content

@@ -106,13 +106,21 @@ class SandboxClient:
             raise _failure(answer, f"cannot read the file {path!r}")
         return answer.body
 
-    async def run(self, command: str, *, cwd: str, timeout: float, memory: int | None) -> Finished:
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: str,
+        timeout: float,
+        memory: int | None,
+        output_limit: int = _OUTPUT_LIMIT,
+    ) -> Finished:
         """Run a shell command to its end. It is killed if this call is cancelled."""
         body: dict[str, Any] = {
             "command": command,
             "cwd": cwd,
             "timeout": max(timeout, 0.001),
-            "output_limit": _OUTPUT_LIMIT,
+            "output_limit": output_limit,
             "quiet": True,
         }
         if memory is not None:

@@ -17,20 +17,14 @@ MOST_SECONDS = 86400.0
 _MOST_OUTPUT = 1 << 20  # bytes of each stream in an answer, as SandboxFusion's server keeps
 
 
-class RunCodeRequest(BaseModel):
-    """The body of `POST /run_code`; unknown fields are ignored."""
+class RunRequest(BaseModel):
+    """The fields of both requests; unknown ones are ignored."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    code: str
-    language: Language
-    stdin: str | None = None
-    compile_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
-    run_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
     memory_limit_MB: int = Field(-1, le=1 << 24)
     files: dict[str, str | None] = Field(default_factory=dict)
     fetch_files: list[str] = Field(default_factory=list)
-    args: list[str] = Field(default_factory=list)  # for pytest
 
     @field_validator("files")
     @classmethod
@@ -54,6 +48,17 @@ class RunCodeRequest(BaseModel):
             for name, content in self.files.items()
             if content is not None and "IGNORE_THIS_FILE" not in name
         }
+
+
+class RunCodeRequest(RunRequest):
+    """The body of `POST /run_code`."""
+
+    code: str
+    language: Language
+    stdin: str | None = None
+    compile_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
+    run_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
+    args: list[str] = Field(default_factory=list)  # for pytest
 
 
 def command_result(finished: Finished) -> dict[str, Any]:
@@ -84,15 +89,22 @@ def run_code_answer(
         "compile_result": command_result(compiled) if compiled is not None else None,
         "run_result": command_result(run) if run is not None else None,
         "executor_pod_name": sandbox,
-        "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
+        "files": base64_of(files),
     }
+
+
+def base64_of(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(content).decode() for name, content in files.items()}
 
 
 def ended_by_code(verdict: str, *, sandbox: str) -> dict[str, Any]:
     """Return the answer to a request whose code ended its whole sandbox, with all output."""
+    return run_code_answer(sandbox=sandbox, compiled=None, run=killed_with_sandbox(verdict), files={})
+
+
+def killed_with_sandbox(verdict: str) -> Finished:
     text = f"sandlot: the code ended its sandbox: {verdict}".encode()
-    killed = Finished(verdict="signaled", exit_code=137, signal=9, seconds=0.0, stdout=b"", stderr=text)
-    return run_code_answer(sandbox=sandbox, compiled=None, run=killed, files={})
+    return Finished(verdict="signaled", exit_code=137, signal=9, seconds=0.0, stdout=b"", stderr=text)
 
 
 def sandbox_error(message: str, *, sandbox: str | None) -> dict[str, Any]:

@@ -222,6 +222,7 @@ class Supervisor:
         self._child: Child | None = None
         self._lost = ""  # why there is no child
         self._count = 0
+        self._ending = False  # no further requests come
         self._wake, wake = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(self._wake, False)
@@ -230,10 +231,12 @@ class Supervisor:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Serve requests until the end of the input, or until the output is used up."""
+        """Serve requests until the end of the input, until an `end` is done, or until the output is used up."""
         self._start(None)
         while True:
             self._next()
+            if self._ending and self._cell is None:
+                break
             ready = self._poll()
             if self._wake in ready:
                 os.read(self._wake, READ)
@@ -256,7 +259,8 @@ class Supervisor:
 
     def _poll(self) -> list[int]:
         poll = select.poll()
-        poll.register(0, select.POLLIN)
+        if not self._ending:
+            poll.register(0, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
         child = self._child
         if child is not None:
@@ -289,6 +293,9 @@ class Supervisor:
             if cell is not None and name not in self._known:
                 self._know(name)
                 self._queue.append(cell)
+            elif kind == "end":
+                self._ending = True
+                break
             elif kind == "interrupt":
                 self._interrupt(name)
             elif kind == "restart" and name not in self._known:

@@ -14,6 +14,7 @@ class Record:
         "bound_to",
         "claim",
         "claimed_at",
+        "deadline",
         "egress",
         "generation",
         "image",
@@ -27,6 +28,9 @@ class Record:
         self.generation = 1
         self.claim: dict[str, Any] | None = None
         self.claimed_at: float | None = None
+        self.deadline: float | None = (
+            None  # Unix seconds, set after the claim; None: the claim's timeout holds
+        )
         self.uses = 0  # generations that had an owner, this one included
         self.bound_to: str | None = None  # the tenant of all of them
         self.egress: dict[str, Any] | None = None  # the owner's egress policy; None: never set
@@ -55,7 +59,7 @@ class Record:
 
     def disown(self) -> None:
         """Remove the owner; the binding stays."""
-        self.claim = self.claimed_at = self.egress = None
+        self.claim = self.claimed_at = self.deadline = self.egress = None
 
     def withdraw(self) -> None:
         """Undo `own` for a claim that failed before its owner's code ran."""
@@ -68,6 +72,8 @@ class Record:
 
     def deadline_at(self) -> float | None:
         """Return the deadline in Unix seconds, or None if there is none."""
+        if self.deadline is not None:
+            return self.deadline
         if self.claim is None or self.claim["timeout"] is None or self.claimed_at is None:
             return None
         return self.claimed_at + self.claim["timeout"]

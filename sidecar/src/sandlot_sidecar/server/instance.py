@@ -209,6 +209,21 @@ class Instance:
             except ExecutorGone as error:
                 raise ApiError(503, "broken", str(error)) from error
 
+    async def set_deadline(self, sandbox_id: str, *, seconds: float, only_later: bool) -> None:
+        """Set the owner's deadline, `seconds` from now, and record it; `only_later`: never to an earlier time.
+
+        Raises ApiError, also if another sandbox owns the instance.
+        """
+        async with self._lock:
+            if self.life.owned()["sandbox_id"] != sandbox_id:
+                raise ApiError(409, "claimed", "another sandbox owns this instance", field="sandbox_id")
+            deadline, former = time.time() + seconds, self.record.deadline_at()
+            if only_later and (former is None or former >= deadline):
+                return
+            self.record.deadline = deadline
+            self._store()
+            self.use.arm_deadline(self.record)
+
     def _restored(self) -> None:
         self.use.run_start_command(self.record)
         self.webhooks.claimed()  # gateways that did not send the files learn of them

@@ -36,6 +36,7 @@ class InstanceRoutes:
         http.add("POST", "/v1/claim", Route(self.claim, needs=INSTANCE, shielded=True))
         http.add("GET", "/v1/egress", Route(self.egress, needs=INSTANCE))
         http.add("PUT", "/v1/egress", Route(self.set_egress, needs=INSTANCE, shielded=True))
+        http.add("PUT", "/v1/deadline", Route(self.set_deadline, needs=INSTANCE, shielded=True))
         http.add("POST", "/v1/use", Route(self.use))
         http.add("POST", "/v1/orphan", Route(self.orphan, needs=INSTANCE))
         http.add("POST", "/v1/end", Route(self.end, needs=INSTANCE, shielded=True))
@@ -70,6 +71,17 @@ class InstanceRoutes:
         """Set the egress policy; responds once it is in force."""
         await self._instance.set_egress(request.json())
         self.egress(request)
+
+    async def set_deadline(self, request: Request) -> None:
+        """Set the owner's deadline; responds with the state once it is recorded."""
+        body = request.json()
+        sandbox_id = fields.text(body, "sandbox_id", required=True, limit=256) or ""
+        seconds = fields.number(body, "timeout", minimum=0.0, maximum=fields.MAX_SECONDS)
+        if seconds is None:
+            raise bad_input("timeout is required: the seconds until the sandbox ends", field="timeout")
+        only_later = fields.flag(body, "only_later", default=False)
+        await self._instance.set_deadline(sandbox_id, seconds=seconds, only_later=only_later)
+        request.respond_json(self._instance.state())
 
     def use(self, request: Request) -> None:
         """Answer; the request itself counts as a use."""

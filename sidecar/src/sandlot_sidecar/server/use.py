@@ -46,6 +46,13 @@ class Use:
         self._idle_timeout = None if record.claim is None else record.claim["idle_timeout"]
         self.activity()
         self.ahead.begin(record)
+        self.arm_deadline(record)
+
+    def arm_deadline(self, record: Record) -> None:
+        """Start the timer of the record's deadline, in place of an earlier one."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
         deadline_at = record.deadline_at()
         if deadline_at is not None:
             pause = max(0.0, deadline_at - time.time())

@@ -1,0 +1,122 @@
+"""Who calls: the tenant of an API key, and the sandbox of an envd access token or of a signed URL."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from sandlot_contract.ids import SandboxId, created_at
+
+from sandlot_gateway.data.answers import Scope
+from sandlot_gateway.data.routes import Routes
+from sandlot_gateway.keys import Keys, Tenant, plain_key
+from sandlot_gateway.tokens import Tokens
+
+from .failures import EnvdFailure, Problem
+from .paths import ENVD_PORT, PORT_KEY, SANDBOX_KEY
+
+# Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
+# the same token, with which a signed URL is checked.
+_VALID = 10 * 366 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A request's sandbox and its owner, both authenticated."""
+
+    sandbox_id: SandboxId
+    tenant: str
+    user: str | None = None  # that the request acts as in the sandbox
+
+
+class Access:
+    def __init__(self, *, keys: Keys, tokens: Tokens, routes: Routes) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._routes = routes
+
+    def tenant(self, scope: Scope) -> Tenant:
+        """Return the tenant of the request's API key. Raises Problem."""
+        key = _header(scope, b"x-api-key").decode("latin-1")
+        found = self._keys.find(plain_key(key, self._keys))
+        if found is None:
+            raise Problem(401, "the API key is missing or unknown: set E2B_API_KEY to a key of this gateway")
+        return found
+
+    def token(self, sandbox_id: SandboxId, tenant: str) -> str:
+        """Return the envd access token of a sandbox."""
+        return self._token(sandbox_id, tenant, self._tokens.signing_id)
+
+    def caller(self, scope: Scope, *, signed: str | None = None) -> Caller:
+        """Return whom a request to envd is of; `signed`: the operation that a signed URL may ask for. Raises EnvdFailure."""
+        sandbox_id = SandboxId(_header(scope, SANDBOX_KEY).decode("latin-1"))
+        if created_at(sandbox_id) is None:
+            raise EnvdFailure(
+                "unauthenticated",
+                "no sandbox is named: send E2b-Sandbox-Id, or use the host PORT-SANDBOX.DOMAIN",
+            )
+        token = _header(scope, b"x-access-token").decode("latin-1")
+        tenant = self._tokens.check_client(token, sandbox_id) if token else None
+        if tenant is None and not token and signed is not None:
+            tenant = self._signer(scope, sandbox_id, operation=signed)
+        if tenant is None:
+            raise EnvdFailure(
+                "unauthenticated",
+                "the access token is missing, wrong or of another sandbox: connect to the sandbox again",
+            )
+        port = _header(scope, PORT_KEY)
+        if port not in (b"", ENVD_PORT):
+            # Behind the credential: the answer says that the sandbox may exist.
+            text = f"port is not open here: {port.decode('latin-1')}; only envd's, {ENVD_PORT.decode()}, is served"
+            raise EnvdFailure("unavailable", text)
+        return Caller(sandbox_id, tenant, _user(scope))
+
+    def _token(self, sandbox_id: SandboxId, tenant: str, key_id: str) -> str:
+        expires_at = int(created_at(sandbox_id) or 0) + _VALID
+        return self._tokens.client(sandbox_id, tenant, expires_at, key_id)
+
+    def _signer(self, scope: Scope, sandbox_id: SandboxId, *, operation: str) -> str | None:
+        """Return the tenant whose token signed the URL; None if none did, or the signature has expired."""
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        given, expiration = query.get("signature", ""), query.get("signature_expiration", "")
+        route = self._routes.find(sandbox_id)
+        if not given or route is None:
+            return None
+        if expiration and not (
+            expiration.isascii() and expiration.isdigit() and int(expiration) > self._tokens.now()
+        ):
+            return None
+        for key_id in self._tokens.keys:
+            signing = self._token(sandbox_id, route.tenant, key_id)
+            parts = (query.get("path", ""), operation, query.get("username", ""), signing)
+            made = signature(*parts, expiration=expiration)
+            if hmac.compare_digest(made.encode(), given.encode("utf-8", "replace")):
+                return route.tenant
+        return None
+
+
+def signature(path: str, operation: str, user: str, token: str, *, expiration: str = "") -> str:
+    """Return E2B's signature, version 1, of a file URL."""
+    text = ":".join((path, operation, user, token, *([expiration] if expiration else [])))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return "v1_" + base64.b64encode(digest).rstrip(b"=").decode()
+
+
+def _user(scope: Scope) -> str | None:
+    """Return the user of a Basic header, which has no password. Raises EnvdFailure."""
+    scheme, _, value = _header(scope, b"authorization").partition(b" ")
+    if scheme.lower() != b"basic":
+        return None
+    try:
+        name = base64.b64decode(value.strip(), validate=True).decode().partition(":")[0]
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise EnvdFailure("unauthenticated", f"authorization: Basic needs a user: {error}") from error
+    return name or None
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")

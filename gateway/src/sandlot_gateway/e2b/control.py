@@ -1,0 +1,232 @@
+"""Serves E2B's control API: create, get, list and end sandboxes, and change their time and network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, unquote
+
+from sandlot_contract.ids import SandboxId
+from sandlot_contract.statuses import Status
+from sandlot_contract.verdicts import SandboxVerdict
+
+from sandlot_gateway.control import egress
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.sandboxes import create_sandbox
+from sandlot_gateway.control.services import Services, owned
+from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
+from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox
+
+from . import documents, requests
+from .access import Access
+from .deadlines import Deadlines
+from .failures import Problem
+from .listing import wanted_page
+from .requests import in_their_words
+from .snapshots import Snapshots
+from .templates import Templates
+from .uploads import body_pieces
+
+_MOST_BODY = 1 << 20
+_BODY_TIMEOUT = 30.0
+# Seconds that a create waits for its sandbox: the SDK gives up after 60.
+_CREATE_WAIT = 50.0
+_HOLD = 25.0  # of it, in one wait
+_CALLER_FAULTS = (SandboxVerdict.START_FAILED, SandboxVerdict.IMAGE_PULL)
+
+Answer = tuple[int, Any, list[tuple[bytes, bytes]]]
+
+
+class Control:
+    def __init__(self, have: Services, *, access: Access) -> None:
+        self._have = have
+        self._access = access
+        self._templates = Templates(have.settings.e2b_templates, backend=have.backend)
+        self._deadlines = Deadlines(have)
+        self._snapshots = Snapshots(have)
+        self._domain = have.settings.e2b_domain
+
+    def is_known(self, scope: Scope) -> bool:
+        """Return whether the request has a valid API key; otherwise its body is not buffered."""
+        try:
+            self._access.tenant(scope)
+        except Problem:
+            return False
+        return True
+
+    async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:
+        """Answer one request; return its status. Raises ClientGone."""
+        try:
+            who = self._access.tenant(scope)
+            status, document, headers = await self._answer(scope, receive, route=route, who=who)
+        except Problem as problem:
+            status, document, headers = problem.status, problem.document(), problem.headers
+            if status == 401:
+                headers = [*headers, (b"connection", b"close")]
+        except ApiError as error:
+            # Here 422 would be an unknown error: the SDK knows 400.
+            status = 400 if error.status == 422 else error.status
+            document = {"code": status, "message": in_their_words(error.detail)}
+            headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+        headers = [*headers, (b"x-request-id", request_id)]
+        if document is None:
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await send_json(send, status, document, headers=[*headers, (b"cache-control", b"no-store")])
+        return status
+
+    async def _answer(self, scope: Scope, receive: Receive, *, route: str, who: Tenant) -> Answer:
+        method: str = scope["method"]
+        match [part for part in route.split("/") if part != "v2"]:
+            case ["sandboxes"] if method == "POST":
+                return await self._create(scope, receive, who)
+            case ["sandboxes"] if method == "GET":
+                return await self._list(scope, who)
+            case ["sandboxes", sandbox_id] if method in ("GET", "DELETE"):
+                sandbox = await self._owned(sandbox_id, who)
+                return await (self._get if method == "GET" else self._kill)(sandbox)
+            case ["sandboxes", sandbox_id, action] if (method, action) in _ACTIONS:
+                sandbox = await self._owned(sandbox_id, who)
+                return await _ACTIONS[method, action](self, sandbox, await _body(receive))
+            case ["snapshots"] if method == "GET":
+                return 200, await self._snapshots.list(who, _query(scope)), []
+            case ["templates", snapshot_id] if method == "DELETE":
+                await self._snapshots.delete(who, snapshot_id)
+                return 204, None, []
+            case ["sandboxes", _, "pause" | "fork" | "logs" as action]:
+                raise Problem(501, f"{action} is not supported here yet: see docs/e2b.md for what is")
+            case ["templates" | "snapshots" | "volumes" | "secrets" | "teams" | "v3" as what, *_]:
+                text = f"{what} are not supported here: name a pool or an image as the template of a sandbox"
+                raise Problem(501, text)
+            case _:
+                raise Problem(404, f"no such route: {method} /{route[:200]}")
+
+    async def _create(self, scope: Scope, receive: Receive, who: Tenant) -> Answer:
+        have = self._have
+        key = _header(scope, b"idempotency-key") or None
+        asked = requests.read(await _body(receive), requests.NewSandbox)
+        template = self._templates.find(asked.template_id, who)
+        request = requests.create_request(asked, template, key=key, wait=_HOLD)
+        sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
+        await have.directory.changed(sandbox.id, timeout=_CREATE_WAIT - _HOLD)
+        if sandbox.status is Status.PENDING:
+            why = have.lifecycle.progress(sandbox) or "no instance was ready in time"
+            if key is None:  # or nothing would ever ask for it
+                have.lifecycle.ends.delete(sandbox)
+            headers = [(b"retry-after", b"1"), (b"should-retry", b"false" if key is None else b"true")]
+            raise Problem(503, f"the sandbox is still starting: {why}", headers=headers)
+        if sandbox.status is not Status.RUNNING:
+            status = 400 if sandbox.verdict in _CALLER_FAULTS else 503
+            text = f"the sandbox did not start: {sandbox.verdict}: {sandbox.message or sandbox.reason}"
+            raise Problem(status, text, headers=[(b"should-retry", b"false")])
+        return 201, self._begun(sandbox), []
+
+    async def _list(self, scope: Scope, who: Tenant) -> Answer:
+        have = self._have
+        query = _query(scope)
+        await have.learn_claims(who)
+        metadata = parse_qsl(query.get("metadata", [""])[0], keep_blank_values=True)
+        labels = [documents.label_of(unquote(name), unquote(value)) for name, value in metadata]
+        found = have.directory.list(tenant=who.name, labels=labels, active=True, per_page=1 << 30).sandboxes
+        page, token = wanted_page(found, query, target=self._templates.target)
+        ends = await self._deadlines.of(page)
+        listed = [
+            documents.listed(sandbox, end_at=end_at, alias=self._alias(sandbox))
+            for sandbox, end_at in zip(page, ends, strict=True)
+        ]
+        return 200, listed, [] if token is None else [(b"x-next-token", token.encode())]
+
+    async def _get(self, sandbox: Sandbox) -> Answer:
+        (end_at,) = await self._deadlines.of([sandbox])
+        token = self._access.token(sandbox.id, sandbox.tenant)
+        about = {"alias": self._alias(sandbox), "token": token, "domain": self._domain}
+        return 200, documents.detail(sandbox, end_at=end_at, **about), []
+
+    async def _kill(self, sandbox: Sandbox) -> Answer:
+        self._have.lifecycle.ends.delete(sandbox)
+        await self._have.lifecycle.deleted_everywhere(sandbox)
+        return 204, None, []
+
+    async def _timeout(self, sandbox: Sandbox, body: bytes) -> Answer:
+        await self._deadlines.set(sandbox, requests.read(body, requests.Timeout).timeout)
+        return 204, None, []
+
+    async def _refresh(self, sandbox: Sandbox, body: bytes) -> Answer:
+        seconds = requests.read(body, requests.Refresh).duration
+        await self._deadlines.set(sandbox, 300 if seconds is None else seconds, only_later=True)
+        return 204, None, []
+
+    async def _connect(self, sandbox: Sandbox, body: bytes) -> Answer:
+        """Answer as a create does; a timeout may only lengthen the sandbox's time."""
+        timeout = requests.read(body, requests.Connect).timeout
+        if timeout is not None:
+            await self._deadlines.set(sandbox, timeout, only_later=True)
+        return 200, self._begun(sandbox), []
+
+    async def _network(self, sandbox: Sandbox, body: bytes) -> Answer:
+        asked = requests.read(body, requests.NetworkUpdate)
+        allowed, denied = requests.egress_lists(asked, internet=asked.allow_internet_access)
+        policy = egress.Policy(allowlist=allowed, denylist=None if allowed is not None else denied or [])
+        await egress.put(sandbox, policy, self._have)
+        return 204, None, []
+
+    async def _metrics(self, sandbox: Sandbox, body: bytes) -> Answer:
+        return 200, [], []
+
+    async def _snapshot(self, sandbox: Sandbox, body: bytes) -> Answer:
+        return 201, await self._snapshots.create(sandbox, body), []
+
+    async def _owned(self, sandbox_id: str, who: Tenant) -> Sandbox:
+        """Return the caller's live sandbox. Raises Problem, ApiError."""
+        sandbox = await owned(SandboxId(sandbox_id), self._have, who)
+        if not sandbox.live:
+            raise Problem(404, f"the sandbox {sandbox.id} was not found: it has ended: {sandbox.verdict}")
+        return sandbox
+
+    def _begun(self, sandbox: Sandbox) -> dict[str, Any]:
+        token = self._access.token(sandbox.id, sandbox.tenant)
+        return documents.begun(sandbox, token=token, domain=self._domain, alias=self._alias(sandbox))
+
+    def _alias(self, sandbox: Sandbox) -> str | None:
+        return self._templates.alias(documents.template_of(sandbox))
+
+
+_Action = Callable[[Control, Sandbox, bytes], Awaitable[Answer]]
+_ACTIONS: dict[tuple[str, str], _Action] = {
+    ("POST", "timeout"): Control._timeout,
+    ("POST", "refreshes"): Control._refresh,
+    ("POST", "connect"): Control._connect,
+    ("POST", "resume"): Control._connect,
+    ("PUT", "network"): Control._network,
+    ("GET", "metrics"): Control._metrics,
+    ("POST", "snapshots"): Control._snapshot,
+}
+
+
+async def _body(receive: Receive) -> bytes:
+    """Read a request's body. Raises Problem, ClientGone."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_BODY_TIMEOUT):
+            async for piece in body_pieces(receive):
+                size += len(piece)
+                if size > _MOST_BODY:
+                    text = f"the body is larger than {_MOST_BODY} bytes: write files with files.write"
+                    raise Problem(413, text, headers=[(b"connection", b"close")])
+                pieces.append(piece)
+    except TimeoutError as error:
+        text = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again"
+        raise Problem(408, text, headers=[(b"connection", b"close")]) from error
+    return b"".join(pieces)
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value for key, value in scope["headers"] if key == name), b"").decode("latin-1")

@@ -1,0 +1,68 @@
+"""Reads and moves the times at which sandboxes end, which only their sidecars know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sandlot_contract.statuses import Status
+
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import SidecarError, document
+
+from .failures import Problem
+
+_AT_ONCE = 16  # sidecars asked at the same time for one page of a list
+_LONGEST = 10 * 366 * 86400  # seconds
+_SOON = 0.001  # seconds: a timeout of 0 ends the sandbox
+
+
+class Deadlines:
+    def __init__(self, have: Services) -> None:
+        self._have = have
+
+    async def of(self, sandboxes: Sequence[Sandbox]) -> list[float | None]:
+        """Return the deadlines in Unix seconds; for a sandbox that does not answer, that of its create."""
+        permits = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(sandbox: Sandbox) -> float | None:
+            async with permits:
+                return await self._deadline(sandbox)
+
+        return await asyncio.gather(*map(one, sandboxes))
+
+    async def _deadline(self, sandbox: Sandbox) -> float | None:
+        route = self._have.directory.find(sandbox.id)
+        if route is not None and route.status is Status.RUNNING:
+            try:
+                answer = await self._have.sidecars.get(route, "/v1/state", {})
+            except SidecarError:
+                pass
+            else:
+                told = document(answer)
+                if answer.status == 200 and "deadline_at" in told:
+                    return told["deadline_at"]
+        timeout = sandbox.spec.timeout
+        return None if timeout is None else (sandbox.started_at or sandbox.created_at) + timeout
+
+    async def set(self, sandbox: Sandbox, seconds: int, *, only_later: bool = False) -> None:
+        """Have the sandbox end `seconds` from now. Raises Problem."""
+        if not 0 <= seconds <= _LONGEST:
+            raise Problem(400, f"timeout: must be from 0 to {_LONGEST} seconds")
+        instance = self._have.lifecycle.instance_of(sandbox)
+        if instance is None:
+            raise Problem(503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")])
+        try:
+            answer = await self._have.sidecars.set_deadline(
+                instance, sandbox.id, seconds=max(seconds, _SOON), only_later=only_later
+            )
+        except SidecarError as error:
+            raise Problem(502, f"the sandbox did not answer: {error}; try again") from error
+        if answer.status in (409, 410):
+            raise Problem(404, f"the sandbox {sandbox.id} was not found: it has ended")
+        if answer.status == 404:
+            text = "timeout: this sandbox's sidecar is of an earlier build, which keeps its deadline: create another"
+            raise Problem(501, text)
+        if answer.status != 200:
+            raise Problem(502, f"the sandbox answered with status {answer.status}; try again")

@@ -1,0 +1,48 @@
+"""What the data plane serves below /e2b: E2B's control API, and envd of each sandbox."""
+
+from __future__ import annotations
+
+from sandlot_gateway import logs
+from sandlot_gateway.control.paths import E2B_BASE
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.data.answers import Receive, Scope, Send
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.data.request_gate import RequestGate
+from sandlot_gateway.data.time_slices import TimeSlices
+
+from .access import Access
+from .control import Control
+from .envd import Envd
+
+
+class E2bPlane:
+    def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
+        access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory)
+        self._gate = gate
+        self._control = Control(have, access=access)
+        self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
+
+    def is_known(self, scope: Scope) -> bool:
+        """Return whether a request is authenticated; otherwise its body is not buffered."""
+        route = _route(scope)
+        if self._envd.serves(route):
+            return self._envd.is_known(scope, route)
+        return self._control.is_known(scope)
+
+    async def http(
+        self, scope: Scope, receive: Receive, send: Send, *, request_id: bytes
+    ) -> tuple[int, bytes]:
+        """Serve one request; return its status, and the verdict if a command ended.
+
+        Raises ClientGone, Truncated, and Refusal while the gateway shuts down.
+        """
+        route = _route(scope)
+        if self._envd.serves(route):
+            return await self._envd.http(scope, receive, send, route=route, request_id=request_id)
+        logs.request_id.set(request_id.decode("latin-1"))  # for the audit, and the sidecar's log
+        self._gate.check_open()
+        return await self._control.http(scope, receive, send, route=route, request_id=request_id), b""
+
+
+def _route(scope: Scope) -> str:
+    return scope["path"].removeprefix(E2B_BASE).strip("/")

@@ -1,0 +1,78 @@
+"""E2B's snapshots, which are checkpoints here: the files of a sandbox, from which others can be created."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sandlot_gateway.checkpoints.service import Busy
+from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox
+
+from .failures import Problem
+from .requests import read
+
+PREFIX = "cp-"  # of the ids of checkpoints
+_WRITTEN_WITHIN = 50.0  # seconds: the SDK gives up after 60
+_PAUSE = 0.1
+
+
+class NewSnapshot(msgspec.Struct):
+    name: str | None = None
+    memory: bool | None = None
+
+
+class Snapshots:
+    def __init__(self, have: Services) -> None:
+        self._have = have
+
+    async def create(self, sandbox: Sandbox, body: bytes) -> dict[str, Any]:
+        """Write the sandbox's files; return the snapshot once it can be used. Raises Problem, ApiError."""
+        asked = read(body, NewSnapshot)
+        if asked.memory:
+            raise Problem(400, "memory: not supported here: take a snapshot with mode='filesystem'")
+        if asked.name:
+            raise Problem(400, "name: not supported here: leave it out, and use the snapshot's id")
+        checkpoint = await begin_checkpoint(sandbox, self._have)
+        checkpoints = checkpoints_of(self._have)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _WRITTEN_WITHIN
+        while loop.time() < until:
+            found = await checkpoints.get(sandbox.tenant, checkpoint.id)
+            if found is None or found.state is State.FAILED:
+                why = "it was deleted" if found is None else found.error
+                raise Problem(503, f"the snapshot failed: {why}", headers=[(b"should-retry", b"false")])
+            if found.state is State.DURABLE:
+                return _document(found)
+            await asyncio.sleep(_PAUSE)
+        text = f"the snapshot {checkpoint.id} is still being written: it is listed once it can be used"
+        raise Problem(503, text, headers=[(b"should-retry", b"false")])
+
+    async def list(self, who: Tenant, query: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+        """Return the tenant's snapshots that can be used, or those of one sandbox, oldest first."""
+        found = await checkpoints_of(self._have).of_tenant(who.name)
+        wanted = query.get("sandboxID", [""])[0]
+        return [
+            _document(one) for one in found if one.state is State.DURABLE and wanted in ("", one.sandbox_id)
+        ]
+
+    async def delete(self, who: Tenant, snapshot_id: str) -> None:
+        """Delete a snapshot; sandboxes made from it stay. Raises Problem, ApiError."""
+        checkpoints = checkpoints_of(self._have)
+        found = await checkpoints.get(who.name, snapshot_id)
+        if found is None:
+            raise Problem(404, f"the snapshot {snapshot_id[:100]!r} was not found")
+        try:
+            await checkpoints.delete(found)
+        except Busy as error:
+            raise Problem(409, str(error)) from error
+
+
+def _document(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {"snapshotID": checkpoint.id, "names": [checkpoint.id]}

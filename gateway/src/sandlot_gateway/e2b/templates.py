@@ -1,0 +1,45 @@
+"""What the name of a template stands for: an alias of the setting, a pool, an image, or a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sandlot_gateway import local_images
+from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.keys import Tenant
+
+from .failures import Problem
+from .snapshots import PREFIX
+from .template import Template
+
+
+class Templates:
+    def __init__(self, entries: Iterable[str], *, backend: Backend) -> None:
+        """Take the setting's entries, `NAME=POOL` or `NAME=IMAGE`."""
+        split = (entry.partition("=") for entry in entries)
+        self._targets = {name: target for name, _, target in split}
+        self._names = {target: name for name, target in self._targets.items()}
+        self._backend = backend
+
+    def find(self, name: str, who: Tenant) -> Template:
+        """Return what a create with this template uses. Raises Problem."""
+        target = self._targets.get(name, name)
+        if target.startswith(PREFIX):
+            return Template(checkpoint=target)
+        pool = self._backend.pool(target)
+        if pool is not None and who.may_use(pool.owner):
+            return Template(pool=target)
+        if "/" in target or ":" in target or target == local_images.HOST:
+            return Template(image=target)
+        raise Problem(
+            404,
+            f"template {name[:100]!r} was not found: use the name of a pool, an image with its tag, or an alias"
+            " that the operator has set (--e2b-templates)",
+        )
+
+    def target(self, name: str) -> str:
+        return self._targets.get(name, name)
+
+    def alias(self, target: str) -> str | None:
+        """Return the alias of a pool or an image, if it has one."""
+        return self._names.get(target)

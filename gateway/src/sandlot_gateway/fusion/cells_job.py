@@ -1,0 +1,121 @@
+"""Runs the cells of a request to `/run_jupyter` in one fresh Python context, by a single command of one sandbox."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import msgspec
+from pydantic import Field
+from sandlot_contract.verdicts import CommandVerdict
+
+from .cells import Cells
+from .languages import TOOLCHAINS
+from .sandbox import BadInput, Finished, SandboxClient
+from .wire import MOST_SECONDS, RunRequest, base64_of, command_result, killed_with_sandbox
+from .working import DIRECTORY, STDIN, all_done, fetch, path_of, program_of
+
+_LANGUAGE = "python"
+_MOST_CELLS = 10_000
+_CELL_OUTPUT = 4 << 20  # bytes
+_OUTPUT = 24 << 20  # bytes of all cells; those that find less room than one may need do not run
+
+
+class RunJupyterRequest(RunRequest):
+    """The body of `POST /run_jupyter`."""
+
+    cells: list[str] = Field(max_length=_MOST_CELLS)
+    cell_timeout: float = Field(0.0, ge=0, le=MOST_SECONDS)  # 0: only the limit of all cells
+    total_timeout: float = Field(45.0, ge=0, le=MOST_SECONDS)
+    kernel: Literal["python3"] = "python3"
+
+
+class CellsJob:
+    """A request to `/run_jupyter`."""
+
+    def __init__(self, request: RunJupyterRequest) -> None:
+        self._request = request
+        self.language: str = _LANGUAGE
+        self.granted = request.total_timeout
+
+    def longest(self) -> float:
+        return self.granted
+
+    async def run(
+        self, client: SandboxClient, *, programs: dict[str, str | None], place: str, sandbox: str
+    ) -> dict[str, Any]:
+        request = self._request
+        program = await program_of(TOOLCHAINS[_LANGUAGE], client, programs, language=_LANGUAGE, place=place)
+        await all_done(client.write(path_of(path), content) for path, content in request.contents().items())
+        await client.write(STDIN, _input(request))
+        context = f"exec {program} -c {shlex.quote(_driver())} {_OUTPUT} < {STDIN}"
+        finished = await client.run(
+            f"mkdir -p {DIRECTORY} && cd {DIRECTORY} && {context}",
+            cwd="/",
+            timeout=request.total_timeout,
+            memory=request.memory,
+            output_limit=_OUTPUT,
+        )
+        cells = Cells(len(request.cells), timeout=request.cell_timeout)
+        await cells.feed(finished.stdout)
+        if not cells.ready and finished.verdict == CommandVerdict.EXITED:
+            why = finished.stderr.decode("utf-8", "replace").strip()[-300:]
+            raise BadInput(
+                f"kernel 'python3' needs Python 3.8 or later, and {program} in {place} failed: {why}"
+            )
+        fetched = await fetch(request.fetch_files, client)
+        return _answer(sandbox=sandbox, finished=finished, cells=cells, fetched=fetched)
+
+    def sandbox_error(self, message: str, *, sandbox: str | None) -> dict[str, Any]:
+        return {
+            "status": "SandboxError",
+            "message": message,
+            "driver": None,
+            "cells": [],
+            "executor_pod_name": sandbox,
+            "files": {},
+        }
+
+    def ended_by_code(self, verdict: str, *, sandbox: str) -> dict[str, Any]:
+        killed = killed_with_sandbox(verdict)
+        return _answer(sandbox=sandbox, finished=killed, cells=Cells(0, timeout=0.0), fetched={})
+
+
+@cache
+def _driver() -> str:
+    """Return the program of a Python context."""
+    return files("sandlot_contract").joinpath("python_driver.py").read_text(encoding="utf-8")
+
+
+def _input(request: RunJupyterRequest) -> bytes:
+    """Return the requests of a whole context."""
+    messages: list[dict[str, Any]] = []
+    for number, code in enumerate(request.cells):
+        message = {"type": "run", "id": str(number), "code": code, "limit": _CELL_OUTPUT}
+        messages.append(message | ({"timeout": request.cell_timeout} if request.cell_timeout else {}))
+    messages.append({"type": "end", "id": "end"})
+    try:
+        return b"".join(msgspec.json.encode(message) + b"\n" for message in messages)
+    except UnicodeEncodeError as error:
+        raise BadInput("cells: not valid Unicode, since one has a lone surrogate: remove it") from error
+
+
+def _answer(*, sandbox: str, finished: Finished, cells: Cells, fetched: dict[str, bytes]) -> dict[str, Any]:
+    driver = command_result(finished) | {"stdout": ""}
+    succeeded = finished.succeeded and cells.complete
+    if finished.succeeded and not succeeded:
+        if cells.timed_out:
+            driver |= {"status": "TimeLimitExceeded", "return_code": None}
+        else:
+            driver["return_code"] = 1
+        driver["stderr"] += f"sandlot: not all cells ran: {cells.stopped or 'the context ended'}"
+    return {
+        "status": "Success" if succeeded else "Failed",
+        "message": "",
+        "driver": driver,
+        "cells": cells.answers(),
+        "executor_pod_name": sandbox,
+        "files": base64_of(fetched),
+    }

@@ -1,0 +1,89 @@
+"""What requests of all kinds do in their sandbox: find programs, write files, read the files to fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import shlex
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from .languages import Toolchain
+from .sandbox import BadInput, SandboxClient
+
+DIRECTORY = "/tmp/sandbox-fusion/work"
+STDIN = "/tmp/sandbox-fusion/stdin"  # not in the directory that the code sees as its own
+_MOST_FETCHED = 48 << 20  # bytes of all files of an answer
+_PROBE_TIMEOUT = 10.0
+
+
+async def program_of(
+    toolchain: Toolchain,
+    client: SandboxClient,
+    programs: dict[str, str | None],
+    *,
+    language: str,
+    place: str,
+) -> str:
+    """Return the path of the toolchain's program, looked for before any code ran that could hide it."""
+    for wanted in ((name,) for name in toolchain.also):
+        if await _found(wanted, client, programs) is None:
+            raise _missing(wanted, language=language, place=place)
+    path = await _found(toolchain.programs, client, programs)
+    if path is None:
+        raise _missing(toolchain.programs, language=language, place=place)
+    return shlex.quote(path)
+
+
+async def _found(
+    wanted: tuple[str, ...], client: SandboxClient, programs: dict[str, str | None]
+) -> str | None:
+    key = wanted[0]
+    if key not in programs:
+        look = " || ".join(f"command -v {name}" for name in wanted)
+        done = await client.run(look, cwd="/", timeout=_PROBE_TIMEOUT, memory=None)
+        programs[key] = done.stdout.decode("utf-8", "replace").strip() if done.succeeded else None
+    return programs[key]
+
+
+def _missing(wanted: tuple[str, ...], *, language: str, place: str) -> BadInput:
+    names = " or ".join(repr(name) for name in wanted)
+    return BadInput(
+        f"language {language!r} needs the program {names}, which {place} lacks: use another image for it (--fusion)"
+    )
+
+
+async def all_done(writes: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all, also after a failure: a late one would reach the sandbox's next request."""
+    for error in await asyncio.gather(*writes, return_exceptions=True):
+        if error is not None:
+            raise error
+
+
+def path_of(name: str) -> str:
+    """Return where a file of the request is: relative to the directory in which its code runs."""
+    return posixpath.join(DIRECTORY, name)
+
+
+def encoded(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{name}: not valid Unicode, since it has a lone surrogate: remove it") from error
+
+
+async def fetch(names: list[str], client: SandboxClient) -> dict[str, bytes]:
+    """Return the content of those names that are regular files."""
+    found: dict[str, bytes] = {}
+    total = 0
+    for name in dict.fromkeys(names):
+        content = await client.read(path_of(name))
+        if content is None:
+            continue
+        total += len(content)
+        if total > _MOST_FETCHED:
+            raise BadInput(
+                f"fetch_files: together more than {_MOST_FETCHED} bytes: fetch fewer or smaller files"
+            )
+        found[name] = content
+    return found

@@ -1,0 +1,370 @@
+"""E2B's wire by raw HTTP: who may do what, and what hostile, oversized and truncated requests get."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import plain_http
+from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, enveloped
+from tests.e2e.processes import sidecars
+from tests.sidecar.processes import command_line, descendants
+from tests.stack import Stack
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.root
+
+STREAM = {"Content-Type": "application/connect+json"}
+CALLS = [
+    ("GET", "/health"),
+    ("GET", "/files?path=/etc/hostname"),
+    ("POST", "/files?path=/tmp/x"),
+    ("POST", "/process.Process/List"),
+    ("POST", "/process.Process/Start"),
+    ("POST", "/process.Process/StreamInput"),
+    ("POST", "/filesystem.Filesystem/Remove"),
+]
+
+
+def messages(stream: bytes) -> list[tuple[int, Any]]:
+    found: list[tuple[int, Any]] = []
+    while stream:
+        end = 5 + int.from_bytes(stream[1:5], "big")
+        found.append((stream[0], json.loads(stream[5:end])))
+        stream = stream[end:]
+    return found
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+def test_envd_serves_a_sandbox_to_its_own_token_alone(
+    method: str, path: str, box: Box, make_box: Callable[..., Box], stack: Stack
+) -> None:
+    others = _other(make_box)
+    for headers in (
+        {},
+        {"E2b-Sandbox-Id": box.id},
+        {"E2b-Sandbox-Id": box.id, "X-Access-Token": "sct_AAAA.AAAA"},
+        {"E2b-Sandbox-Id": box.id, "X-Access-Token": stack.api_key},
+        {"E2b-Sandbox-Id": box.id, "X-Access-Token": others.token},
+        {"E2b-Sandbox-Id": others.id, "X-Access-Token": box.token},
+        {"E2b-Sandbox-Id": "sb-" + "0" * 20, "X-Access-Token": box.token},
+        {"X-API-Key": stack.api_key, "Authorization": f"Bearer {stack.api_key}"},
+    ):
+        answer = box.envd.request(method, path, headers=headers)
+        assert answer.status_code == 401, (headers, answer.text)
+        assert answer.json()["message"]
+        assert box.id not in answer.text
+
+
+_OTHERS: list[Box] = []
+
+
+def _other(make_box: Callable[..., Box]) -> Box:
+    if not _OTHERS:
+        _OTHERS.append(make_box(key=OTHER_KEY))
+    return _OTHERS[0]
+
+
+def test_the_control_api_serves_a_tenants_own_sandboxes_alone(
+    box: Box, client: httpx.Client, make_box: Callable[..., Box]
+) -> None:
+    others = _other(make_box)
+    for key in ("", "unknown", box.token, "e2b_" + b"unknown".hex(), "e2b_zz"):
+        answer = client.get("/v2/sandboxes", headers={"X-API-Key": key})
+        assert (answer.status_code, answer.json()["code"]) == (401, 401)
+    as_other = {"X-API-Key": "e2b_" + OTHER_KEY.encode().hex()}
+    assert [each["sandboxID"] for each in client.get("/v2/sandboxes", headers=as_other).json()] == [others.id]
+    for method, path, body in (
+        ("GET", "", None),
+        ("DELETE", "", None),
+        ("POST", "/timeout", {"timeout": 1}),
+        ("POST", "/connect", {"timeout": 1}),
+        ("PUT", "/network", {}),
+        ("GET", "/metrics", None),
+    ):
+        answer = client.request(method, f"/sandboxes/{box.id}{path}", json=body, headers=as_other)
+        assert (answer.status_code, answer.json()["code"]) == (404, 404)
+    assert client.get(f"/sandboxes/{box.id}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"{", "invalid"),
+        (b"[]", "invalid"),
+        (b"{}", "templateID"),
+        (b'{"templateID": 1}', "templateID"),
+        (b'{"templateID": "base", "timeout": "x"}', "timeout"),
+        (b'{"templateID": "base", "timeout": -1}', "timeout"),
+        (b'{"templateID": "base", "envVars": {"A=B": "1"}}', "envVars"),
+        (b'{"templateID": "base", "metadata": {"a": "' + b"x" * 200 + b'"}}', "metadata"),
+        (b'{"templateID": "base", "network": {"allowOut": ["10.0.0.0/8"]}}', "allowOut"),
+        (b'{"templateID": "base", "network": {"rules": {"a.b": []}}}', "rules"),
+        (b'{"templateID": "base", "autoPause": true}', "autoPause"),
+        (b"[" * 100_000, "invalid"),
+    ],
+)
+def test_a_bad_create_names_its_field(body: bytes, field: str, client: httpx.Client) -> None:
+    answer = client.post("/v2/sandboxes", content=body)
+    assert answer.status_code == 400, answer.text
+    assert field in answer.json()["message"]
+
+
+def test_what_is_not_built_says_so(box: Box, client: httpx.Client) -> None:
+    for action in ("pause", "fork"):
+        answer = client.post(f"/sandboxes/{box.id}/{action}", json={})
+        assert (answer.status_code, answer.json()["code"]) == (501, 501)
+    assert client.post("/v3/templates", json={}).status_code == 501
+    assert client.get("/elsewhere").status_code == 404
+    assert client.post("/v2/sandboxes", json={"templateID": "unheard-of"}).status_code == 404
+    answer = box.rpc("filesystem.Filesystem/Chown", {"path": "/"})
+    assert (answer.status_code, answer.json()["code"]) == (501, "unimplemented")
+    answer = box.envd.get("/health", headers=box.headers(**{"E2b-Sandbox-Port": "49999"}))
+    assert answer.status_code == 502
+    assert "port is not open" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (b"", 400, "invalid_argument"),
+        (b"\0\0\0", 400, "invalid_argument"),
+        (b"\0\0\0\0\x09{}", 400, "invalid_argument"),
+        (b"\1\0\0\0\2{}", 501, "unimplemented"),
+        (b"\0\xff\xff\xff\xff{}", 429, "resource_exhausted"),
+        (enveloped({}) * 2, 400, "invalid_argument"),
+        (enveloped({}), 400, "invalid_argument"),
+        (enveloped({"process": {"cmd": 3}}), 400, "invalid_argument"),
+        (enveloped({"process": {"cmd": "a", "args": "b"}}), 400, "invalid_argument"),
+        (enveloped({"process": {"cmd": "a"}, "tag": "a:b"}), 400, "invalid_argument"),
+        (enveloped({"process": {"cmd": "a"}, "pty": {}}), 400, "invalid_argument"),
+        (b"\0\0\1\x86\xa0" + b"[" * 100_000, 400, "invalid_argument"),
+    ],
+)
+def test_a_bad_start_runs_nothing(content: bytes, status: int, code: str, box: Box) -> None:
+    answer = box.envd.post("/process.Process/Start", content=content, headers=box.headers(**STREAM))
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert box.rpc("process.Process/List", {}).json() == {"processes": []}
+
+
+def test_a_request_that_never_ends_is_bounded(box: Box) -> None:
+    def flood() -> Any:
+        for _ in range(20):
+            yield b"\0" * (1 << 20)
+
+    answer = box.envd.post("/process.Process/List", content=flood(), headers=box.headers(**{"Content-Type": "application/json"}))  # fmt: skip
+    assert (answer.status_code, answer.json()["code"]) == (429, "resource_exhausted")
+
+
+def test_a_process_streams_its_output_and_its_own_end(box: Box) -> None:
+    found = messages(box.run("printf out; printf err >&2; exit 3"))
+    kinds = [next(iter(each["event"])) for _, each in found[:-1]]
+    assert (kinds[0], kinds[-1], found[-1]) == ("start", "end", (2, {}))
+    data = [each["event"]["data"] for _, each in found if "data" in each.get("event", {})]
+    assert {name: base64.b64decode(value) for each in data for name, value in each.items()} == {
+        "stdout": b"out",
+        "stderr": b"err",
+    }
+    assert found[-2][1]["event"]["end"]["exitCode"] == 3
+
+
+def test_a_process_outlives_its_client_and_is_found_by_its_tag(box: Box) -> None:
+    command = "i=0; while :; do echo 0123456789012345678901234567890123456789; i=$((i+1)); echo $i >/tmp/count; done"
+    document = {"process": {"cmd": "/bin/sh", "args": ["-c", command]}, "tag": "flood"}
+    headers = box.headers(**STREAM)
+    with box.envd.stream(
+        "POST", "/process.Process/Start", content=enveloped(document), headers=headers
+    ) as answer:
+        next(answer.iter_raw())
+    listed = box.rpc("process.Process/List", {}).json()["processes"]
+    assert [each["tag"] for each in listed] == ["flood"]
+    answer = box.rpc("process.Process/SendSignal", {"process": {"tag": "flood"}, "signal": "SIGNAL_SIGKILL"})
+    assert answer.status_code == 200
+    wait_until(lambda: not box.rpc("process.Process/List", {}).json()["processes"])
+
+
+def test_hostile_names_and_times_of_files_are_listed(box: Box) -> None:
+    box.run("mkdir -p /tmp/odd/sub; cd /tmp/odd; touch $(printf 'a\\377'); ln -s loop loop; mkfifo fifo;"
+            " mkdir $(printf 'd\\376'); touch -d @99999999999999 /dev/shm/late; mv /dev/shm/late . || true")  # fmt: skip
+    answer = box.rpc("filesystem.Filesystem/ListDir", {"path": "/tmp/odd", "depth": 2})
+    assert answer.status_code == 200, answer.text
+    assert {each["name"] for each in answer.json()["entries"]} >= {
+        "a\ufffd",
+        "d\ufffd",
+        "loop",
+        "fifo",
+        "sub",
+    }
+    answer = box.rpc("filesystem.Filesystem/Stat", {"path": "/tmp/odd/loop"})
+    assert answer.json()["entry"]["type"] == "FILE_TYPE_SYMLINK"
+    answer = box.envd.get("/files?path=/tmp/odd/fifo", headers=box.headers())
+    assert (answer.status_code, answer.json()["code"]) == (403, 403)
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(box: Box, stack: Stack) -> None:
+    head = (
+        f"POST /e2b/files?path=/tmp/broken HTTP/1.1\r\nhost: x\r\ne2b-sandbox-id: {box.id}\r\n"
+        f"x-access-token: {box.token}\r\ncontent-type: application/octet-stream\r\ncontent-length: 1000\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", stack.port)) as connection:
+        connection.sendall(head.encode() + b"x" * 500)
+    form = {"Content-Type": "multipart/form-data; boundary=b"}
+    part = b'--b\r\nContent-Disposition: form-data; name="file"; filename="/tmp/cut"\r\n\r\nhalf'
+    answer = box.envd.post("/files", content=part, headers=box.headers(**form))
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+    packed = box.headers(**{"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"})
+    assert box.envd.post("/files?path=/tmp/packed", content=b"no gzip", headers=packed).status_code == 400
+    answer = box.rpc("filesystem.Filesystem/ListDir", {"path": "/tmp"})
+    assert not {"broken", "cut", "packed"} & {each["name"] for each in answer.json()["entries"]}
+
+
+def signed(box: Box, path: str, *, operation: str = "read", expiration: int | None = None) -> dict[str, str]:
+    text = f"{path}:{operation}::{box.token}" + ("" if expiration is None else f":{expiration}")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+    query = {"path": path, "signature": f"v1_{digest}"}
+    return query if expiration is None else {**query, "signature_expiration": str(expiration)}
+
+
+def test_a_signed_url_allows_its_file_operation_and_time_alone(box: Box, stack: Stack) -> None:
+    path, later = "/etc/hostname", int(time.time()) + 60
+
+    def status(query: dict[str, str], *, method: str = "GET") -> int:
+        host = {"Host": f"49983-{box.id}.{DOMAIN}:8642"}  # which names the sandbox
+        return plain_http.request(method, f"{stack.url}/files", params=query, headers=host).status_code
+
+    assert status(signed(box, path)) == 200
+    assert status(signed(box, path, expiration=later)) == 200
+    assert status({**signed(box, path, expiration=later), "signature_expiration": str(later + 9)}) == 401
+    assert status(signed(box, path, expiration=1)) == 401
+    assert status({**signed(box, path), "path": "/etc/passwd"}) == 401
+    assert status({**signed(box, path), "username": "root"}) == 401
+    assert status(signed(box, path), method="POST") == 401
+    assert status({"path": path}) == 401
+
+
+def test_a_host_name_of_the_domain_decides_the_sandbox(
+    box: Box, stack: Stack, make_box: Callable[..., Box]
+) -> None:
+    others = _other(make_box)
+    host = {"Host": f"49983-{box.id}.{DOMAIN}"}
+    token = {"X-Access-Token": box.token, "E2b-Sandbox-Id": others.id}
+    assert plain_http.get(f"{stack.url}/health", headers={**host, **token}).status_code == 204
+    token = {"X-Access-Token": others.token, "E2b-Sandbox-Id": others.id}
+    assert plain_http.get(f"{stack.url}/health", headers={**host, **token}).status_code == 401
+    api = {"Host": f"api.{DOMAIN}", "X-API-Key": stack.api_key}
+    assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=api).status_code == 200
+    other = {"Host": f"api.{DOMAIN}.elsewhere", "X-API-Key": stack.api_key}
+    assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=other).status_code == 404
+
+
+def test_processes_and_deadlines_outlive_the_gateway(
+    make_box: Callable[..., Box], client: httpx.Client, stack: Stack
+) -> None:
+    box = make_box(timeout=300)
+    document = {"process": {"cmd": "/bin/sleep", "args": ["300"]}, "tag": "long"}
+    with box.envd.stream(
+        "POST", "/process.Process/Start", content=enveloped(document), headers=box.headers(**STREAM)
+    ) as answer:
+        (_, told), *_ = messages(next(answer.iter_raw()))
+    pid = told["event"]["start"]["pid"]
+    assert client.post(f"/sandboxes/{box.id}/timeout", json={"timeout": 3000}).status_code == 204
+    before = client.get(f"/sandboxes/{box.id}").json()
+    stack.kill()
+    stack.start()
+    assert client.get(f"/sandboxes/{box.id}").json() == before
+    assert [each["pid"] for each in box.rpc("process.Process/List", {}).json()["processes"]] == [pid]
+    answer = box.rpc("process.Process/SendSignal", {"process": {"pid": pid}, "signal": 9})
+    assert answer.status_code == 200
+
+
+def test_a_timeout_of_none_ends_the_sandbox(make_box: Callable[..., Box], client: httpx.Client) -> None:
+    box = make_box(timeout=300)
+    assert client.post(f"/sandboxes/{box.id}/connect", json={"timeout": 1}).status_code == 200
+    assert client.post(f"/sandboxes/{box.id}/timeout", json={"timeout": 0}).status_code == 204
+    wait_until(lambda: client.get(f"/sandboxes/{box.id}").status_code == 404)
+    answer = box.rpc("process.Process/List", {})
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert "was not found" in answer.json()["message"]
+    answer = box.envd.get("/health", headers=box.headers())
+    assert answer.status_code == 502
+    assert "was not found" in answer.json()["message"]
+
+
+def test_an_idempotency_key_makes_one_sandbox(client: httpx.Client) -> None:
+    headers = {"Idempotency-Key": "the-same"}
+    made = [client.post("/v2/sandboxes", json={"templateID": "base"}, headers=headers) for _ in range(2)]
+    assert made[0].json() == made[1].json()
+    client.delete(f"/sandboxes/{made[0].json()['sandboxID']}")
+
+
+def test_pages_of_a_list_have_each_sandbox_once(make_box: Callable[..., Box], client: httpx.Client) -> None:
+    made = [make_box(metadata={"page": "s=1"}) for _ in range(3)]
+    for order, wanted in (("asc", made), ("desc", made[::-1])):
+        query = {"metadata": "page=s%3D1", "limit": "2", "order": order}
+        first = client.get("/v2/sandboxes", params=query)
+        second = client.get("/v2/sandboxes", params={**query, "nextToken": first.headers["x-next-token"]})
+        found = [each["sandboxID"] for each in first.json() + second.json()]
+        assert found == [each.id for each in wanted]
+        assert "x-next-token" not in second.headers
+    for query in ({"limit": "0"}, {"order": "up"}, {"state": "gone"}, {"nextToken": "zz"}):
+        assert client.get("/v2/sandboxes", params=query).status_code == 400
+    for each in made:
+        client.delete(f"/sandboxes/{each.id}")
+
+
+def test_calls_of_the_control_api_are_audited_without_their_credentials(
+    make_box: Callable[..., Box], client: httpx.Client, stack: Stack
+) -> None:
+    box = make_box(key="e2b_" + OTHER_KEY.encode().hex())
+    answer = client.post(
+        f"/sandboxes/{box.id}/timeout", json={"timeout": 9}, headers={"X-API-Key": OTHER_KEY}
+    )
+    assert answer.status_code == 204
+    box.rpc("process.Process/List", {})
+    client.delete(f"/v2/sandboxes/{box.id}", headers={"X-API-Key": OTHER_KEY})
+    log = stack.state_dir / AUDIT
+
+    def recorded() -> list[tuple[str, str, int]]:
+        records = [json.loads(line) for line in log.read_text().splitlines()]
+        found = [each for each in records if each["sandbox"] == box.id or each["id"] == box.id]
+        return [(each["action"], each["tenant"], each["status"]) for each in found]
+
+    wanted = [
+        ("sandbox.create", "other", 201),
+        ("sandbox.set_deadline", "other", 204),
+        ("sandbox.delete", "other", 204),
+    ]
+    wait_until(lambda: recorded() == wanted)
+    text = log.read_text() + stack.log()
+    assert box.token not in text
+    assert OTHER_KEY not in text
+
+
+def test_a_lost_sidecar_is_unavailable_and_no_result(make_box: Callable[..., Box], stack: Stack) -> None:
+    box = make_box(timeout=300)
+    document = {"process": {"cmd": "/bin/sleep", "args": ["4203"]}, "stdin": False}
+    with box.envd.stream(
+        "POST", "/process.Process/Start", content=enveloped(document), headers=box.headers(**STREAM)
+    ) as answer:
+        read = answer.iter_raw()
+        stream = next(read)
+        (sidecar,) = [pid for pid in sidecars(stack) if _runs(pid, b"sleep\x004203\0")]
+        os.kill(sidecar, signal.SIGKILL)
+        stream += b"".join(read)
+    flags, last = messages(stream)[-1]
+    assert (flags, last["error"]["code"]) == (2, "unavailable")
+    assert not any("end" in each.get("event", {}) for _, each in messages(stream))
+
+
+def _runs(sidecar: int, command: bytes) -> bool:
+    return any(command_line(pid).endswith(command) for pid in descendants(sidecar))

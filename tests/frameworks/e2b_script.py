@@ -1,0 +1,269 @@
+"""Every public method of the unmodified `e2b` SDK that works here, and the exceptions that users catch; synchronous.
+
+Run with `old` for a release without what later ones have.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from e2b import (
+    AuthenticationException,
+    CommandExitException,
+    FileNotFoundException,
+    InvalidArgumentException,
+    NotFoundException,
+    PtySize,
+    Sandbox,
+    SandboxQuery,
+    SandboxState,
+    TimeoutException,
+)
+
+OLD = "old" in sys.argv
+# Not root's of the machine that runs the tests: its login shell may be slow, and leave locks when it is killed.
+HOME = {"HOME": "/tmp"}
+
+
+def raises(kind: type[BaseException], work: Callable[[], object]) -> BaseException:
+    try:
+        found = work()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}: {found!r}")
+
+
+def lives() -> None:
+    box = Sandbox.create(
+        timeout=120, metadata={"run": "e2b=1", "a key": "ä"}, envs={"GREETING": "hello", **HOME}
+    )
+    assert box.is_running()
+    info = box.get_info()
+    assert (info.template_id, info.name, info.state) == ("host", "base", SandboxState.RUNNING)
+    assert info.metadata == {"run": "e2b=1", "a key": "ä"}
+    assert timedelta(seconds=110) < info.end_at - datetime.now(UTC) < timedelta(seconds=121)
+    box.set_timeout(600)
+    assert box.get_info().end_at - datetime.now(UTC) > timedelta(seconds=590)
+    again = Sandbox.connect(box.sandbox_id, timeout=60)
+    assert again.commands.run("echo $GREETING").stdout == "hello\n"
+    assert again.get_info().end_at - datetime.now(UTC) > timedelta(seconds=590)
+    assert Sandbox.get_info(box.sandbox_id).sandbox_id == box.sandbox_id
+    assert box.get_metrics() == []
+    assert box.get_host(80) == f"80-{box.sandbox_id}.{box.sandbox_domain or 'e2b.app'}"
+    others = [Sandbox.create(metadata={"run": "e2b=1"}) for _ in range(2)]
+    query = SandboxQuery(metadata={"run": "e2b=1"}, state=[SandboxState.RUNNING])
+    pages = Sandbox.list(query=query, limit=2)
+    first, second = pages.next_items(), pages.next_items()
+    assert ([len(first), len(second)], pages.has_next) == ([2, 1], False)
+    assert {each.sandbox_id for each in first + second} == {each.sandbox_id for each in [box, *others]}
+    assert Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items() == []
+    assert [each.kill() for each in others] == [True, True]
+    raises(Exception, box.pause)
+    ended(box)
+
+
+def ended(box: Sandbox) -> None:
+    """What a killed sandbox raises."""
+    running = box.commands.run("sleep 300", background=True, timeout=0)
+    assert box.kill()
+    assert not box.kill()
+    raises(TimeoutException, running.wait)
+    assert not box.is_running()
+    raises(TimeoutException, lambda: box.commands.run("true"))
+    raises(TimeoutException, lambda: box.files.read("/etc/hostname"))
+    raises(TimeoutException, lambda: box.files.list("/"))
+    raises(NotFoundException, box.get_info)
+    raises(NotFoundException, lambda: box.set_timeout(10))
+    raises(NotFoundException, lambda: Sandbox.connect(box.sandbox_id))
+    raises(Exception, lambda: Sandbox.create("no-such-template"))
+
+
+def commands(box: Sandbox) -> None:
+    done = box.commands.run("echo out; echo err >&2; pwd", cwd="/tmp", envs={"A": "1"}, user="root")
+    assert (done.stdout, done.stderr, done.exit_code) == ("out\n/tmp\n", "err\n", 0)
+    failed = raises(CommandExitException, lambda: box.commands.run("echo before; exit 3"))
+    assert (failed.exit_code, failed.stdout) == (3, "before\n")
+    killed = raises(CommandExitException, lambda: box.commands.run("kill -9 $$"))
+    assert killed.exit_code == 137
+    assert "SIGKILL" in (killed.error or "")
+    lines: list[str] = []
+    box.commands.run("echo 1; echo 2 >&2", on_stdout=lines.append, on_stderr=lines.append)
+    assert sorted(lines) == ["1\n", "2\n"]
+    began = time.monotonic()
+    raises(TimeoutException, lambda: box.commands.run("sleep 60", timeout=1))
+    assert time.monotonic() - began < 30
+    raises(InvalidArgumentException, lambda: box.commands.run("true", cwd="/no/such/directory"))
+    raises(AuthenticationException, lambda: box.commands.run("true", user="no-such-user"))
+    large = box.commands.run("yes ä | head -c 3000000")
+    assert large.stdout == "ä\n" * 1_000_000
+
+    cat = box.commands.run("cat; echo over", background=True, stdin=True)
+    box.commands.send_stdin(cat.pid, "one\n")
+    if not OLD:
+        box.commands.stream_input(cat.pid, ["two\n", b"three\n"])
+    listed = {each.pid: each for each in box.commands.list()}
+    assert (listed[cat.pid].cmd, listed[cat.pid].args) == ("/bin/bash", ["-l", "-c", "cat; echo over"])
+    cat.disconnect()
+    again = box.commands.connect(cat.pid)
+    box.commands.close_stdin(cat.pid)
+    found = again.wait()
+    assert found.stdout.endswith("over\n")
+    assert found.exit_code == 0
+
+    sleeping = box.commands.run("sleep 300", background=True)
+    assert box.commands.kill(sleeping.pid)
+    assert raises(CommandExitException, sleeping.wait).exit_code == 137
+    assert not box.commands.kill(sleeping.pid)
+    raises(NotFoundException, lambda: box.commands.connect(sleeping.pid))
+    raises(NotFoundException, lambda: box.commands.send_stdin(99_999_999, "x"))
+
+
+def files(box: Sandbox) -> None:
+    base = "/tmp/e2b files"
+    written = box.files.write(f"{base}/deep/a.txt", "hällo")
+    assert (written.name, written.path, written.type.value) == ("a.txt", f"{base}/deep/a.txt", "file")
+    assert box.files.read(f"{base}/deep/a.txt") == "hällo"
+    binary = bytes(range(256)) * 4096
+    box.files.write(f"{base}/b.bin", binary)
+    assert bytes(box.files.read(f"{base}/b.bin", format="bytes")) == binary
+    box.files.write(f"{base}/stream.bin", io.BytesIO(binary))
+    assert b"".join(box.files.read(f"{base}/stream.bin", format="stream")) == binary
+    box.files.write(f"{base}/packed.bin", binary, gzip=True)
+    assert bytes(box.files.read(f"{base}/packed.bin", format="bytes")) == binary
+    several = [{"path": f"{base}/{name}", "data": name} for name in ("1", 'quoted "2"', "empty")]
+    assert [each.path for each in box.files.write_files(several)] == [each["path"] for each in several]
+    assert box.files.read(f'{base}/quoted "2"') == 'quoted "2"'
+    box.files.write(f"{base}/empty", "")
+    assert box.files.read(f"{base}/empty") == ""
+
+    info = box.files.get_info(f"{base}/deep/a.txt")
+    assert (info.size, info.owner, info.permissions) == (6, "root", "-rw-r--r--")
+    assert datetime.now(UTC) - info.modified_time < timedelta(minutes=5)
+    box.commands.run(f"ln -s deep '{base}/link'")
+    link = box.files.get_info(f"{base}/link")
+    assert (link.type.value, link.symlink_target) == ("dir", "deep")
+    assert {each.name for each in box.files.list(base)} >= {"deep", "b.bin", "link", "1"}
+    assert "a.txt" in {each.name for each in box.files.list(base, depth=2)}
+    assert box.files.make_dir(f"{base}/x/y")
+    assert not box.files.make_dir(f"{base}/x/y")
+    assert box.files.rename(f"{base}/1", f"{base}/new/one").path == f"{base}/new/one"
+    assert box.files.exists(f"{base}/new/one")
+    assert not box.files.exists(f"{base}/1")
+    box.files.remove(f"{base}/new")
+    box.files.remove(f"{base}/new")
+    assert not box.files.exists(f"{base}/new")
+
+    for work in (
+        lambda: box.files.read(f"{base}/none"),
+        lambda: box.files.list(f"{base}/none"),
+        lambda: box.files.get_info(f"{base}/none"),
+        lambda: box.files.rename(f"{base}/none", f"{base}/other"),
+    ):
+        raises(NotFoundException if OLD else FileNotFoundException, work)
+    raises(InvalidArgumentException, lambda: box.files.read(base))
+    raises(InvalidArgumentException, lambda: box.files.list(f"{base}/b.bin"))
+    watch = box.files.watch_dir(f"{base}/x", recursive=True)
+    box.files.write(f"{base}/x/y/seen", "1")
+    box.files.remove(f"{base}/x/y/seen")
+    box.files.write(f"{base}/x/other", "2")
+    seen = [(each.name, each.type.value) for each in watch.get_new_events()]
+    assert seen == [("other", "create"), ("other", "write")]
+    assert watch.get_new_events() == []
+    watch.stop()
+    raises(Exception, lambda: box.files.watch_dir(f"{base}/none"))
+    signed(box, f"{base}/deep/a.txt")
+    box.commands.run("mkdir -m 700 /srv/closed && echo secret > /srv/closed/a && mkdir -m 777 /srv/open")
+    assert box.files.write("/srv/open/a", "mine", user="nobody").path == "/srv/open/a"
+    assert box.files.get_info("/srv/open/a", user="nobody").owner == "nobody"
+    assert box.files.read("/srv/open/a", user="nobody") == "mine"
+    raises(Exception, lambda: box.files.read("/srv/closed/a", user="nobody"))
+    raises(Exception, lambda: box.files.remove("/srv/closed/a", user="nobody"))
+    raises(AuthenticationException, lambda: box.files.read("/srv/open/a", user="no-such-user"))
+    assert box.files.read("/srv/closed/a") == "secret\n"
+
+
+def signed(box: Sandbox, path: str) -> None:
+    """A signed URL names no sandbox where one host serves all: a header has to, or the host name of a domain."""
+    url = box.download_url(path, use_signature_expiration=60).replace("/files?", "/e2b/files?")
+    request = urllib.request.Request(url, headers={"E2b-Sandbox-Id": box.sandbox_id})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.read().decode() == "hällo"
+    url = box.upload_url(path).replace("/files?", "/e2b/files?")
+    headers = {"E2b-Sandbox-Id": box.sandbox_id, "Content-Type": "application/octet-stream"}
+    request = urllib.request.Request(url, data=b"new", headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
+    assert box.files.read(path) == "new"
+
+
+def terminals(box: Sandbox) -> None:
+    pty = box.pty.create(PtySize(rows=24, cols=80), cwd="/tmp", envs={"PS1": "$ "})
+    box.pty.resize(pty.pid, PtySize(rows=30, cols=101))
+    box.pty.send_stdin(pty.pid, b"stty size; echo in $PWD; exit 4\n")
+    seen: list[bytes] = []
+    ended = raises(CommandExitException, lambda: pty.wait(on_pty=seen.append))
+    assert ended.exit_code == 4
+    assert b"30 101" in b"".join(seen)
+    assert b"in /tmp" in b"".join(seen)
+    other = box.pty.create(PtySize(rows=24, cols=80))
+    if not OLD:
+        other.disconnect()
+        other = box.pty.connect(other.pid)
+        box.pty.stream_input(other.pid, ["echo streamed\n"])
+    assert box.pty.kill(other.pid)
+    assert not box.pty.kill(other.pid)
+
+
+def network() -> None:
+    shut = Sandbox.create(allow_internet_access=False, envs=HOME)
+    assert shut.get_info().allow_internet_access is False
+    assert shut.commands.run("ls /sys/class/net").stdout.split() in (["lo"], [])
+    if not OLD:
+        shut.update_network({"allow_internet_access": False})
+        raises(Exception, lambda: shut.update_network({"allow_internet_access": True}))
+    shut.kill()
+
+
+def snapshots(box: Sandbox) -> None:
+    """Files alone: what runs stays behind."""
+    box.files.write("/srv/state/step", "1")
+    taken = box.create_snapshot()
+    box.files.write("/srv/state/step", "2")
+    copies = [Sandbox.create(taken.snapshot_id, envs=HOME) for _ in range(2)]
+    assert [each.files.read("/srv/state/step") for each in copies] == ["1", "1"]
+    assert [each.kill() for each in copies] == [True, True]
+    listed = box.list_snapshots().next_items()
+    assert [each.snapshot_id for each in listed] == [taken.snapshot_id]
+    raises(Exception, lambda: box.create_snapshot("a-name"))
+    assert Sandbox.delete_snapshot(taken.snapshot_id)
+    assert not Sandbox.delete_snapshot(taken.snapshot_id)
+    raises(Exception, lambda: Sandbox.create(taken.snapshot_id))
+
+
+def git(box: Sandbox) -> None:
+    if "git" not in box.commands.run("command -v git || true").stdout:
+        return
+    repository = "/tmp/repository"
+    box.git.init(repository)
+    box.git.configure_user("Sam", "sam@example.org")
+    box.files.write(f"{repository}/a", "1")
+    box.git.add(repository)
+    box.git.commit(repository, "first")
+    assert box.git.status(repository).is_clean
+
+
+lives()
+shared = Sandbox.create(timeout=300, envs=HOME)
+commands(shared)
+files(shared)
+terminals(shared)
+git(shared)
+snapshots(shared)
+network()
+assert shared.kill()
+print("all of it")

@@ -1,0 +1,132 @@
+"""The unmodified E2B SDK against a gateway that serves its wire, by environment variables alone; and docs/e2b.md's table."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Certificate, issued
+from tests.frameworks.conftest import framework_python
+from tests.ports import free_port
+from tests.prime.environments import CACHE
+from tests.prime.server import Server
+from tests.prime.trust import trusting
+from tests.stack import Stack, private_stack
+
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
+
+Run = Callable[..., str]
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "e2b.md"
+JAVASCRIPT = "2.51.0"
+PUBLIC = """
+import json
+from e2b import Sandbox
+from e2b.sandbox_sync.commands.command import Commands
+from e2b.sandbox_sync.commands.command_handle import CommandHandle
+from e2b.sandbox_sync.commands.pty import Pty
+from e2b.sandbox_sync.filesystem.filesystem import Filesystem
+from e2b.sandbox_sync.git import Git
+classes = {"Sandbox": Sandbox, "commands": Commands, "handle": CommandHandle, "files": Filesystem, "pty": Pty, "git": Git}
+print(json.dumps([f"{name}.{each}" for name, kind in classes.items() for each in dir(kind)
+                  if not each.startswith("_") and callable(getattr(kind, each))]))
+"""
+
+
+@dataclass(frozen=True)
+class Secure:
+    url: str
+    certificate: Certificate
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Secure:
+    certificate = issued(tmp_path_factory.mktemp("certificate"), "localhost")
+    return Secure(f"https://localhost:{free_port()}", certificate)
+
+
+@pytest.fixture(scope="module")
+def stack(secure: Secure) -> Iterator[Stack]:
+    tls = ("--tls-cert", str(secure.certificate.chain), "--tls-key", str(secure.certificate.key))
+    port = ("--tls-port", secure.url.rpartition(":")[2])
+    e2b = ("--e2b", "--e2b-templates", "base=host")
+    with private_stack("--pool", "warm=2", *e2b, *tls, *port) as running:
+        yield running
+
+
+def variables(url: str, api_key: str) -> dict[str, str]:
+    return {"E2B_API_KEY": api_key, "E2B_API_URL": f"{url}/e2b", "E2B_SANDBOX_URL": f"{url}/e2b"}
+
+
+def test_every_method_that_is_built_works(server: Server, run_framework: Run) -> None:
+    environment = variables(server.url, server.api_key)
+    assert run_framework("e2b", str(HERE / "e2b_script.py"), environment=environment) == "all of it\n"
+
+
+def test_the_asynchronous_half_works_over_http_2(
+    server: Server, secure: Secure, run_framework: Run, tmp_path: Path
+) -> None:
+    trust = trusting(framework_python("e2b"), authority=secure.certificate.authority, directory=tmp_path)
+    environment = {**variables(secure.url, server.api_key), **trust}
+    assert run_framework("e2b", str(HERE / "e2b_async_script.py"), environment=environment) == "all of it\n"
+
+
+def test_an_earlier_sdk_works_with_the_key_in_the_form_that_it_wants(
+    server: Server, run_framework: Run
+) -> None:
+    environment = variables(server.url, "e2b_" + server.api_key.encode().hex())
+    script = str(HERE / "e2b_script.py")
+    assert run_framework("e2b", script, "old", oldest=True, environment=environment) == "all of it\n"
+
+
+def test_the_javascript_sdk_works(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "node_modules").symlink_to(javascript_sdk())
+    script = tmp_path / "script.mjs"
+    script.write_bytes((HERE / "e2b_script.mjs").read_bytes())
+    key = "e2b_" + server.api_key.encode().hex()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **variables(server.url, key)}
+    done = subprocess.run(
+        ["node", str(script)], env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.stdout == "all of it\n", done.stdout + done.stderr + server.log()[-2000:]
+
+
+def javascript_sdk() -> Path:
+    """The modules of the SDK, installed once; skips the test without Node.js, or where no registry answers."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("needs node and npm")
+    home = CACHE / f"node-e2b-{JAVASCRIPT}"
+    if not home.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+            made = Path(directory) / "made"
+            words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(made))
+            done = subprocess.run(
+                [*words, f"e2b@{JAVASCRIPT}"], capture_output=True, text=True, check=False, timeout=200
+            )
+            if done.returncode != 0:
+                pytest.skip(f"needs a package registry: {done.stderr[-300:]}")
+            made.rename(home)
+    return home / "node_modules"
+
+
+def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    environment = variables(server.url, server.api_key)
+    assert run_framework("e2b", "-c", example, environment=environment) == "42\n\n"
+
+
+def test_the_page_says_of_every_public_method_whether_it_works(run_framework: Run) -> None:
+    methods = set(json.loads(run_framework("e2b", "-c", PUBLIC)))
+    rows = re.findall(r"^\| (.+?) \| (works|differs|no)\b", PAGE.read_text(), re.MULTILINE)
+    listed = {name for cell, _ in rows for name in re.findall(r"`([A-Za-z]+\.\w+)`", cell)}
+    assert listed == methods
