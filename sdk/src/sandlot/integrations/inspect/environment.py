@@ -32,6 +32,7 @@ from inspect_ai.util import (
 
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import BadRequest, FileDenied, NotFound, SandboxLost, SandlotError, StartFailed
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations.compose import Service, service_of
 from sandlot.integrations.inspect.errors import ExecTimeout, translated_end, translated_file_errors
 from sandlot.models import ExecResult as Result
@@ -148,6 +149,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
                 done = await self._box.exec(
                     list(cmd), stdin=input, cwd=self._path(cwd or ""), env=env, user=user, timeout=timeout
                 )
+                own_end(done, self._box.id)
         except BadRequest as error:
             if error.field not in OF_COMMANDS and not isinstance(error, StartFailed):
                 raise

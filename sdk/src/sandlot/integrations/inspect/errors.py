@@ -25,10 +25,7 @@ from sandlot.errors import (
     FileTooLarge,
     SandboxLost,
 )
-
-# Ends of a sandbox by what ran in it. Inspect gives a SandboxUnavailableError in a tool call to the model and goes on,
-# which is right for these alone: after a lost node it would score what never had a chance.
-OWN_ENDS = frozenset(("exited", "oom", "init_killed"))
+from sandlot.integrations._lost_commands import BY_CODE
 
 
 class ExecTimeout(TimeoutError):
@@ -45,7 +42,9 @@ def translated_end() -> Generator[None, None, None]:
     try:
         yield
     except SandboxLost as error:
-        if error.verdict in OWN_ENDS:
+        # Inspect gives a SandboxUnavailableError in a tool call to the model and goes on, which is right for these
+        # alone: after a lost node it would score what never had a chance.
+        if error.verdict in BY_CODE:
             raise SandboxUnavailableError(f"the sandbox has ended ({error.verdict}): {error}") from error
         raise
 
