@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, enveloped
+from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, enveloped, signed
 from tests.e2e.processes import sidecars
 from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack
@@ -226,13 +225,6 @@ def test_an_upload_that_breaks_off_leaves_nothing(box: Box, stack: Stack) -> Non
     assert box.envd.post("/files?path=/tmp/packed", content=b"no gzip", headers=packed).status_code == 400
     answer = box.rpc("filesystem.Filesystem/ListDir", {"path": "/tmp"})
     assert not {"broken", "cut", "packed"} & {each["name"] for each in answer.json()["entries"]}
-
-
-def signed(box: Box, path: str, *, operation: str = "read", expiration: int | None = None) -> dict[str, str]:
-    text = f"{path}:{operation}::{box.token}" + ("" if expiration is None else f":{expiration}")
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-    query = {"path": path, "signature": f"v1_{digest}"}
-    return query if expiration is None else {**query, "signature_expiration": str(expiration)}
 
 
 def test_a_signed_url_allows_its_file_operation_and_time_alone(box: Box, stack: Stack) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -14,6 +13,7 @@ from sandlot_gateway.data.forward import RequestHead, forward
 from sandlot_gateway.data.wire import Headers
 
 from .failures import EnvdFailure, invalid, of_sidecar
+from .file_query import FileQuery
 from .multipart import Mark, MultipartReader, Part, boundary_of
 from .sidecar_call import SidecarCall
 from .uploads import body_pieces, unpacked, write_file
@@ -24,14 +24,14 @@ _KEPT = (b"content-length", b"content-range", b"accept-ranges", b"last-modified"
 class Files:
     """One request to /files, whose caller is authenticated."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: bytes) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, *, query: FileQuery, request_id: bytes
+    ) -> None:
         self._receive = receive
         self._send = send
         self._request_id = request_id
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
-        asked = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        self._path = asked.get("path", [""])[0]
-        self.user = asked.get("username", [""])[0] or None
+        self._path = query.path
 
     async def download(self, call: SidecarCall) -> int:
         """Send a file; return the status. Raises EnvdFailure, DialError, UpstreamError, Truncated, ClientGone."""
