@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -255,6 +256,8 @@ def test_a_host_name_of_the_domain_decides_the_sandbox(
     assert plain_http.get(f"{stack.url}/health", headers={**host, **token}).status_code == 401
     api = {"Host": f"api.{DOMAIN}", "X-API-Key": stack.api_key}
     assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=api).status_code == 200
+    there = {"E2b-Sandbox-Id": others.id, "X-Access-Token": others.token, **host}
+    assert plain_http.get(f"{stack.url}/e2b/health", headers=there).status_code == 401
     other = {"Host": f"api.{DOMAIN}.elsewhere", "X-API-Key": stack.api_key}
     assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=other).status_code == 404
 
@@ -340,6 +343,33 @@ def test_calls_of_the_control_api_are_audited_without_their_credentials(
     text = log.read_text() + stack.log()
     assert box.token not in text
     assert OTHER_KEY not in text
+
+
+@pytest.mark.parametrize(
+    ("spelling", "status", "action"),
+    [
+        ("/sandboxes//{id}/", 200, "sandbox.get"),
+        ("//v2/sandboxes/{id}", 200, "sandbox.get"),
+        ("/%73andboxes%2F{id}", 200, "sandbox.get"),
+        ("/sandboxes/v2/{id}", 404, "unknown.call"),
+        ("/v2/v2/sandboxes/{id}", 404, "unknown.call"),
+        ("/elsewhere/{id}", 404, "unknown.call"),
+    ],
+)
+def test_no_spelling_of_a_path_escapes_the_audit(
+    spelling: str, status: int, action: str, box: Box, stack: Stack
+) -> None:
+    request_id = uuid.uuid4().hex
+    headers = {"X-API-Key": stack.api_key, "X-Request-Id": request_id}
+    answer = plain_http.get(f"{stack.url}/e2b{spelling.format(id=box.id)}", headers=headers)
+    assert answer.status_code == status
+    log = stack.state_dir / AUDIT
+
+    def actions() -> list[str]:
+        records = [json.loads(line) for line in log.read_text().splitlines()]
+        return [each["action"] for each in records if each["request"] == request_id]
+
+    wait_until(lambda: actions() == [action])
 
 
 def test_a_lost_sidecar_is_unavailable_and_no_result(make_box: Callable[..., Box], stack: Stack) -> None:

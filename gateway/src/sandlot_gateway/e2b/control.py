@@ -80,7 +80,7 @@ class Control:
 
     async def _answer(self, scope: Scope, receive: Receive, *, route: str, who: Tenant) -> Answer:
         method: str = scope["method"]
-        match [part for part in route.split("/") if part != "v2"]:
+        match route.split("/"):
             case ["sandboxes"] if method == "POST":
                 return await self._create(scope, receive, who)
             case ["sandboxes"] if method == "GET":

@@ -60,9 +60,6 @@ class Envd:
             f"{_FILESYSTEM}RemoveWatcher": self._watchers.remove,
         }
 
-    def serves(self, route: str) -> bool:
-        return route in ("health", "files") or route.startswith((_PROCESS, _FILESYSTEM))
-
     def is_known(self, scope: Scope, route: str) -> bool:
         """Return whether the request is authenticated; otherwise its body is not buffered."""
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandlot_gateway import logs
-from sandlot_gateway.control.paths import E2B_BASE
+from sandlot_gateway.control.paths import e2b_route, is_envd
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive, Scope, Send
 from sandlot_gateway.data.pool import HttpPool
@@ -24,8 +24,8 @@ class E2bPlane:
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether a request is authenticated; otherwise its body is not buffered."""
-        route = _route(scope)
-        if self._envd.serves(route):
+        route = e2b_route(scope["path"])
+        if is_envd(route):
             return self._envd.is_known(scope, route)
         return self._control.is_known(scope)
 
@@ -36,13 +36,9 @@ class E2bPlane:
 
         Raises ClientGone, Truncated, and Refusal while the gateway shuts down.
         """
-        route = _route(scope)
-        if self._envd.serves(route):
+        route = e2b_route(scope["path"])
+        if is_envd(route):
             return await self._envd.http(scope, receive, send, route=route, request_id=request_id)
         logs.request_id.set(request_id.decode("latin-1"))  # for the audit, and the sidecar's log
         self._gate.check_open()
         return await self._control.http(scope, receive, send, route=route, request_id=request_id), b""
-
-
-def _route(scope: Scope) -> str:
-    return scope["path"].removeprefix(E2B_BASE).strip("/")
