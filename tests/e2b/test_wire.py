@@ -178,6 +178,16 @@ def test_a_process_streams_its_output_and_its_own_end(box: Box) -> None:
     assert found[-2][1]["event"]["end"]["exitCode"] == 3
 
 
+def test_a_time_limit_is_counted_as_one(box: Box, stack: Stack) -> None:
+    document = {"process": {"cmd": "/bin/sleep", "args": ["4204"]}, "stdin": False}
+    headers = box.headers(**STREAM, **{"Connect-Timeout-Ms": "100"})
+    answer = box.envd.post("/process.Process/Start", content=enveloped(document), headers=headers)
+    assert messages(answer.content)[-1][1]["error"]["code"] == "deadline_exceeded"
+    key = {"Authorization": f"Bearer {stack.api_key}"}
+    counted = 'sandlot_requests_total{code="2xx",route="e2b",verdict="timeout"} 1.0'
+    wait_until(lambda: counted in plain_http.get(f"{stack.url}/metrics", headers=key).text)
+
+
 def test_a_process_outlives_its_client_and_is_found_by_its_tag(box: Box) -> None:
     command = "i=0; while :; do echo 0123456789012345678901234567890123456789; i=$((i+1)); echo $i >/tmp/count; done"
     document = {"process": {"cmd": "/bin/sh", "args": ["-c", command]}, "tag": "flood"}

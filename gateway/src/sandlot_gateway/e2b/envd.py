@@ -171,13 +171,12 @@ class Envd:
                 turn = await self._turns.enter(caller.sandbox_id)
             try:
                 if starts:
-                    verdict = await process.start(call, body, stream, timeout_ms=timeout_ms)
+                    await process.start(call, body, stream, timeout_ms=timeout_ms)
                 else:
-                    verdict = await process.connect(call, body, stream)
+                    await process.connect(call, body, stream)
             finally:
                 if turn is not None:
                     self._turns.leave(turn)
-            stream.verdict = verdict.encode()
             await stream.end()
 
     @asynccontextmanager
