@@ -11,8 +11,10 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
 from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
@@ -111,7 +113,11 @@ class Control:
         template = self._templates.find(asked.template_id, who)
         request = requests.create_request(asked, template, key=key, wait=_HOLD)
         sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
-        await have.directory.changed(sandbox.id, timeout=_CREATE_WAIT - _HOLD)
+        if not has_hung_up(receive):  # else the create has handled it
+            await have.directory.changed(sandbox.id, timeout=_CREATE_WAIT - _HOLD)
+            if has_hung_up(receive):
+                note(left=True)
+                have.lifecycle.ends.orphans.hung_up(sandbox)
         if sandbox.status is Status.PENDING:
             why = have.lifecycle.progress(sandbox) or "no instance was ready in time"
             if key is None:  # or nothing would ever ask for it
