@@ -238,6 +238,27 @@ def test_an_upload_that_breaks_off_leaves_nothing(box: Box, stack: Stack) -> Non
     assert not {"broken", "cut", "packed"} & {each["name"] for each in answer.json()["entries"]}
 
 
+@pytest.mark.parametrize("size", [4097, 20_000])
+def test_a_path_that_is_too_long_is_no_lost_sandbox(size: int, box: Box) -> None:
+    path = "/" + "x" * size
+    for method, document in (
+        ("Stat", {"path": path}),
+        ("ListDir", {"path": path}),
+        ("Remove", {"path": path}),
+        ("MakeDir", {"path": path}),
+        ("Move", {"source": "/etc/hostname", "destination": path}),
+        ("CreateWatcher", {"path": path}),
+    ):
+        answer = box.rpc(f"filesystem.Filesystem/{method}", document)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument"), method
+    answer = box.envd.get("/files", params={"path": path}, headers=box.headers())
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+    form = box.headers(**{"Content-Type": "multipart/form-data; boundary=b"})
+    head = f'--b\r\nContent-Disposition: form-data; name="file"; filename="{path[:9000]}"\r\n\r\nx\r\n--b--'
+    answer = box.envd.post("/files", content=head.encode(), headers=form)
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+
+
 def test_a_signed_url_allows_its_file_operation_and_time_alone(box: Box, stack: Stack) -> None:
     path, later = "/etc/hostname", int(time.time()) + 60
 
