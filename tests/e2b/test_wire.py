@@ -120,6 +120,13 @@ def test_a_bad_create_names_its_field(body: bytes, field: str, client: httpx.Cli
     assert field in answer.json()["message"]
 
 
+def test_an_update_with_too_many_targets_names_its_field(box: Box, client: httpx.Client) -> None:
+    targets = ["10.0.0.1"] * 1025
+    answer = client.put(f"/sandboxes/{box.id}/network", json={"denyOut": targets})
+    assert (answer.status_code, answer.json()["code"]) == (400, 400), answer.text
+    assert answer.json()["message"].startswith("network.denyOut: ")
+
+
 def test_what_is_not_built_says_so(box: Box, client: httpx.Client) -> None:
     for action in ("pause", "fork"):
         answer = client.post(f"/sandboxes/{box.id}/{action}", json={})
@@ -342,7 +349,13 @@ def test_pages_of_a_list_have_each_sandbox_once(make_box: Callable[..., Box], cl
         found = [each["sandboxID"] for each in first.json() + second.json()]
         assert found == [each.id for each in wanted]
         assert "x-next-token" not in second.headers
-    for query in ({"limit": "0"}, {"order": "up"}, {"state": "gone"}, {"nextToken": "zz"}):
+    for query in (
+        {"limit": "0"},
+        {"order": "up"},
+        {"state": "gone"},
+        {"nextToken": "zz"},
+        {"nextToken": f'[1{"0" * 400}, ""]'.encode().hex()},
+    ):
         assert client.get("/v2/sandboxes", params=query).status_code == 400
     for each in made:
         client.delete(f"/sandboxes/{each.id}")

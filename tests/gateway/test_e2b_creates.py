@@ -31,3 +31,13 @@ async def test_a_client_that_leaves_in_the_second_wait_leaves_no_sandbox(
         machine.hold_ready.set()
         await until(lambda: box.gateway.directory.total_live == 0)
         await until(lambda: machine.claimed() == [])
+
+
+async def test_a_gateway_that_shuts_down_says_so_in_their_form(state_dir, machine) -> None:
+    async with running(state_dir, machine, **OPTIONS) as box:
+        await box.gateway.data.drain(timeout=0)
+        answer = await box.client.get("/e2b/sandboxes", headers={"X-API-Key": KEY})
+        assert (answer.status_code, answer.json()["code"]) == (503, 503)
+        assert "shutting down" in answer.json()["message"]
+        assert {"retry-after", "x-request-id"} <= answer.headers.keys()
+        assert answer.headers["connection"] == "close"

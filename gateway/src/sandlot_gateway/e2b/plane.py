@@ -18,8 +18,7 @@ from .envd import Envd
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
         access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory)
-        self._gate = gate
-        self._control = Control(have, access=access)
+        self._control = Control(have, access=access, check_open=gate.check_open)
         self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
 
     def is_known(self, scope: Scope) -> bool:
@@ -34,11 +33,10 @@ class E2bPlane:
     ) -> tuple[int, bytes]:
         """Serve one request; return its status, and the verdict if a command ended.
 
-        Raises ClientGone, Truncated, and Refusal while the gateway shuts down.
+        Raises ClientGone, Truncated.
         """
         route = e2b_route(scope["path"])
         if is_envd(route):
             return await self._envd.http(scope, receive, send, route=route, request_id=request_id)
         logs.request_id.set(request_id.decode("latin-1"))  # for the audit, and the sidecar's log
-        self._gate.check_open()
         return await self._control.http(scope, receive, send, route=route, request_id=request_id), b""
