@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import os
 import signal
@@ -243,6 +244,23 @@ def test_an_upload_that_breaks_off_leaves_nothing(box: Box, stack: Stack) -> Non
     assert box.envd.post("/files?path=/tmp/packed", content=b"no gzip", headers=packed).status_code == 400
     answer = box.rpc("filesystem.Filesystem/ListDir", {"path": "/tmp"})
     assert not {"broken", "cut", "packed"} & {each["name"] for each in answer.json()["entries"]}
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        (b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n', b"\r\n--b--"),
+        (b'--b\r\nContent-Disposition: form-data; name="file"; filename="/tmp/f"\r\n\r\nx\r\n--b--', b""),
+    ],
+)
+def test_an_upload_that_unpacks_to_much_that_is_no_file_is_refused(
+    head: bytes, tail: bytes, box: Box
+) -> None:
+    body = gzip.compress(head + bytes(8 << 20) + tail, compresslevel=1)
+    form = {"Content-Type": "multipart/form-data; boundary=b", "Content-Encoding": "gzip"}
+    answer = box.envd.post("/files", content=body, headers=box.headers(**form))
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+    assert "more than 1048576 bytes" in answer.json()["message"]
 
 
 @pytest.mark.parametrize("size", [4097, 20_000])
