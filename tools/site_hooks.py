@@ -18,6 +18,7 @@ OUTSIDE = (
     "CONTRIBUTING.md",
     "LICENSE",
     "charts/sandlot/README.md",
+    "contract/src/sandlot_contract/python_driver.py",
     "images/holder.py",
     "proto/command_session.proto",
 )

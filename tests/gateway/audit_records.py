@@ -15,10 +15,12 @@ FIELDS = (
 )
 
 
-def records(path: Path) -> list[dict[str, Any]]:
-    """All records that have been written; fails if a line is none."""
+def records(path: Path, *, growing: bool = False) -> list[dict[str, Any]]:
+    """All records that have been written; fails if a line is none. `growing`: a write may be under way."""
     # `splitlines` would also split at U+2028, which some collectors do.
     text = path.read_text() if path.exists() else ""
+    if growing:  # the kernel shows a part of a write of several pages
+        text = text[: text.rfind("\n") + 1]
     assert text == "" or text.endswith("\n"), "the last line is not whole"
     found = [json.loads(line) for line in text.splitlines()]
     assert all(record["type"] == "audit" for record in found)
@@ -31,6 +33,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 async def record_of(path: Path, request: str) -> dict[str, Any]:
     """The one record of the call with this request id, once it is written."""
     (found,) = await until(
-        lambda: [record for record in records(path) if record["request"] == request], what=request
+        lambda: [record for record in records(path, growing=True) if record["request"] == request],
+        what=request,
     )
     return found

@@ -36,6 +36,7 @@ class StubSidecar:
         self.message: str | None = None
         self.files: dict[str, str] = {}
         self.logs = ""
+        self.ops_answer: tuple[int, Any] = (404, {"error": "no_such_route"})  # to one that begins
         self.commands_answer: tuple[int, Any] = (
             404,
             {"error": "no_such_route"},
@@ -47,6 +48,7 @@ class StubSidecar:
         self.lose_answers = 0  # answer to so many claims is lost after it took effect
         self.used = False
         self.holds_policies = True  # False: of before there were any
+        self.knows_users = True  # False: of before a claim could name one
         self.lays_images = True  # False: of before a claim could name one
         self.left_image: str | None = None  # that a claim which failed has laid
         self.reset_equal = True
@@ -98,6 +100,7 @@ class StubSidecar:
             "message": self.message,
             "meta": claim.get("meta"),
             **({"egress": claim.get("egress") is not None} if self.holds_policies else {}),
+            **({"user": claim.get("user")} if self.knows_users else {}),
             **({"image": (claim.get("image") or {}).get("id", self.left_image)} if self.lays_images else {}),
             "notes": ["a stub"],
             "start_command": {"state": "none", "exit_code": None},
@@ -211,6 +214,8 @@ class StubSidecar:
                 return 200, self.logs.encode()[-int(query["tail"]) :]
             case "/v1/commands" | "/v1/commands/output":
                 return self.commands_answer
+            case "/v1/ops":
+                return self.ops_answer
             case "/v1/read-file":
                 if query["path"] not in self.files:
                     return 404, {"error": "not_found", "message": "no such file"}

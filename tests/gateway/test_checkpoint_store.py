@@ -42,6 +42,20 @@ def test_another_gateway_sees_it_pending_while_it_is_written(tmp_path: Path) -> 
     assert [one.id for one in theirs.all()] == [made.id]
 
 
+def test_of_equal_names_the_first_complete_one_stays_the_first(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits())
+    slow, fast, late = (checkpoint(store, age=age) for age in (3.0, 2.0, 1.0))
+    slow.name = fast.name = late.name = "build"
+    parts = [store.begin(one) for one in (slow, fast, late)]
+    store.finish(fast, parts[1])
+    assert [one.id for one in store.named("default", "build")] == [fast.id, slow.id, late.id]
+    # The gateway of `late` dies before it writes the document.
+    parts[2].path.rename(tmp_path / f"{late.id}.tar.gz")
+    parts[2].close()
+    store.finish(slow, parts[0])
+    assert next(one.id for one in store.named("default", "build")) == fast.id
+
+
 def test_its_writer_is_dead(tmp_path: Path) -> None:
     store = Store(tmp_path, limits=StoreLimits())
     made = checkpoint(store)

@@ -97,6 +97,16 @@ async def test_who_finds_only_older_sidecars_for_a_policy_is_told_so(replica, ma
             await one.create(egress=Egress(allowlist=["example.org"]))
 
 
+async def test_an_older_sidecar_is_not_trusted_with_a_user(replica, machine: Machine) -> None:
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (older, good):
+        older.knows_users = False
+        one = replica(older, good)
+        sandbox = new_sandbox(user="app")
+        await one.claim(sandbox)
+        assert sandbox.instance_id == good.instance_id
+        assert [gone.id for gone in one.discarded] == [older.instance_id]
+
+
 async def test_a_claim_tells_the_sidecar_everything_of_the_sandbox(replica, machine: Machine) -> None:
     async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
         sidecar.generation = 3

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot import DockerfileError
-from sandlot._dockerfile.context import Context
+from sandlot import AsyncClient, BuildFailed, DockerfileError
+from sandlot._async.replay import AsyncReplay
+from sandlot._dockerfile.context import Context, Entry, SourceMissing
+from sandlot._dockerfile.copy_plan import Source, order, replaced, steps
 from sandlot._dockerfile.ignore import Ignore
 from sandlot._dockerfile.key import build_key
 from sandlot._dockerfile.state import State
 from sandlot._dockerfile.words import BadWord, expand
+from sandlot._tasks_async import now
 from sandlot.dockerfile import parse
 
 PIECES = [
@@ -253,9 +256,94 @@ def test_the_key_depends_on_contents_and_modes_and_not_on_times_or_other_files(t
     (tmp_path / "src" / "b.log").unlink()
     file.write_text("1")
     assert key() == first == key(UNUSED="1")
+    assert key(HTTP_PROXY="p") == first
     others = [key(A="1"), key(text + "RUN true\n"), key(text.replace("host", "other"))]
+    proxy = text + "ARG HTTP_PROXY\n"
+    assert key(proxy, HTTP_PROXY="p") != key(proxy, HTTP_PROXY="q")
     file.chmod(0o700)
     others.append(key())
     file.write_text("2")
     others.append(key())
     assert len({first, *others}) == 6
+
+
+def test_the_key_depends_on_the_names_by_which_stages_are_copied_from() -> None:
+    def key(first: str, second: str) -> str:
+        parsed = parse(
+            f"FROM host AS {first}\nFROM other AS {second}\nFROM host\nCOPY --from=a /x /x\n"
+            "COPY --from=b /y /y\n"
+        )
+        context = Context(Path("/nowhere"), Ignore())
+        return build_key(parsed, list(parsed.stages), context, args={}, settings={})
+
+    assert key("a", "b") != key("b", "a")
+
+
+def test_a_stage_inherits_the_arguments_of_the_stage_it_begins_from() -> None:
+    parsed = parse("FROM host AS a\nARG V=1\nFROM a\nENV W=$V\n")
+    first = State(parsed, {})
+    first.apply(parsed.stages[0].instructions[0])
+    second, sibling = first.continued(), first.continued()
+    second.apply(parsed.stages[1].instructions[0])
+    assert second.run_env() == {"V": "1", "W": "1"}
+    assert sibling.run_env() == {"V": "1"}
+
+
+async def test_a_build_that_takes_longer_than_its_timeout_has_failed() -> None:
+    parsed = parse("FROM host\nRUN true\n")
+    async with AsyncClient(url="http://127.0.0.1:9", api_key="unused") as client:
+        replay = AsyncReplay(
+            parsed,
+            Context(Path("/nowhere"), Ignore()),
+            args={},
+            platform="linux/amd64",
+            deadline=now() - 1,
+            create={"client": client},
+            on_output=None,
+        )
+        with pytest.raises(BuildFailed, match="longer than its timeout") as caught:
+            await replay.run(list(parsed.stages))
+    assert (caught.value.line, caught.value.verdict) == (1, "timeout")
+
+
+def test_a_copy_onto_the_root_leaves_the_kernels_directories_and_replaces_links_below_it() -> None:
+    parsed = parse("FROM host\nCOPY --from=a / /\nCOPY file /app/link\n")
+    root, one = (order(instruction, State(parsed, {})) for instruction in parsed.stages[0].instructions)
+    below = (Entry("proc", "dir", 0o555), Entry("a", "dir", 0o755), Entry("a/b", "file", 0o644))
+    plan = steps(root, [Source("", Entry("", "dir", 0o755), below)], is_dir=True)
+    assert [step.target for step in plan] == ["/", "/a", "/a/b"]
+    assert replaced(root, plan) == {"/a/b"}
+    file = [Source("file", Entry("file", "file", 0o644))]
+    assert replaced(one, steps(one, file, is_dir=False)) == set()  # the link that it names is followed
+    assert replaced(one, steps(one, file, is_dir=True)) == {"/app/link/file"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("ADD $A /x", "$A cannot be added: fetch it with RUN"),
+        ("COPY file file $A", "write $A/"),
+        ("COPY --chmod=$A file /x", "--chmod=$A cannot be replayed"),
+        ("EXPOSE 80 $A", "'$A' is no port"),
+        ("COPY x-$B /x", "'x-$B' is not in the context"),
+        ("ENV C=${NONE:?$A}", "NONE is not set: $A"),
+    ],
+)
+def test_errors_show_words_without_the_values_of_build_arguments(
+    line: str, message: str, tmp_path: Path
+) -> None:
+    args = {"A": "https://user:s3cret@host/file", "B": "s3cret"}
+    parsed = parse(f"FROM host\nARG A B\n{line}\n", args=args)
+    declared, instruction = parsed.stages[0].instructions
+    state = State(parsed, args)
+    state.apply(declared)
+
+    def replay() -> None:
+        if not state.apply(instruction):
+            wanted = order(instruction, state)
+            Context(tmp_path, Ignore()).find(wanted.sources[0], written=wanted.written[0])
+
+    with pytest.raises((BadWord, SourceMissing)) as caught:
+        replay()
+    assert message in str(caught.value)
+    assert "s3cret" not in str(caught.value)

@@ -165,6 +165,44 @@ async def test_the_base_images_own_settings_apply(tmp_path: Path, client: AsyncC
         ]
 
 
+async def test_copies_replace_links_below_their_target_and_leave_out_the_kernels_files(
+    tmp_path: Path, client: AsyncClient
+) -> None:
+    image = small_root(tmp_path / "small.tar")  # its /app/link leads to /app/hello
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "link").write_text("copied\n")
+    with tarfile.open(tmp_path / "pack.tar", "w") as archive:
+        archive.add(files / "link", "link")
+    write(
+        tmp_path,
+        f"FROM {image} AS base\nCOPY files/ /app/\nFROM {image}\nADD pack.tar /app/\nCOPY --from=base / /whole\n",
+    )
+    built = await build(tmp_path, cache=False, client=client)
+    async with await AsyncSandbox.create(checkpoint=built, client=client) as box:
+        assert await out(
+            box, "cd /app; cat hello link; cd /whole/app; cat hello link; ls -A ../proc ../dev"
+        ) == [
+            *("from the image", "copied", "from the image", "copied", "../dev:", "", "../proc:"),
+        ]
+    await AsyncSandbox.delete_checkpoint(built.checkpoint_id, client=client)
+
+
+async def test_a_build_whose_context_changed_meanwhile_is_not_found_again(
+    tmp_path: Path, client: AsyncClient
+) -> None:
+    write(tmp_path, "FROM host\nWORKDIR /w\nCOPY file .\n")
+    (tmp_path / "file").write_text("before")
+
+    def edit(text: str) -> None:
+        if "WORKDIR" in text:
+            (tmp_path / "file").write_text("after")
+
+    built = await build(tmp_path, on_output=edit, client=client)
+    assert await AsyncSandbox.find_checkpoints(f"build-{built.key}", client=client) == []
+    await AsyncSandbox.delete_checkpoint(built.checkpoint_id, client=client)
+
+
 async def test_a_run_that_fails_is_no_loss_and_leaves_no_sandbox(tmp_path: Path, client: AsyncClient) -> None:
     write(tmp_path, "FROM host\nARG TOKEN\nRUN echo said; \\\n  exit 3 # $TOKEN\n")
     lines: list[str] = []

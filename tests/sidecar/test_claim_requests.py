@@ -25,15 +25,15 @@ async def test_state_document(make) -> None:
     assert set(warm) == {
         "instance_id", "address", "generation", "phase", "version", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
         "ready_at", "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "restoring",
-        "start_command", "egress", "bound_to", "uses", "image",
+        "start_command", "egress", "user", "bound_to", "uses", "image",
     }  # fmt: skip
     assert warm["start_command"] == {"state": "none", "exit_code": None}
     assert (warm["bound_to"], warm["uses"]) == (None, 0)
     assert 0 <= time.time() - warm["ready_at"] < 60
-    state = await box.claim(timeout=100, idle_timeout=50, meta={"name": "n"})
+    state = await box.claim(timeout=100, idle_timeout=50, meta={"name": "n"}, user="root")
     assert (state["phase"], state["sandbox_id"], state["meta"]) == ("claimed", "sb-test", {"name": "n"})
     assert state["deadline_at"] == pytest.approx(state["claimed_at"] + 100)
-    assert state["idle_timeout"] == 50
+    assert (state["idle_timeout"], state["user"]) == (50, "root")
     assert (state["bound_to"], state["uses"]) == ("tenant-a", 1)
     assert (await box.call("GET", "/v1/state")).status_code == 200
 

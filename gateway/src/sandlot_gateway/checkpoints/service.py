@@ -98,9 +98,8 @@ class Checkpoints:
         return [one for one in found if one.tenant == tenant and one.sandbox_id == sandbox_id]
 
     async def named(self, tenant: str, name: str) -> list[Checkpoint]:
-        """Return the tenant's checkpoints with this name, oldest first."""
-        found = await asyncio.to_thread(self._store.all)
-        return [one for one in found if one.tenant == tenant and one.name == name]
+        """Return the tenant's checkpoints with this name, the first completed one first."""
+        return await asyncio.to_thread(self._store.named, tenant, name)
 
     async def of_tenant(self, tenant: str) -> list[Checkpoint]:
         """Return the checkpoints of a tenant, oldest first."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 import secrets
@@ -83,6 +84,11 @@ class Store:
         names = [path.stem for path in self._directory.glob("cp-*.json")] if self._directory.is_dir() else []
         found = [checkpoint for name in names if (checkpoint := self.get(name)) is not None]
         return sorted(found, key=lambda checkpoint: (checkpoint.created_at, checkpoint.id))
+
+    def named(self, tenant: str, name: str) -> list[Checkpoint]:
+        """Return the tenant's checkpoints with a name, in the order of their completion, incomplete ones last."""
+        found = [one for one in self.all() if one.tenant == tenant and one.name == name]
+        return sorted(found, key=lambda one: (self._completed_at(one.id), one.updated_at))
 
     def begin(self, checkpoint: Checkpoint) -> Part:
         """Create the document and a locked file for the archive. Raises StoreFull."""
@@ -217,6 +223,13 @@ class Store:
         checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
         checkpoint.stored_bytes = archive.stat().st_size
         return checkpoint
+
+    def _completed_at(self, checkpoint_id: str) -> float:
+        """Return when the archive got its name, by the one clock of the file system; inf if it has not."""
+        try:
+            return self._archive(checkpoint_id).stat().st_ctime
+        except FileNotFoundError:
+            return math.inf
 
     def _document(self, checkpoint_id: str) -> Path:
         return self._directory / f"{checkpoint_id}.json"

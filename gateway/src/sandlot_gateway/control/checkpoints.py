@@ -123,7 +123,7 @@ async def batch(body: CheckpointBatchRequest, have: Have, who: Who) -> Response:
     "/sandbox/checkpoints",
     response_model=CheckpointList,
     responses=errors(501),
-    summary="The tenant's checkpoints with a name, oldest first",
+    summary="The tenant's checkpoints with a name, the first completed one first",
 )
 async def find(have: Have, who: Who, name: Annotated[str, Query(min_length=1, max_length=128)]) -> Response:
     found = await checkpoints_of(have).named(who.name, name)

@@ -43,7 +43,7 @@ Answer = tuple[int, Any, list[tuple[bytes, bytes]]]
 
 
 class Control:
-    def __init__(self, have: Services, *, access: Access, check_open: Callable[[], None]) -> None:
+    def __init__(self, have: Services, *, access: Access, check_open: Callable[[Scope], None]) -> None:
         """`check_open` raises Refusal while the gateway shuts down."""
         self._check_open = check_open
         self._have = have
@@ -64,7 +64,7 @@ class Control:
     async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:
         """Answer one request; return its status. Raises ClientGone."""
         try:
-            self._check_open()
+            self._check_open(scope)
             who = self._access.tenant(scope)
             status, document, headers = await self._answer(scope, receive, route=route, who=who)
         except Problem as problem:

@@ -77,7 +77,7 @@ class Envd:
             query = _query(scope, route)
             caller = self._caller(scope, query)
             with translated(self._gate, caller.sandbox_id):
-                self._gate.check_open()
+                self._gate.check_open(scope)
                 status = await self._answer(
                     scope,
                     receive,

@@ -13,12 +13,18 @@ from .start_command import stop_signal
 
 
 def if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
-    """Reject the answer of an older sidecar that accepts a claim and ignores its egress policy."""
-    if answer.outcome != ClaimOutcome.CLAIMED or sandbox.spec.egress is None or answer.state.get("egress"):
+    """Reject the answer of an older sidecar that accepts a claim and ignores its egress policy or its user."""
+    if answer.outcome != ClaimOutcome.CLAIMED:
         return answer
-    return ClaimAnswer(
-        ClaimOutcome.GONE, answer.state, message="its sidecar is older, and holds no policy of a create"
-    )
+    if sandbox.spec.egress is not None and not answer.state.get("egress"):
+        return _older(answer, "holds no policy of a create")
+    if sandbox.spec.user and answer.state.get("user") is None:
+        return _older(answer, "runs no commands as the user of a create")
+    return answer
+
+
+def _older(answer: ClaimAnswer, what: str) -> ClaimAnswer:
+    return ClaimAnswer(ClaimOutcome.GONE, answer.state, message=f"its sidecar is older, and {what}")
 
 
 def claim_body(

@@ -18,7 +18,7 @@ from sandlot._dockerfile.stages import parse
 from sandlot._protocol import checks
 from sandlot._tasks_async import Lock, now, run_blocking, scope, shielded
 from sandlot.builds import Built
-from sandlot.errors import SandboxLost
+from sandlot.errors import DockerfileError, SandboxLost
 from sandlot.units import parse_size
 
 ATTEMPTS = 3  # at a build whose sandboxes the infrastructure loses
@@ -56,11 +56,20 @@ async def build(
     needed = parsed.needed(parsed.find(target))
     files = await run_blocking(lambda: open_context(root, path))
     settings = {"platform": platform, "disk": None if disk is None else parse_size(disk, name="disk")}
-    key = await run_blocking(lambda: build_key(parsed, needed, files, args=given, settings=settings))
-    client = client or await default_client()
-    deadline = now() + timeout
 
-    async def attempt() -> Built:
+    async def current_key() -> str:
+        return await run_blocking(lambda: build_key(parsed, needed, files, args=given, settings=settings))
+
+    key = await current_key()
+    client = client or await default_client()
+
+    async def unchanged() -> bool:
+        try:
+            return await current_key() == key
+        except (DockerfileError, OSError):  # a file is gone
+            return False
+
+    async def attempt(deadline: float) -> Built:
         replay = AsyncReplay(
             parsed,
             files,
@@ -80,43 +89,46 @@ async def build(
         try:
             box, state = await replay.run(needed)
             built = state.built(checkpoint_id="", image=box.info.image, key=key)
-            name = _name(key) if cache else None
+            # A file that changed meanwhile may be in the checkpoint with other contents than in the key.
+            name = _name(key) if cache and await unchanged() else None
             kept = await box.checkpoint(name=name, metadata=built.kept(), wait=max(60.0, deadline - now()))
-            return replace(built, checkpoint_id=kept.id)
+            built = replace(built, checkpoint_id=kept.id)
+            return built if name is None else await _first(built, client)
         finally:
             await shielded(replay.aclose)
 
     if not cache:
-        return await _retried(attempt)
+        return await _retried(attempt, timeout)
     locks: WeakValueDictionary[object, Lock] = scope().setdefault("builds", WeakValueDictionary())
     lock = locks.setdefault((id(client), key), Lock())
     async with lock:  # in this process, the second of two equal builds finds the first
         earlier = await find_build(key, client=client)
-        return earlier or await _first(await _retried(attempt), client)
+        return earlier or await _retried(attempt, timeout)
 
 
-async def _retried(attempt: Callable[[], Awaitable[Built]]) -> Built:
+async def _retried(attempt: Callable[[float], Awaitable[Built]], timeout: float) -> Built:
+    deadline = now() + timeout
     for _ in range(ATTEMPTS - 1):
         try:
-            return await attempt()
+            return await attempt(deadline)
         except SandboxLost as error:
             # An image that is missing now is missing at the next attempt, too.
             if not error.infrastructure or error.verdict == "image_pull":
                 raise
-    return await attempt()
+    return await attempt(deadline)
 
 
 async def _first(built: Built, client: AsyncClient) -> Built:
-    """Return the oldest equal build; another machine may have finished one meanwhile."""
-    oldest = await find_build(built.key, client=client)
-    if oldest is None or oldest.checkpoint_id == built.checkpoint_id:
+    """Return the first equal build to be complete; another machine may have finished one meanwhile."""
+    first = await find_build(built.key, client=client)
+    if first is None or first.checkpoint_id == built.checkpoint_id:
         return built
     await AsyncSandbox.delete_checkpoint(built.checkpoint_id, client=client)
-    return oldest
+    return first
 
 
 async def find_build(key: str, *, client: AsyncClient | None = None) -> Built | None:
-    """Return the oldest build with this key, or None."""
+    """Return the first complete build with this key, or None."""
     for one in await AsyncSandbox.find_checkpoints(_name(key), client=client):
         built = builds.found(one.id, key=key, metadata=one.metadata)
         if one.state == "DURABLE" and built is not None:

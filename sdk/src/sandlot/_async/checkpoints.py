@@ -58,7 +58,7 @@ class AsyncCheckpoints(AsyncHandle):
 
     @classmethod
     async def find_checkpoints(cls, name: str, *, client: AsyncClient | None = None) -> list[CheckpointInfo]:
-        """Return the checkpoints with this name, of any sandbox and state, oldest first."""
+        """Return the checkpoints with this name, of any sandbox and state, the first completed one first."""
         client = client or await default_client()
         document = await client.call("GET", "/sandbox/checkpoints", query={"name": name})
         return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]

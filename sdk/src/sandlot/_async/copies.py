@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO
 
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._dockerfile.context import PIECE, Context, Entry, SourceMissing, inside
-from sandlot._dockerfile.copy_plan import Order, Source, Step, is_archive, members, steps
+from sandlot._dockerfile.copy_plan import KERNEL, Order, Source, Step, is_archive, members, replaced, steps
 from sandlot._dockerfile.ignore import has_wildcard, name_matches
 from sandlot._tasks_async import each, run_blocking
 from sandlot.errors import FileConflict, FileMissing
@@ -37,8 +37,8 @@ class AsyncCopier:
     async def from_context(self, order: Order, context: Context) -> None:
         """Copy files of the context. Raises SourceMissing, BadWord, FileError, OSError."""
         found: list[Source] = []
-        for source in order.sources:
-            for one in await run_blocking(lambda: _sources(context, source)):  # noqa: B023
+        for source, written in zip(order.sources, order.written, strict=True):
+            for one in await run_blocking(lambda: _sources(context, source, written)):  # noqa: B023
                 path = context.local(one.entry.path)
                 if order.unpacks and one.entry.kind == "file" and is_archive(path):
                     await self._unpack(order, path)
@@ -58,6 +58,8 @@ class AsyncCopier:
         for name, data in order.texts:
             many = order.into or len(order.texts) + len(found) > 1 or await self._is_dir(order.target)
             target = f"{order.target.rstrip('/')}/{name}" if many else order.target
+            if many:
+                await self._remove_links({target})
             user, group = _owner(order, None)
             mode = 0o644 if order.mode is None else order.mode
             await self._box.files.write(target, data, mode=mode, owner=user, group=group)
@@ -65,8 +67,8 @@ class AsyncCopier:
     async def from_sandbox(self, order: Order, other: AsyncSandbox) -> None:
         """Copy files of another sandbox, as streams. Raises SourceMissing, FileError."""
         found: list[Source] = []
-        for source in order.sources:
-            found += await _find(other, source)
+        for source, written in zip(order.sources, order.written, strict=True):
+            found += await _find(other, source, written)
 
         async def put(step: Step, user: Name, group: Name, mode: int) -> None:
             pieces = other.files.stream(f"/{step.entry.path}")
@@ -78,6 +80,7 @@ class AsyncCopier:
         if order.into and sources:  # as Docker, which makes it before it copies, with a mode of its own
             await self._make_plain(order, [order.target])
         plan = steps(order, sources, is_dir=await self._is_dir(order.target))
+        await self._remove_links(replaced(order, plan))
         await self._make_directories(order, plan)
 
         async def one(step: Step) -> None:
@@ -103,6 +106,18 @@ class AsyncCopier:
             await self._box.files.mkdir(step.target, mode=mode, owner=user, group=group)
             if not step.top:  # an existing one gets the mode and the owner, too
                 await self._box.files.chmod(step.target, mode=mode, owner=user, group=group)
+
+    async def _remove_links(self, targets: Collection[str]) -> None:
+        """Remove those of these paths that are links."""
+        for parent in sorted({posixpath.dirname(target) for target in targets}):
+            try:
+                there = await self._box.files.list(parent)
+            except (FileMissing, FileConflict):
+                continue
+            for info in there:
+                path = posixpath.join(parent, info.name)
+                if info.type == "symlink" and path in targets:
+                    await self._box.files.remove(path, missing_ok=True)
 
     async def _make_plain(self, order: Order, paths: Sequence[str]) -> None:
         """Make directories that are no sources; existing ones stay as they are."""
@@ -131,6 +146,8 @@ class AsyncCopier:
             await self._box.files.mkdir(order.target, owner=0, group=0)
             root = order.target.rstrip("/")
             plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
+            # As Docker, which replaces a link where the archive has a directory, too.
+            await self._remove_links({step.target for step, _ in plan if step.entry.kind != "symlink"})
             await self._make_directories(order, [step for step, _ in plan])
             for step, member in plan:
                 if step.entry.kind != "file":
@@ -152,15 +169,15 @@ class AsyncCopier:
             return False
 
 
-def _sources(context: Context, source: str) -> list[Source]:
+def _sources(context: Context, source: str, written: str) -> list[Source]:
     """Return what a source of the context names. Raises SourceMissing, OSError."""
     return [
         Source(name, entry, tuple(context.below(entry.path)) if entry.kind == "dir" else ())
-        for name, entry in context.find(source)
+        for name, entry in context.find(source, written=written)
     ]
 
 
-async def _find(box: AsyncSandbox, source: str) -> list[Source]:
+async def _find(box: AsyncSandbox, source: str, written: str) -> list[Source]:
     """Return what a source of `COPY --from` names. Raises SourceMissing."""
     found = [""]
     for part in inside(source).split("/"):
@@ -182,7 +199,7 @@ async def _find(box: AsyncSandbox, source: str) -> list[Source]:
         except FileMissing:
             if has_wildcard(source):
                 continue
-            raise SourceMissing(f"{source[:200]!r} is not in that stage: correct the path") from None
+            raise SourceMissing(f"{written[:200]!r} is not in that stage: correct the path") from None
         entry = _entry(info, path)
         name = path.rpartition("/")[2]
         sources.append(Source(name, entry, await _below(box, path) if entry.kind == "dir" else ()))
@@ -190,6 +207,8 @@ async def _find(box: AsyncSandbox, source: str) -> list[Source]:
 
 
 async def _below(box: AsyncSandbox, path: str) -> tuple[Entry, ...]:
+    if path in KERNEL:
+        return ()
     found: list[Entry] = []
     for info in await box.files.list(path or "/"):
         inner = f"{path}/{info.name}"

@@ -114,7 +114,10 @@ class AsyncReplay:
         self, *, image: str | None = None, checkpoint: CheckpointInfo | None = None
     ) -> AsyncSandbox:
         create = {name: value for name, value in self._create.items() if checkpoint is None or name != "disk"}
-        box = await AsyncSandbox.create(image, checkpoint=checkpoint, timeout=self._left() + SLACK, **create)
+        left = self._left()
+        box = await AsyncSandbox.create(
+            image, checkpoint=checkpoint, timeout=left + SLACK, wait=left, **create
+        )
         self._boxes.append(box)
         return box
 
@@ -204,9 +207,10 @@ class AsyncReplay:
                 return path, None
             return "", there  # its files stay, as those of any directory
         if there is not None and (there.type != "dir" or await box.files.list(path)):
-            raise BadWord(f"{path} exists: bind to a path that does not, or to an empty directory")
+            raise BadWord(f"{mount.target} exists: bind to a path that does not, or to an empty directory")
         source = state.expand(mount.source)
-        await self._copy(Order((source,), path, into=False, origin=mount.origin), stage, box)
+        wanted = Order((source,), path, into=False, origin=mount.origin, written=(mount.source,))
+        await self._copy(wanted, stage, box)
         return path, there
 
     async def _unmount(self, path: str, there: FileInfo | None, box: AsyncSandbox) -> None:
@@ -221,7 +225,8 @@ class AsyncReplay:
         """Do the work of an instruction, and raise what it raises with the instruction's place."""
         try:
             if now() > self._deadline:
-                raise BadWord("the build took longer than its timeout: raise it")
+                message = "the build took longer than its timeout: raise it"
+                raise self._failed(message, instruction, verdict="timeout")
             return await work()
         except (BadWord, SourceMissing) as error:
             raise self._dockerfile.error(str(error), instruction) from None

@@ -94,8 +94,11 @@ class Context:
                 return path
         return None
 
-    def find(self, source: str) -> list[tuple[str, Entry]]:
-        """Return names and entries of what a source of COPY names, with links followed. Raises SourceMissing."""
+    def find(self, source: str, *, written: str | None = None) -> list[tuple[str, Entry]]:
+        """Return names and entries of what a source of COPY names, with links followed. Raises SourceMissing.
+
+        `written` is the source in an error, where its variables have no values.
+        """
         clean = inside(source)
         paths = self._matches(clean) if has_wildcard(clean) else [clean]
         found: list[tuple[str, Entry]] = []
@@ -106,7 +109,7 @@ class Context:
                 found.append((path.rpartition("/")[2], entry))
             elif not has_wildcard(clean):
                 raise SourceMissing(
-                    f"{source[:200]!r} is not in the context: add it, or correct .dockerignore"
+                    f"{(written or source)[:200]!r} is not in the context: add it, or correct .dockerignore"
                 )
         return found
 

@@ -16,6 +16,8 @@ from sandlot._dockerfile.words import BadWord
 _FLAGS = {"COPY": {"from", "chown", "chmod", "link"}, "ADD": {"chown", "chmod", "link"}}
 _ARCHIVES = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 _ZSTD = b"\x28\xb5\x2f\xfd"
+# The kernel's own files: a sandbox mounts them, they are no part of an image, and reading them may never end.
+KERNEL = frozenset(["/proc", "/sys", "/dev"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Order:
     group: str | None = None
     mode: int | None = None
     texts: tuple[tuple[str, bytes], ...] = ()
+    written: tuple[str, ...] = ()  # the sources without the values of variables, for errors
     unpacks: bool = False
 
 
@@ -54,28 +57,28 @@ class Step:
 def order(instruction: Instruction, state: State) -> Order:
     """Read a COPY or ADD. Raises BadWord."""
     check_flags(instruction)
-    words = state.words(instruction.rest)
+    words, written = state.words(instruction.rest), state.written(instruction.rest)
     texts: list[tuple[str, bytes]] = []
-    sources: list[str] = []
+    sources: list[tuple[str, str]] = []
     heredocs = list(instruction.heredocs)
-    for word in words[:-1]:
+    for word, shown in zip(words[:-1], written[:-1], strict=True):
         if heredocs and "<<" in word:
             one = heredocs.pop(0)
             content = one.content()
             content = content if one.quoted else state.expand_text(content)
             texts.append((one.name, content.encode("utf-8", "surrogateescape")))
         else:
-            sources.append(word)
+            check_local(word, shown)
+            sources.append((word, shown))
     if len(words) < 2:
         raise BadWord("it needs at least one source and a target: add them")
     target = words[-1]
     into = target.endswith(("/", "/.")) or target in (".", "..")
     if len(words) > 2 and not into:
-        raise BadWord(f"with several sources the target must be a directory: write {target[:100]}/")
-    check_local(sources)
+        raise BadWord(f"with several sources the target must be a directory: write {written[-1][:100]}/")
     user, group = _chown(instruction, state)
     return Order(
-        tuple(sources),
+        tuple(word for word, _ in sources),
         state.path(target),
         into,
         origin=instruction.flag("from") or "",
@@ -83,6 +86,7 @@ def order(instruction: Instruction, state: State) -> Order:
         group=group,
         mode=_mode(instruction, state),
         texts=tuple(texts),
+        written=tuple(shown for _, shown in sources),
         unpacks=instruction.keyword == "ADD",
     )
 
@@ -96,11 +100,10 @@ def check_flags(instruction: Instruction) -> None:
             raise BadWord(f"the flag --{name} has no value: write --{name}=VALUE")
 
 
-def check_local(sources: Iterable[str]) -> None:
-    """Check that sources are files of the context. Raises BadWord."""
-    for source in sources:
-        if "://" in source or source.startswith("git@"):
-            raise BadWord(f"{source[:100]} cannot be added: fetch it with RUN")
+def check_local(source: str, written: str) -> None:
+    """Check that a source is a file of the context; `written`: with its variables, for the error. Raises BadWord."""
+    if "://" in source or source.startswith("git@"):
+        raise BadWord(f"{written[:100]} cannot be added: fetch it with RUN")
 
 
 def steps(wanted: Order, sources: Sequence[Source], *, is_dir: bool) -> list[Step]:
@@ -115,7 +118,12 @@ def steps(wanted: Order, sources: Sequence[Source], *, is_dir: bool) -> list[Ste
         found.append(Step(wanted.target, source.entry, top=True))
         skip = len(source.entry.path) + 1 if source.entry.path else 0
         found += [Step(f"{root}/{one.path[skip:]}", one) for one in source.below]
-    return found
+    return [step for step in found if step.entry.kind != "dir" or step.target not in KERNEL]
+
+
+def replaced(wanted: Order, plan: Iterable[Step]) -> set[str]:
+    """Return the files whose paths must be no links: a write follows one, as Docker does only for the target itself."""
+    return {step.target for step in plan if step.entry.kind == "file"} - {wanted.target}
 
 
 def is_archive(path: Path) -> bool:
@@ -170,7 +178,8 @@ def _chown(instruction: Instruction, state: State) -> tuple[str | None, str | No
 
 
 def _mode(instruction: Instruction, state: State) -> int | None:
-    text = state.expand(instruction.flag("chmod") or "")
+    written = instruction.flag("chmod") or ""
+    text = state.expand(written)
     if not text:
         return None
     try:
@@ -178,5 +187,5 @@ def _mode(instruction: Instruction, state: State) -> int | None:
     except ValueError:
         mode = -1
     if not 0 <= mode <= 0o7777:
-        raise BadWord(f"--chmod={text[:40]} cannot be replayed: write an octal number such as 0755")
+        raise BadWord(f"--chmod={written[:40]} cannot be replayed: write an octal number such as 0755")
     return mode

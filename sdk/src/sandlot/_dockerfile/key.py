@@ -11,10 +11,9 @@ from sandlot._dockerfile.context import Context, SourceMissing
 from sandlot._dockerfile.copy_plan import check_flags, check_local
 from sandlot._dockerfile.source import Instruction, heredoc_words
 from sandlot._dockerfile.stages import Dockerfile, Stage, arg_pairs
-from sandlot._dockerfile.state import PREDEFINED
 from sandlot._dockerfile.words import BadWord, json_words, split
 
-VERSION = 1  # of what a replay makes of a Dockerfile; another number forgets all earlier builds
+VERSION = 2  # of what a replay makes of a Dockerfile; another number forgets all earlier builds
 
 
 def build_key(
@@ -42,11 +41,11 @@ def build_key(
                 raise dockerfile.error(str(error), one) from None
             heredocs = [[heredoc.name, heredoc.text] for heredoc in one.heredocs]
             listed.append([one.keyword, one.rest, one.flags, heredocs, digests[sources]])
-        stages.append([stage.index, stage.base, stage.base_stage, listed])
+        stages.append([stage.index, stage.name, stage.base, stage.base_stage, listed])
     document = {
         "version": VERSION,
         "escape": dockerfile.escape,
-        "args": {name: args[name] for name in sorted(used - PREDEFINED) if name in args},
+        "args": {name: args[name] for name in sorted(used) if name in args},
         "global": {name: value for name, value in dockerfile.args.items() if name in used},
         "stages": stages,
         "settings": dict(settings),
@@ -63,7 +62,8 @@ def _sources(instruction: Instruction, dockerfile: Dockerfile) -> set[str]:
         begun = heredoc_words(instruction.rest)
         words = json_words(instruction.rest) or split(instruction.rest, escape=dockerfile.escape)
         found = [word.strip("\"'") for word in words[:-1] if word not in begun]
-        check_local(found)
+        for word in found:
+            check_local(word, word)
     else:
         return set()
     # What a variable or an escape makes of a source is known only during the build.

@@ -171,7 +171,7 @@ def _from(
         if name != "platform":
             raise BadWord(f"the flag --{name[:40]} is unknown: remove it")
         if wanted != platform:
-            raise BadWord(f"the platform {wanted[:40]} cannot be built, only {platform}: remove --platform")
+            raise BadWord(f"the platform {value[:40]} cannot be built, only {platform}: remove --platform")
     base = expand(words[0], known.get, escape=source.escape)
     if not base:
         raise BadWord("its image is empty: give the build argument in it a value")

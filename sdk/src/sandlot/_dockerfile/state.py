@@ -11,7 +11,7 @@ from sandlot._dockerfile.stages import Dockerfile, arg_pairs
 from sandlot._dockerfile.words import BadWord, expand, expand_only, json_words, pairs, split
 from sandlot.builds import Built
 
-# Docker passes these build arguments to RUN without an ARG, and keeps them out of the cache.
+# Docker passes these build arguments to RUN without an ARG, and keeps those out of the cache.
 PREDEFINED = frozenset(
     name
     for word in ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -46,8 +46,9 @@ class State:
         self.stop_signal: str | None = None
 
     def continued(self) -> State:
-        """Return the state with which a stage from this one begins: all but its ARGs."""
+        """Return the state with which a stage from this one begins, its ARGs included."""
         new = State(self._dockerfile, self._build_args)
+        new._args = dict(self._args)
         new.base_env, new.base_workdir, new.base_user = self.base_env, self.base_workdir, self.base_user
         new.env = dict(self.env)
         new.workdir, new.user, new.stop_signal = self.workdir, self.user, self.stop_signal
@@ -86,6 +87,11 @@ class State:
         if listed is not None:
             return [expand_only(word, self.lookup, escape=self._dockerfile.escape) for word in listed]
         return [self.expand(word) for word in split(rest, escape=self._dockerfile.escape)]
+
+    def written(self, rest: str) -> list[str]:
+        """Return the same words as they are written, for errors: a value of a build argument may be secret."""
+        listed = json_words(rest)
+        return split(rest, escape=self._dockerfile.escape) if listed is None else listed
 
     def run_env(self) -> dict[str, str]:
         """Return the variables that a RUN gets in addition to the base image's."""
@@ -146,7 +152,9 @@ class State:
                 if not self._own_cmd:  # the base's arguments are not for this program
                     self.cmd = None
             case "EXPOSE":
-                self.exposed += [one for one in map(_port, self.words(rest)) if one not in self.exposed]
+                self.exposed += [
+                    one for one in map(_port, self.words(rest), self.written(rest)) if one not in self.exposed
+                ]
             case "VOLUME":
                 self.volumes += [one for one in self.words(rest) if one not in self.volumes]
             case "STOPSIGNAL":
@@ -188,14 +196,14 @@ class State:
                 self._args[name] = value
 
 
-def _port(text: str) -> str:
+def _port(text: str, written: str) -> str:
     """Return a port as `8000/tcp`. Raises BadWord."""
     number, _, protocol = text.partition("/")
     first, _, last = number.partition("-")
     if not all(
         part.isascii() and part.isdigit() and 0 < int(part[:6]) < 65536 for part in (first, last or first)
     ):
-        raise BadWord(f"{text[:40]!r} is no port: write a number such as 8000 or 8000/udp")
+        raise BadWord(f"{written[:40]!r} is no port: write a number such as 8000 or 8000/udp")
     if protocol.lower() not in ("", "tcp", "udp", "sctp"):
-        raise BadWord(f"{text[:40]!r} is no port: its protocol must be tcp or udp")
+        raise BadWord(f"{written[:40]!r} is no port: its protocol must be tcp or udp")
     return f"{number}/{protocol.lower() or 'tcp'}"

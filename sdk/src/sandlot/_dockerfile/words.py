@@ -175,10 +175,12 @@ class _Reader:
         if self._depth > 50:
             raise BadWord(f"${{{name} is nested too deeply: simplify it")
         kind = operator[0]
+        begin = self._at
         word, new = self.read(until="/}" if kind[0] == "/" else "}"), ""
         if self._text[self._at] == "/":
             self._at += 1
             new = self.read(until="}")
+        raw = self._text[begin : self._at]
         self._depth -= 1
         self._at += 1
         if kind[0] == "/":
@@ -192,7 +194,7 @@ class _Reader:
         if kind[-1] == "+":
             return word if there else ""
         if not there:
-            raise BadWord(f"{name} is not set: {word or 'set it'}")
+            raise BadWord(f"{name} is not set: {(raw if '$' in raw else word) or 'set it'}")
         return value or ""
 
 

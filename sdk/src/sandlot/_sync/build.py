@@ -19,7 +19,7 @@ from sandlot._sync.replay import Replay
 from sandlot._sync.sandbox import Sandbox
 from sandlot._tasks_sync import Lock, now, run_blocking, scope, shielded
 from sandlot.builds import Built
-from sandlot.errors import SandboxLost
+from sandlot.errors import DockerfileError, SandboxLost
 from sandlot.units import parse_size
 
 ATTEMPTS = 3  # at a build whose sandboxes the infrastructure loses
@@ -57,11 +57,20 @@ def build(
     needed = parsed.needed(parsed.find(target))
     files = run_blocking(lambda: open_context(root, path))
     settings = {"platform": platform, "disk": None if disk is None else parse_size(disk, name="disk")}
-    key = run_blocking(lambda: build_key(parsed, needed, files, args=given, settings=settings))
-    client = client or default_client()
-    deadline = now() + timeout
 
-    def attempt() -> Built:
+    def current_key() -> str:
+        return run_blocking(lambda: build_key(parsed, needed, files, args=given, settings=settings))
+
+    key = current_key()
+    client = client or default_client()
+
+    def unchanged() -> bool:
+        try:
+            return current_key() == key
+        except (DockerfileError, OSError):  # a file is gone
+            return False
+
+    def attempt(deadline: float) -> Built:
         replay = Replay(
             parsed,
             files,
@@ -81,43 +90,46 @@ def build(
         try:
             box, state = replay.run(needed)
             built = state.built(checkpoint_id="", image=box.info.image, key=key)
-            name = _name(key) if cache else None
+            # A file that changed meanwhile may be in the checkpoint with other contents than in the key.
+            name = _name(key) if cache and unchanged() else None
             kept = box.checkpoint(name=name, metadata=built.kept(), wait=max(60.0, deadline - now()))
-            return replace(built, checkpoint_id=kept.id)
+            built = replace(built, checkpoint_id=kept.id)
+            return built if name is None else _first(built, client)
         finally:
             shielded(replay.close)
 
     if not cache:
-        return _retried(attempt)
+        return _retried(attempt, timeout)
     locks: WeakValueDictionary[object, Lock] = scope().setdefault("builds", WeakValueDictionary())
     lock = locks.setdefault((id(client), key), Lock())
     with lock:  # in this process, the second of two equal builds finds the first
         earlier = find_build(key, client=client)
-        return earlier or _first(_retried(attempt), client)
+        return earlier or _retried(attempt, timeout)
 
 
-def _retried(attempt: Callable[[], Built]) -> Built:
+def _retried(attempt: Callable[[float], Built], timeout: float) -> Built:
+    deadline = now() + timeout
     for _ in range(ATTEMPTS - 1):
         try:
-            return attempt()
+            return attempt(deadline)
         except SandboxLost as error:
             # An image that is missing now is missing at the next attempt, too.
             if not error.infrastructure or error.verdict == "image_pull":
                 raise
-    return attempt()
+    return attempt(deadline)
 
 
 def _first(built: Built, client: Client) -> Built:
-    """Return the oldest equal build; another machine may have finished one meanwhile."""
-    oldest = find_build(built.key, client=client)
-    if oldest is None or oldest.checkpoint_id == built.checkpoint_id:
+    """Return the first equal build to be complete; another machine may have finished one meanwhile."""
+    first = find_build(built.key, client=client)
+    if first is None or first.checkpoint_id == built.checkpoint_id:
         return built
     Sandbox.delete_checkpoint(built.checkpoint_id, client=client)
-    return oldest
+    return first
 
 
 def find_build(key: str, *, client: Client | None = None) -> Built | None:
-    """Return the oldest build with this key, or None."""
+    """Return the first complete build with this key, or None."""
     for one in Sandbox.find_checkpoints(_name(key), client=client):
         built = builds.found(one.id, key=key, metadata=one.metadata)
         if one.state == "DURABLE" and built is not None:

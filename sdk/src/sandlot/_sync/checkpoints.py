@@ -59,7 +59,7 @@ class Checkpoints(Handle):
 
     @classmethod
     def find_checkpoints(cls, name: str, *, client: Client | None = None) -> list[CheckpointInfo]:
-        """Return the checkpoints with this name, of any sandbox and state, oldest first."""
+        """Return the checkpoints with this name, of any sandbox and state, the first completed one first."""
         client = client or default_client()
         document = client.call("GET", "/sandbox/checkpoints", query={"name": name})
         return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]

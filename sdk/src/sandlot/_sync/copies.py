@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import posixpath
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from sandlot._dockerfile.context import PIECE, Context, Entry, SourceMissing, inside
-from sandlot._dockerfile.copy_plan import Order, Source, Step, is_archive, members, steps
+from sandlot._dockerfile.copy_plan import KERNEL, Order, Source, Step, is_archive, members, replaced, steps
 from sandlot._dockerfile.ignore import has_wildcard, name_matches
 from sandlot._sync.sandbox import Sandbox
 from sandlot._tasks_sync import each, run_blocking
@@ -38,8 +38,8 @@ class Copier:
     def from_context(self, order: Order, context: Context) -> None:
         """Copy files of the context. Raises SourceMissing, BadWord, FileError, OSError."""
         found: list[Source] = []
-        for source in order.sources:
-            for one in run_blocking(lambda: _sources(context, source)):  # noqa: B023
+        for source, written in zip(order.sources, order.written, strict=True):
+            for one in run_blocking(lambda: _sources(context, source, written)):  # noqa: B023
                 path = context.local(one.entry.path)
                 if order.unpacks and one.entry.kind == "file" and is_archive(path):
                     self._unpack(order, path)
@@ -59,6 +59,8 @@ class Copier:
         for name, data in order.texts:
             many = order.into or len(order.texts) + len(found) > 1 or self._is_dir(order.target)
             target = f"{order.target.rstrip('/')}/{name}" if many else order.target
+            if many:
+                self._remove_links({target})
             user, group = _owner(order, None)
             mode = 0o644 if order.mode is None else order.mode
             self._box.files.write(target, data, mode=mode, owner=user, group=group)
@@ -66,8 +68,8 @@ class Copier:
     def from_sandbox(self, order: Order, other: Sandbox) -> None:
         """Copy files of another sandbox, as streams. Raises SourceMissing, FileError."""
         found: list[Source] = []
-        for source in order.sources:
-            found += _find(other, source)
+        for source, written in zip(order.sources, order.written, strict=True):
+            found += _find(other, source, written)
 
         def put(step: Step, user: Name, group: Name, mode: int) -> None:
             pieces = other.files.stream(f"/{step.entry.path}")
@@ -79,6 +81,7 @@ class Copier:
         if order.into and sources:  # as Docker, which makes it before it copies, with a mode of its own
             self._make_plain(order, [order.target])
         plan = steps(order, sources, is_dir=self._is_dir(order.target))
+        self._remove_links(replaced(order, plan))
         self._make_directories(order, plan)
 
         def one(step: Step) -> None:
@@ -104,6 +107,18 @@ class Copier:
             self._box.files.mkdir(step.target, mode=mode, owner=user, group=group)
             if not step.top:  # an existing one gets the mode and the owner, too
                 self._box.files.chmod(step.target, mode=mode, owner=user, group=group)
+
+    def _remove_links(self, targets: Collection[str]) -> None:
+        """Remove those of these paths that are links."""
+        for parent in sorted({posixpath.dirname(target) for target in targets}):
+            try:
+                there = self._box.files.list(parent)
+            except (FileMissing, FileConflict):
+                continue
+            for info in there:
+                path = posixpath.join(parent, info.name)
+                if info.type == "symlink" and path in targets:
+                    self._box.files.remove(path, missing_ok=True)
 
     def _make_plain(self, order: Order, paths: Sequence[str]) -> None:
         """Make directories that are no sources; existing ones stay as they are."""
@@ -132,6 +147,8 @@ class Copier:
             self._box.files.mkdir(order.target, owner=0, group=0)
             root = order.target.rstrip("/")
             plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
+            # As Docker, which replaces a link where the archive has a directory, too.
+            self._remove_links({step.target for step, _ in plan if step.entry.kind != "symlink"})
             self._make_directories(order, [step for step, _ in plan])
             for step, member in plan:
                 if step.entry.kind != "file":
@@ -151,15 +168,15 @@ class Copier:
             return False
 
 
-def _sources(context: Context, source: str) -> list[Source]:
+def _sources(context: Context, source: str, written: str) -> list[Source]:
     """Return what a source of the context names. Raises SourceMissing, OSError."""
     return [
         Source(name, entry, tuple(context.below(entry.path)) if entry.kind == "dir" else ())
-        for name, entry in context.find(source)
+        for name, entry in context.find(source, written=written)
     ]
 
 
-def _find(box: Sandbox, source: str) -> list[Source]:
+def _find(box: Sandbox, source: str, written: str) -> list[Source]:
     """Return what a source of `COPY --from` names. Raises SourceMissing."""
     found = [""]
     for part in inside(source).split("/"):
@@ -181,7 +198,7 @@ def _find(box: Sandbox, source: str) -> list[Source]:
         except FileMissing:
             if has_wildcard(source):
                 continue
-            raise SourceMissing(f"{source[:200]!r} is not in that stage: correct the path") from None
+            raise SourceMissing(f"{written[:200]!r} is not in that stage: correct the path") from None
         entry = _entry(info, path)
         name = path.rpartition("/")[2]
         sources.append(Source(name, entry, _below(box, path) if entry.kind == "dir" else ()))
@@ -189,6 +206,8 @@ def _find(box: Sandbox, source: str) -> list[Source]:
 
 
 def _below(box: Sandbox, path: str) -> tuple[Entry, ...]:
+    if path in KERNEL:
+        return ()
     found: list[Entry] = []
     for info in box.files.list(path or "/"):
         inner = f"{path}/{info.name}"

@@ -60,6 +60,7 @@ def state(instance: Instance) -> dict[str, Any]:
         "message": record.message,
         "meta": claim["meta"] if claim else None,
         "egress": record.egress is not None,
+        "user": claim["user"] if claim else None,
         "ops_running": instance.ops.table.running,
         "template": instance.config.template,
         "image": instance.sandbox.image_id,
