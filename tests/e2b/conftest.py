@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,6 +46,13 @@ class Box:
 def enveloped(document: Any) -> bytes:
     payload = json.dumps(document).encode()
     return b"\0" + len(payload).to_bytes(4, "big") + payload
+
+
+def signed(box: Box, path: str, *, operation: str = "read", expiration: int | None = None) -> dict[str, str]:
+    text = f"{path}:{operation}::{box.token}" + ("" if expiration is None else f":{expiration}")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+    query = {"path": path, "signature": f"v1_{digest}"}
+    return query if expiration is None else {**query, "signature_expiration": str(expiration)}
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import hashlib
+import gzip
 import json
 import os
 import signal
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, enveloped
+from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, enveloped, signed
 from tests.e2e.processes import sidecars
 from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack
@@ -120,6 +121,13 @@ def test_a_bad_create_names_its_field(body: bytes, field: str, client: httpx.Cli
     assert field in answer.json()["message"]
 
 
+def test_an_update_with_too_many_targets_names_its_field(box: Box, client: httpx.Client) -> None:
+    targets = ["10.0.0.1"] * 1025
+    answer = client.put(f"/sandboxes/{box.id}/network", json={"denyOut": targets})
+    assert (answer.status_code, answer.json()["code"]) == (400, 400), answer.text
+    assert answer.json()["message"].startswith("network.denyOut: ")
+
+
 def test_what_is_not_built_says_so(box: Box, client: httpx.Client) -> None:
     for action in ("pause", "fork"):
         answer = client.post(f"/sandboxes/{box.id}/{action}", json={})
@@ -178,6 +186,16 @@ def test_a_process_streams_its_output_and_its_own_end(box: Box) -> None:
     assert found[-2][1]["event"]["end"]["exitCode"] == 3
 
 
+def test_a_time_limit_is_counted_as_one(box: Box, stack: Stack) -> None:
+    document = {"process": {"cmd": "/bin/sleep", "args": ["4204"]}, "stdin": False}
+    headers = box.headers(**STREAM, **{"Connect-Timeout-Ms": "100"})
+    answer = box.envd.post("/process.Process/Start", content=enveloped(document), headers=headers)
+    assert messages(answer.content)[-1][1]["error"]["code"] == "deadline_exceeded"
+    key = {"Authorization": f"Bearer {stack.api_key}"}
+    counted = 'sandlot_requests_total{code="2xx",route="e2b",verdict="timeout"} 1.0'
+    wait_until(lambda: counted in plain_http.get(f"{stack.url}/metrics", headers=key).text)
+
+
 def test_a_process_outlives_its_client_and_is_found_by_its_tag(box: Box) -> None:
     command = "i=0; while :; do echo 0123456789012345678901234567890123456789; i=$((i+1)); echo $i >/tmp/count; done"
     document = {"process": {"cmd": "/bin/sh", "args": ["-c", command]}, "tag": "flood"}
@@ -228,11 +246,42 @@ def test_an_upload_that_breaks_off_leaves_nothing(box: Box, stack: Stack) -> Non
     assert not {"broken", "cut", "packed"} & {each["name"] for each in answer.json()["entries"]}
 
 
-def signed(box: Box, path: str, *, operation: str = "read", expiration: int | None = None) -> dict[str, str]:
-    text = f"{path}:{operation}::{box.token}" + ("" if expiration is None else f":{expiration}")
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-    query = {"path": path, "signature": f"v1_{digest}"}
-    return query if expiration is None else {**query, "signature_expiration": str(expiration)}
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        (b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n', b"\r\n--b--"),
+        (b'--b\r\nContent-Disposition: form-data; name="file"; filename="/tmp/f"\r\n\r\nx\r\n--b--', b""),
+    ],
+)
+def test_an_upload_that_unpacks_to_much_that_is_no_file_is_refused(
+    head: bytes, tail: bytes, box: Box
+) -> None:
+    body = gzip.compress(head + bytes(8 << 20) + tail, compresslevel=1)
+    form = {"Content-Type": "multipart/form-data; boundary=b", "Content-Encoding": "gzip"}
+    answer = box.envd.post("/files", content=body, headers=box.headers(**form))
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+    assert "more than 1048576 bytes" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("size", [4097, 20_000])
+def test_a_path_that_is_too_long_is_no_lost_sandbox(size: int, box: Box) -> None:
+    path = "/" + "x" * size
+    for method, document in (
+        ("Stat", {"path": path}),
+        ("ListDir", {"path": path}),
+        ("Remove", {"path": path}),
+        ("MakeDir", {"path": path}),
+        ("Move", {"source": "/etc/hostname", "destination": path}),
+        ("CreateWatcher", {"path": path}),
+    ):
+        answer = box.rpc(f"filesystem.Filesystem/{method}", document)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument"), method
+    answer = box.envd.get("/files", params={"path": path}, headers=box.headers())
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+    form = box.headers(**{"Content-Type": "multipart/form-data; boundary=b"})
+    head = f'--b\r\nContent-Disposition: form-data; name="file"; filename="{path[:9000]}"\r\n\r\nx\r\n--b--'
+    answer = box.envd.post("/files", content=head.encode(), headers=form)
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
 
 
 def test_a_signed_url_allows_its_file_operation_and_time_alone(box: Box, stack: Stack) -> None:
@@ -263,6 +312,8 @@ def test_a_host_name_of_the_domain_decides_the_sandbox(
     assert plain_http.get(f"{stack.url}/health", headers={**host, **token}).status_code == 401
     api = {"Host": f"api.{DOMAIN}", "X-API-Key": stack.api_key}
     assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=api).status_code == 200
+    there = {"E2b-Sandbox-Id": others.id, "X-Access-Token": others.token, **host}
+    assert plain_http.get(f"{stack.url}/e2b/health", headers=there).status_code == 401
     other = {"Host": f"api.{DOMAIN}.elsewhere", "X-API-Key": stack.api_key}
     assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=other).status_code == 404
 
@@ -316,7 +367,13 @@ def test_pages_of_a_list_have_each_sandbox_once(make_box: Callable[..., Box], cl
         found = [each["sandboxID"] for each in first.json() + second.json()]
         assert found == [each.id for each in wanted]
         assert "x-next-token" not in second.headers
-    for query in ({"limit": "0"}, {"order": "up"}, {"state": "gone"}, {"nextToken": "zz"}):
+    for query in (
+        {"limit": "0"},
+        {"order": "up"},
+        {"state": "gone"},
+        {"nextToken": "zz"},
+        {"nextToken": f'[1{"0" * 400}, ""]'.encode().hex()},
+    ):
         assert client.get("/v2/sandboxes", params=query).status_code == 400
     for each in made:
         client.delete(f"/sandboxes/{each.id}")
@@ -348,6 +405,33 @@ def test_calls_of_the_control_api_are_audited_without_their_credentials(
     text = log.read_text() + stack.log()
     assert box.token not in text
     assert OTHER_KEY not in text
+
+
+@pytest.mark.parametrize(
+    ("spelling", "status", "action"),
+    [
+        ("/sandboxes//{id}/", 200, "sandbox.get"),
+        ("//v2/sandboxes/{id}", 200, "sandbox.get"),
+        ("/%73andboxes%2F{id}", 200, "sandbox.get"),
+        ("/sandboxes/v2/{id}", 404, "unknown.call"),
+        ("/v2/v2/sandboxes/{id}", 404, "unknown.call"),
+        ("/elsewhere/{id}", 404, "unknown.call"),
+    ],
+)
+def test_no_spelling_of_a_path_escapes_the_audit(
+    spelling: str, status: int, action: str, box: Box, stack: Stack
+) -> None:
+    request_id = uuid.uuid4().hex
+    headers = {"X-API-Key": stack.api_key, "X-Request-Id": request_id}
+    answer = plain_http.get(f"{stack.url}/e2b{spelling.format(id=box.id)}", headers=headers)
+    assert answer.status_code == status
+    log = stack.state_dir / AUDIT
+
+    def actions() -> list[str]:
+        records = [json.loads(line) for line in log.read_text().splitlines()]
+        return [each["action"] for each in records if each["request"] == request_id]
+
+    wait_until(lambda: actions() == [action])
 
 
 def test_a_lost_sidecar_is_unavailable_and_no_result(make_box: Callable[..., Box], stack: Stack) -> None:

@@ -16,7 +16,7 @@ from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
-from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control
+from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control, is_e2b
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
@@ -301,7 +301,7 @@ def _to_repeat(response: Response, scope: Scope) -> Response:
 
 def _is_audited(scope: Scope) -> bool:
     path: str = scope["path"]
-    if path.startswith(E2B_BASE + "/"):
+    if is_e2b(path):
         return is_control(path)
     return not path.startswith(_DATA) and (scope["type"] == "http" or path.startswith(PREFIX + "/"))
 

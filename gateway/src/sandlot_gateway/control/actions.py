@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandlot_gateway.control.paths import E2B_BASE, E2B_SANDBOXES, PREFIX
+from sandlot_gateway.control.paths import E2B_BASE, PREFIX, e2b_route, is_e2b
 from sandlot_gateway.control.unsupported import UNSUPPORTED
 from sandlot_gateway.credentials import NEWS_PATH
 
@@ -66,8 +66,7 @@ _ACTIONS = {
     f"GET {PREFIX}/openapi.json": "openapi.get",
     f"HEAD {PREFIX}/openapi.json": "openapi.get",
     **{
-        f"{method} {base}{path}": action
-        for base in E2B_SANDBOXES
+        f"{method} {E2B_BASE}/sandboxes{path}": action
         for method, path, action in (
             ("POST", "", "sandbox.create"),
             ("GET", "", "sandbox.list"),
@@ -166,6 +165,8 @@ _UNKNOWN = Found(UNKNOWN)
 
 def find(method: str, path: str) -> Found:
     """Return what a call of this path does; UNKNOWN if no route serves it."""
+    if is_e2b(path):
+        path = f"{E2B_BASE}/{e2b_route(path)}"
     fixed = _FIXED.get((method, path))
     if fixed is not None:
         return fixed

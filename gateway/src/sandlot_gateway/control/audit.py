@@ -14,7 +14,7 @@ from sandlot_gateway.audit.call import Call
 from sandlot_gateway.audit.file import AuditFile, Stdout
 from sandlot_gateway.audit.log import AuditLog, Counted
 from sandlot_gateway.control.actions import Found, find
-from sandlot_gateway.control.paths import E2B_BASE, is_control
+from sandlot_gateway.control.paths import is_control, is_e2b
 from sandlot_gateway.credentials import bearer
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.keys import Keys, plain_key
@@ -107,7 +107,7 @@ class Audit:
     def _caller(self, scope: Scope) -> dict[str, str | None]:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         token = bearer(headers.get(b"authorization", b""))
-        if scope["path"].startswith(E2B_BASE + "/"):
+        if is_e2b(scope["path"]):
             token = plain_key(headers.get(b"x-api-key", b"").decode("latin-1"), self._keys)
         who = self._keys.find(token) if token else None
         client = scope.get("client")

@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import hmac
 from dataclasses import dataclass
-from urllib.parse import parse_qsl
 
 from sandlot_contract.ids import SandboxId, created_at
 
@@ -17,6 +16,7 @@ from sandlot_gateway.keys import Keys, Tenant, plain_key
 from sandlot_gateway.tokens import Tokens
 
 from .failures import EnvdFailure, Problem
+from .file_query import FileQuery
 from .paths import ENVD_PORT, PORT_KEY, SANDBOX_KEY
 
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
@@ -51,8 +51,11 @@ class Access:
         """Return the envd access token of a sandbox."""
         return self._token(sandbox_id, tenant, self._tokens.signing_id)
 
-    def caller(self, scope: Scope, *, signed: str | None = None) -> Caller:
-        """Return whom a request to envd is of; `signed`: the operation that a signed URL may ask for. Raises EnvdFailure."""
+    def caller(self, scope: Scope, *, query: FileQuery | None = None, operation: str | None = None) -> Caller:
+        """Return whom a request to envd is of. Raises EnvdFailure.
+
+        `query`: that of a file call, which decides the user; `operation`: what its signature may allow.
+        """
         sandbox_id = SandboxId(_header(scope, SANDBOX_KEY).decode("latin-1"))
         if created_at(sandbox_id) is None:
             raise EnvdFailure(
@@ -61,8 +64,8 @@ class Access:
             )
         token = _header(scope, b"x-access-token").decode("latin-1")
         tenant = self._tokens.check_client(token, sandbox_id) if token else None
-        if tenant is None and not token and signed is not None:
-            tenant = self._signer(scope, sandbox_id, operation=signed)
+        if tenant is None and not token and query is not None and operation is not None:
+            tenant = self._signer(query, sandbox_id, operation=operation)
         if tenant is None:
             raise EnvdFailure(
                 "unauthenticated",
@@ -73,28 +76,24 @@ class Access:
             # Behind the credential: the answer says that the sandbox may exist.
             text = f"port is not open here: {port.decode('latin-1')}; only envd's, {ENVD_PORT.decode()}, is served"
             raise EnvdFailure("unavailable", text)
-        return Caller(sandbox_id, tenant, _user(scope))
+        return Caller(sandbox_id, tenant, _user(scope) if query is None else query.user or None)
 
     def _token(self, sandbox_id: SandboxId, tenant: str, key_id: str) -> str:
         expires_at = int(created_at(sandbox_id) or 0) + _VALID
         return self._tokens.client(sandbox_id, tenant, expires_at, key_id)
 
-    def _signer(self, scope: Scope, sandbox_id: SandboxId, *, operation: str) -> str | None:
+    def _signer(self, query: FileQuery, sandbox_id: SandboxId, *, operation: str) -> str | None:
         """Return the tenant whose token signed the URL; None if none did, or the signature has expired."""
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        given, expiration = query.get("signature", ""), query.get("signature_expiration", "")
         route = self._routes.find(sandbox_id)
-        if not given or route is None:
+        if not query.signature or route is None:
             return None
-        if expiration and not (
-            expiration.isascii() and expiration.isdigit() and int(expiration) > self._tokens.now()
-        ):
+        expires_at = query.expires_at
+        if expires_at is not None and expires_at <= self._tokens.now():
             return None
         for key_id in self._tokens.keys:
             signing = self._token(sandbox_id, route.tenant, key_id)
-            parts = (query.get("path", ""), operation, query.get("username", ""), signing)
-            made = signature(*parts, expiration=expiration)
-            if hmac.compare_digest(made.encode(), given.encode("utf-8", "replace")):
+            made = signature(query.path, operation, query.user, signing, expiration=query.expiration)
+            if hmac.compare_digest(made.encode(), query.signature.encode("utf-8", "replace")):
                 return route.tenant
         return None
 

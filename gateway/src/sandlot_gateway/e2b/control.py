@@ -7,15 +7,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote
 
+from pydantic import ValidationError
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
-from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
+from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send, send_json
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
@@ -40,7 +43,9 @@ Answer = tuple[int, Any, list[tuple[bytes, bytes]]]
 
 
 class Control:
-    def __init__(self, have: Services, *, access: Access) -> None:
+    def __init__(self, have: Services, *, access: Access, check_open: Callable[[Scope], None]) -> None:
+        """`check_open` raises Refusal while the gateway shuts down."""
+        self._check_open = check_open
         self._have = have
         self._access = access
         self._templates = Templates(have.settings.e2b_templates, backend=have.backend)
@@ -59,12 +64,16 @@ class Control:
     async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:
         """Answer one request; return its status. Raises ClientGone."""
         try:
+            self._check_open(scope)
             who = self._access.tenant(scope)
             status, document, headers = await self._answer(scope, receive, route=route, who=who)
         except Problem as problem:
             status, document, headers = problem.status, problem.document(), problem.headers
             if status == 401:
                 headers = [*headers, (b"connection", b"close")]
+        except Refusal as refusal:
+            status, headers = refusal.status, [*refusal.headers, (b"connection", b"close")]
+            document = {"code": status, "message": str(refusal)}
         except ApiError as error:
             # Here 422 would be an unknown error: the SDK knows 400.
             status = 400 if error.status == 422 else error.status
@@ -80,7 +89,7 @@ class Control:
 
     async def _answer(self, scope: Scope, receive: Receive, *, route: str, who: Tenant) -> Answer:
         method: str = scope["method"]
-        match [part for part in route.split("/") if part != "v2"]:
+        match route.split("/"):
             case ["sandboxes"] if method == "POST":
                 return await self._create(scope, receive, who)
             case ["sandboxes"] if method == "GET":
@@ -111,7 +120,11 @@ class Control:
         template = self._templates.find(asked.template_id, who)
         request = requests.create_request(asked, template, key=key, wait=_HOLD)
         sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
-        await have.directory.changed(sandbox.id, timeout=_CREATE_WAIT - _HOLD)
+        if not has_hung_up(receive):  # else the create has handled it
+            await have.directory.changed(sandbox.id, timeout=_CREATE_WAIT - _HOLD)
+            if has_hung_up(receive):
+                note(left=True)
+                have.lifecycle.ends.orphans.hung_up(sandbox)
         if sandbox.status is Status.PENDING:
             why = have.lifecycle.progress(sandbox) or "no instance was ready in time"
             if key is None:  # or nothing would ever ask for it
@@ -169,7 +182,11 @@ class Control:
     async def _network(self, sandbox: Sandbox, body: bytes) -> Answer:
         asked = requests.read(body, requests.NetworkUpdate)
         allowed, denied = requests.egress_lists(asked, internet=asked.allow_internet_access)
-        policy = egress.Policy(allowlist=allowed, denylist=None if allowed is not None else denied or [])
+        try:
+            policy = egress.Policy(allowlist=allowed, denylist=None if allowed is not None else denied or [])
+        except ValidationError as error:
+            text = f"network.{'denyOut' if allowed is None else 'allowOut'}: {error.errors()[0]['msg']}"
+            raise Problem(400, text) from error
         await egress.put(sandbox, policy, self._have)
         return 204, None, []
 

@@ -15,6 +15,7 @@ from . import filesystem, process
 from .access import Access, Caller
 from .envelope import HEADER, MAX_MESSAGE, EnvelopeReader, only
 from .failures import EnvdFailure, invalid, translated
+from .file_query import FileQuery, file_query
 from .files import Files
 from .messages import StreamInput, read
 from .rpc_stream import RpcStream
@@ -59,13 +60,10 @@ class Envd:
             f"{_FILESYSTEM}RemoveWatcher": self._watchers.remove,
         }
 
-    def serves(self, route: str) -> bool:
-        return route in ("health", "files") or route.startswith((_PROCESS, _FILESYSTEM))
-
     def is_known(self, scope: Scope, route: str) -> bool:
         """Return whether the request is authenticated; otherwise its body is not buffered."""
         try:
-            self._caller(scope, route)
+            self._caller(scope, _query(scope, route))
         except EnvdFailure:
             return False
         return True
@@ -76,11 +74,19 @@ class Envd:
         """Answer one request; return its status, and the verdict if a command ended. Raises ClientGone, Truncated."""
         stream = RpcStream(send, receive, request_id=request_id) if route in _STREAMS else None
         try:
-            caller = self._caller(scope, route)
+            query = _query(scope, route)
+            caller = self._caller(scope, query)
             with translated(self._gate, caller.sandbox_id):
                 self._gate.check_open(scope)
                 status = await self._answer(
-                    scope, receive, send, route=route, caller=caller, request_id=request_id, stream=stream
+                    scope,
+                    receive,
+                    send,
+                    route=route,
+                    caller=caller,
+                    query=query,
+                    request_id=request_id,
+                    stream=stream,
                 )
         except EnvdFailure as failure:
             if stream is not None and stream.begun:
@@ -97,9 +103,8 @@ class Envd:
             await send_json(send, status, document, headers=headers)
         return status, b"" if stream is None else stream.verdict
 
-    def _caller(self, scope: Scope, route: str) -> Caller:
-        signed = _SIGNED.get(scope["method"]) if route == "files" else None
-        return self._access.caller(scope, signed=signed)
+    def _caller(self, scope: Scope, query: FileQuery | None) -> Caller:
+        return self._access.caller(scope, query=query, operation=_SIGNED.get(scope["method"]))
 
     async def _answer(
         self,
@@ -109,6 +114,7 @@ class Envd:
         *,
         route: str,
         caller: Caller,
+        query: FileQuery | None,
         request_id: bytes,
         stream: RpcStream | None,
     ) -> int:
@@ -119,11 +125,10 @@ class Envd:
             await send({"type": "http.response.start", "status": 204, "headers": head})
             await send({"type": "http.response.body", "body": b""})
             return 204
-        if route == "files":
+        if query is not None:
             if method not in _SIGNED:
                 raise EnvdFailure("unimplemented", f"{method}: /files has GET and POST", status=405)
-            files = Files(scope, receive, send, request_id=request_id)
-            caller = Caller(caller.sandbox_id, caller.tenant, files.user)
+            files = Files(scope, receive, send, query=query, request_id=request_id)
             async with self._entered(caller, request_id, receive=None, takes_place=True) as call:
                 return await (files.download(call) if method == "GET" else files.upload(call))
         self._check_rpc(scope, route)
@@ -166,13 +171,12 @@ class Envd:
                 turn = await self._turns.enter(caller.sandbox_id)
             try:
                 if starts:
-                    verdict = await process.start(call, body, stream, timeout_ms=timeout_ms)
+                    await process.start(call, body, stream, timeout_ms=timeout_ms)
                 else:
-                    verdict = await process.connect(call, body, stream)
+                    await process.connect(call, body, stream)
             finally:
                 if turn is not None:
                     self._turns.leave(turn)
-            stream.verdict = verdict.encode()
             await stream.end()
 
     @asynccontextmanager
@@ -213,6 +217,11 @@ class Envd:
         found = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         if found.partition(b";")[0].strip().lower() != wanted:
             raise EnvdFailure("unimplemented", f"content-type: must be {wanted.decode()}")
+
+
+def _query(scope: Scope, route: str) -> FileQuery | None:
+    """Return the query of a file call. Raises EnvdFailure."""
+    return file_query(scope) if route == "files" else None
 
 
 def _timeout_ms(scope: Scope) -> int | None:

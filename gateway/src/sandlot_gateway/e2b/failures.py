@@ -32,7 +32,9 @@ _SIDECAR = {
     404: "not_found",
     408: "deadline_exceeded",
     413: "resource_exhausted",
+    410: "unavailable",
     416: "invalid_argument",
+    429: "unavailable",
 }
 
 
@@ -108,7 +110,9 @@ def of_sidecar(status: int, body: bytes, sandbox_id: SandboxId) -> EnvdFailure:
         return EnvdFailure("resource_exhausted", message, status=507)
     if error == "busy":
         return EnvdFailure("resource_exhausted", message)
-    return EnvdFailure(_SIDECAR.get(status, "unavailable"), message)
+    # Any other refusal of a request is no loss of the sandbox.
+    code = _SIDECAR.get(status, "invalid_argument" if 400 <= status < 500 else "unavailable")
+    return EnvdFailure(code, message)
 
 
 @contextmanager

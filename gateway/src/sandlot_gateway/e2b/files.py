@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -14,24 +13,28 @@ from sandlot_gateway.data.forward import RequestHead, forward
 from sandlot_gateway.data.wire import Headers
 
 from .failures import EnvdFailure, invalid, of_sidecar
+from .file_query import FileQuery
 from .multipart import Mark, MultipartReader, Part, boundary_of
 from .sidecar_call import SidecarCall
 from .uploads import body_pieces, unpacked, write_file
 
 _KEPT = (b"content-length", b"content-range", b"accept-ranges", b"last-modified", b"transfer-encoding")
+_MOST_DROPPED = (
+    1 << 20
+)  # bytes of an upload that are not a file's: a few kilobytes of gzip unpack to gigabytes
 
 
 class Files:
     """One request to /files, whose caller is authenticated."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: bytes) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, *, query: FileQuery, request_id: bytes
+    ) -> None:
         self._receive = receive
         self._send = send
         self._request_id = request_id
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
-        asked = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        self._path = asked.get("path", [""])[0]
-        self.user = asked.get("username", [""])[0] or None
+        self._path = query.path
 
     async def download(self, call: SidecarCall) -> int:
         """Send a file; return the status. Raises EnvdFailure, DialError, UpstreamError, Truncated, ClientGone."""
@@ -94,12 +97,15 @@ class Files:
     ) -> list[dict[str, Any]]:
         """Write the part `file` of the form, or all of them, each to the path in its file name."""
         written: list[dict[str, Any]] = []
+        dropped = 0
         reader = MultipartReader(boundary)
         events = _events(reader, pieces)
         async for event in events:
-            if not isinstance(event, Part):
-                continue  # of a field that is no file
-            if event.name != "file":
+            if isinstance(event, bytes):  # of a field that is no file
+                dropped += len(event)
+                if dropped > _MOST_DROPPED:
+                    raise invalid("body", f"more than {_MOST_DROPPED} bytes are in no part named file")
+            if not isinstance(event, Part) or event.name != "file":
                 continue
             path = self._path or event.filename or ""
             if self._path and written:
@@ -114,7 +120,13 @@ class Files:
 async def _events(
     reader: MultipartReader, pieces: AsyncIterator[bytes]
 ) -> AsyncIterator[Part | bytes | Mark]:
+    dropped = 0
     async for piece in pieces:
+        if reader.ended:
+            dropped += len(piece)
+            if dropped > _MOST_DROPPED:
+                raise invalid("body", f"more than {_MOST_DROPPED} bytes follow the last boundary")
+            continue
         for event in reader.feed(piece):
             yield event
     reader.finish()

@@ -73,16 +73,22 @@ async def list_dir(call: SidecarCall, body: bytes) -> dict[str, Any]:
     return {"entries": [await _entry(call, each) for each in found]}
 
 
-async def entries_below(call: SidecarCall, path: str, *, depth: int, most: int) -> list[dict[str, Any]]:
+async def entries_below(
+    call: SidecarCall, path: str, *, depth: int, most: int, most_directories: int | None = None
+) -> list[dict[str, Any]]:
     """Return the sidecar's entries of a directory and `depth` - 1 levels below it. Raises EnvdFailure."""
     if (await _stat(call, path))["type"] != "dir":
         raise invalid("path", f"{path!r} is no directory")
     entries: list[dict[str, Any]] = []
-    waiting = [(path, 1)]
+    waiting, directories = [(path, 1)], 0
     while waiting:
         above, level = waiting.pop()
+        directories += 1
+        if most_directories is not None and directories > most_directories:
+            text = f"path: {path!r} has more than {most_directories} directories"
+            raise EnvdFailure("resource_exhausted", text)
         try:
-            listed = await _listed(call, above)
+            listed = await _listed(call, above, most=most - len(entries))
         except EnvdFailure:
             if level == 1:
                 raise
@@ -106,10 +112,11 @@ async def _stat(call: SidecarCall, path: str, *, follow: bool = True) -> dict[st
     return await call.json("GET", f"/v1/files/stat?{call.file_query(path=path, follow=int(follow))}")
 
 
-async def _listed(call: SidecarCall, path: str) -> list[dict[str, Any]]:
+async def _listed(call: SidecarCall, path: str, *, most: int) -> list[dict[str, Any]]:
+    """Return a directory's entries, and not all of those after `most`."""
     found: list[dict[str, Any]] = []
     cursor: str | None = ""
-    while cursor is not None and len(found) <= _MOST:
+    while cursor is not None and len(found) <= most:
         asked = call.file_query(path=path, **({"cursor": cursor} if cursor else {}))
         page = await call.json("GET", f"/v1/files/list?{asked}")
         found += page["entries"]

@@ -39,7 +39,7 @@ def wanted_page(
     if token := _one(query, "nextToken"):
         try:
             after = page_after(token)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             raise Problem(400, "nextToken: is none that a list has given: leave it out") from error
         chosen = [each for each in chosen if (_place(each) < after if newest_first else _place(each) > after)]
     limit = _limit(_one(query, "limit"))

@@ -52,6 +52,11 @@ class MultipartReader:
         self._parts = 0
         self._passed = 0
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last boundary was found."""
+        return self._state is _State.EPILOGUE
+
     def feed(self, data: bytes) -> Iterator[Part | bytes | Mark]:
         """Yield each part's head, content and end. Raises EnvdFailure."""
         self._buffer += data
@@ -99,7 +104,7 @@ class MultipartReader:
 
     def finish(self) -> None:
         """Check that the body has ended with its last boundary. Raises EnvdFailure."""
-        if self._state is not _State.EPILOGUE:
+        if not self.ended:
             raise invalid("body", "it ended before its last boundary")
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from sandlot_gateway.control.paths import E2B_BASE
+from sandlot_gateway.control.paths import E2B_BASE, is_e2b
 from sandlot_gateway.data.answers import Scope
 from sandlot_gateway.settings import Settings
 
@@ -17,12 +17,12 @@ _LABEL = re.compile(rb"([0-9]{1,5})-(sb-[0-9a-f]{20})\Z")
 
 
 def relocate(scope: Scope, *, domain: str) -> None:
-    """Move a request to `api.DOMAIN` or `PORT-SANDBOX.DOMAIN` below /e2b; one that is there already stays.
+    """Move a request to `api.DOMAIN` or `PORT-SANDBOX.DOMAIN` below /e2b; a path that is there already stays.
 
     The host name decides which sandbox a request is for: headers that say otherwise are dropped.
     """
     path: str = scope["path"]
-    if scope["type"] != "http" or path.startswith(E2B_BASE + "/"):
+    if scope["type"] != "http":
         return
     host = next((value for name, value in scope["headers"] if name == b"host"), b"")
     label, dot, rest = host.lower().partition(b":")[0].partition(b".")
@@ -31,7 +31,8 @@ def relocate(scope: Scope, *, domain: str) -> None:
     found = _LABEL.match(label)
     if found is None and label != b"api":
         return
-    scope["path"], scope["raw_path"] = E2B_BASE + path, E2B_BASE.encode() + scope["raw_path"]
+    if not is_e2b(path):
+        scope["path"], scope["raw_path"] = E2B_BASE + path, E2B_BASE.encode() + scope["raw_path"]
     if found is not None:
         kept = [header for header in scope["headers"] if header[0] not in (SANDBOX_KEY, PORT_KEY)]
         scope["headers"] = [*kept, (SANDBOX_KEY, found[2]), (PORT_KEY, found[1])]

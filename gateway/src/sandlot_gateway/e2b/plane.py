@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandlot_gateway import logs
-from sandlot_gateway.control.paths import E2B_BASE
+from sandlot_gateway.control.paths import e2b_route, is_envd
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive, Scope, Send
 from sandlot_gateway.data.pool import HttpPool
@@ -18,14 +18,13 @@ from .envd import Envd
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
         access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory)
-        self._gate = gate
-        self._control = Control(have, access=access)
+        self._control = Control(have, access=access, check_open=gate.check_open)
         self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether a request is authenticated; otherwise its body is not buffered."""
-        route = _route(scope)
-        if self._envd.serves(route):
+        route = e2b_route(scope["path"])
+        if is_envd(route):
             return self._envd.is_known(scope, route)
         return self._control.is_known(scope)
 
@@ -34,15 +33,10 @@ class E2bPlane:
     ) -> tuple[int, bytes]:
         """Serve one request; return its status, and the verdict if a command ended.
 
-        Raises ClientGone, Truncated, and Refusal while the gateway shuts down.
+        Raises ClientGone, Truncated.
         """
-        route = _route(scope)
-        if self._envd.serves(route):
+        route = e2b_route(scope["path"])
+        if is_envd(route):
             return await self._envd.http(scope, receive, send, route=route, request_id=request_id)
         logs.request_id.set(request_id.decode("latin-1"))  # for the audit, and the sidecar's log
-        self._gate.check_open(scope)
         return await self._control.http(scope, receive, send, route=route, request_id=request_id), b""
-
-
-def _route(scope: Scope) -> str:
-    return scope["path"].removeprefix(E2B_BASE).strip("/")

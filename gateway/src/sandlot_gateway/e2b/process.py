@@ -22,20 +22,20 @@ _KILLED_WITHIN = 2  # seconds
 _NAME = "e2b-"  # begins the ids of ops; the tag follows after a colon
 
 
-async def start(call: SidecarCall, body: bytes, stream: RpcStream, *, timeout_ms: int | None) -> str:
-    """Run a process and send its events; return its verdict. It goes on without its client until its time limit."""
+async def start(call: SidecarCall, body: bytes, stream: RpcStream, *, timeout_ms: int | None) -> None:
+    """Run a process and send its events. It goes on without its client until its time limit."""
     spec = start_spec(read(body, Start), user=call.user, timeout_ms=timeout_ms)
     patience = None if timeout_ms is None else timeout_ms / 1000
     connection = await call.open("POST", "/v1/ops", json=spec, patience=patience)
-    return await copied(call, connection, stream, ProcessEvents(pty="pty" in spec))
+    await copied(call, connection, stream, ProcessEvents(pty="pty" in spec))
 
 
-async def connect(call: SidecarCall, body: bytes, stream: RpcStream) -> str:
+async def connect(call: SidecarCall, body: bytes, stream: RpcStream) -> None:
     """Send the events of a running process: what no stream has delivered yet, and all that follows."""
     op = await _find(call, read(body, Selected).process)
     connection = await call.open("GET", f"/v1/ops/{op['op_id']}/stream?resume=1")
     stream.add(events.start(op["pid"]))
-    return await copied(call, connection, stream, ProcessEvents(pty=bool(op["spec"].get("pty")), told=True))
+    await copied(call, connection, stream, ProcessEvents(pty=bool(op["spec"].get("pty")), told=True))
 
 
 async def send_input(call: SidecarCall, body: bytes) -> dict[str, Any]:

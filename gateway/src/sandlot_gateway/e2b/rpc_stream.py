@@ -75,8 +75,8 @@ class RpcStream:
 
 async def copied(
     call: SidecarCall, connection: Connection, stream: RpcStream, told: events.ProcessEvents
-) -> str:
-    """Copy an op's frames to the client as events; return the op's verdict.
+) -> None:
+    """Copy an op's frames to the client as events, and note the op's verdict.
 
     Raises ClientGone, UpstreamError, WireError, and EnvdFailure for an end that is not the command's own.
     """
@@ -103,9 +103,9 @@ async def copied(
             raise ClientGone
         raise UpstreamError("the op's stream closed before its end frame")
     op = events.document(last)
+    stream.verdict = str(op.get("verdict") or "").encode()  # first: some verdicts are failures to the client
     for event in told.of_end(op, sandbox_id=call.route.sandbox_id):
         stream.add(event)
-    return str(op.get("verdict") or "")
 
 
 async def _copied(connection: Connection, stream: RpcStream, told: events.ProcessEvents) -> bytes | None:

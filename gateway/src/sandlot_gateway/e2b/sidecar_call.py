@@ -13,10 +13,11 @@ from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.data.routes import Route
 
 from . import sandbox_json
-from .failures import EnvdFailure, of_sidecar
+from .failures import EnvdFailure, invalid, of_sidecar
 
 _ERROR_BODY = 64 * 1024
 _TIMEOUT = 3600.0
+_LONGEST_PATH = 4096  # bytes, as Linux has it; the sidecar refuses a longer query before it reads the path
 
 
 class SidecarCall:
@@ -62,11 +63,13 @@ class SidecarCall:
         return sandbox_json.parse(answer.body)
 
     def file_query(self, **fields: str | int) -> str:
-        """Return the query of a file call, which acts as the user."""
+        """Return the query of a file call, which acts as the user. Raises EnvdFailure."""
+        _check_paths(fields)
         return query(**fields, **({} if self.user is None else {"user": self.user}))
 
     def file_body(self, **fields: Any) -> dict[str, Any]:
-        """Return the body of a file call, which acts as the user."""
+        """Return the body of a file call, which acts as the user. Raises EnvdFailure."""
+        _check_paths(fields)
         return fields if self.user is None else {**fields, "user": self.user}
 
     def failure(self, answer: Answer) -> EnvdFailure:
@@ -97,3 +100,12 @@ class SidecarCall:
 def query(**fields: str | int) -> str:
     """Return a query for the sidecar, percent-encoded."""
     return "&".join(f"{name}={quote(str(value), safe='')}" for name, value in fields.items())
+
+
+def _check_paths(fields: dict[str, Any]) -> None:
+    for name in ("path", "source", "target"):
+        size = len(str(fields.get(name, "")).encode("utf-8", "surrogatepass"))
+        if size > _LONGEST_PATH:
+            raise invalid(
+                "destination" if name == "target" else name, f"is longer than {_LONGEST_PATH} bytes"
+            )

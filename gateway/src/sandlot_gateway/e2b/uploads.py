@@ -37,9 +37,11 @@ async def unpacked(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             while piece and not unpacker.eof:
                 if data := unpacker.decompress(piece, _PIECE):
                     yield data
+                    await asyncio.sleep(0)  # else no other request is served while content is dropped
                 piece = unpacker.unconsumed_tail
         while data := unpacker.decompress(unpacker.unconsumed_tail, _PIECE):
             yield data
+            await asyncio.sleep(0)
     except zlib.error as error:
         raise invalid("body", f"is not valid gzip: {error}") from error
     if not unpacker.eof:

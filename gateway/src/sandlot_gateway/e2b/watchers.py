@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import Counter
 from typing import Any
 
 from sandlot_contract.ids import SandboxId
@@ -19,13 +18,13 @@ from .filesystem import entries_below
 from .messages import read
 from .rpc_stream import RpcStream
 from .sidecar_call import SidecarCall
+from .watch_room import Pace, WatchRoom
 
-_PER_SANDBOX = 16
-_PER_TENANT = 64  # each keeps a look at up to _MOST entries in memory
 _MOST = 2000
+_MOST_DIRECTORIES = 500  # of one look: each is a request to the sidecar
+_MOST_NAMES = 256 << 10  # characters of the paths of one look, which stays in memory
 _DEEPEST = 16  # levels of a recursive watch
 _IDLE = 600.0  # seconds without a call after which a watcher is dropped
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 2.0  # seconds between looks: longer while nothing changes
 _KEEPALIVE = 15.0
 
 
@@ -42,15 +41,17 @@ class Watchers:
 
     def __init__(self) -> None:
         self._polled: dict[tuple[SandboxId, str], _Watcher] = {}
-        self._streams: Counter[SandboxId] = Counter()
+        self._room = WatchRoom()
 
     async def create(self, call: SidecarCall, body: bytes) -> dict[str, Any]:
         asked, route = read(body, messages.Watch), call.route
         self._drop_idle()
-        self._check_room(route.sandbox_id)
-        if sum(one.tenant == route.tenant for one in self._polled.values()) >= _PER_TENANT:
-            raise EnvdFailure("resource_exhausted", f"more than {_PER_TENANT} watchers: remove some first")
-        watcher = _Watcher(route.tenant, asked, await _look(call, asked))
+        self._room.take(route.tenant, route.sandbox_id)
+        try:
+            watcher = _Watcher(route.tenant, asked, await _look(call, asked))
+        except BaseException:
+            self._room.leave(route.tenant, route.sandbox_id)
+            raise
         name = secrets.token_hex(8)
         self._polled[route.sandbox_id, name] = watcher
         return {"watcherId": name}
@@ -67,27 +68,29 @@ class Watchers:
         return {"events": changes.changes(before, found.look)}
 
     async def remove(self, call: SidecarCall, body: bytes) -> dict[str, Any]:
-        self._polled.pop((call.route.sandbox_id, read(body, messages.WatcherId).watcher_id), None)
+        self._drop((call.route.sandbox_id, read(body, messages.WatcherId).watcher_id))
         return {}
 
     async def stream(self, call: SidecarCall, body: bytes, stream: RpcStream) -> None:
         """Send changes until the client leaves. Raises ClientGone then."""
-        asked, sandbox_id = read(body, messages.Watch), call.route.sandbox_id
-        self._check_room(sandbox_id)
-        self._streams[sandbox_id] += 1
+        asked, route = read(body, messages.Watch), call.route
+        self._room.take(route.tenant, route.sandbox_id)
         leaving = asyncio.get_running_loop().create_task(wait_for_disconnect(stream.receive))
         try:
+            began, pace = time.monotonic(), Pace()
             look = await _look(call, asked)
+            pause = pace.pause(took=time.monotonic() - began, changed=True)
             stream.add({"start": {}})
             await stream.flush()
-            pause, told_at = _FIRST_PAUSE, time.monotonic()
+            told_at = time.monotonic()
             while True:
                 await asyncio.wait([leaving], timeout=pause)
                 if leaving.done():
                     raise ClientGone
+                began = time.monotonic()
                 before, look = look, await _look(call, asked)
                 found = changes.changes(before, look)
-                pause = _FIRST_PAUSE if found else min(pause * 1.5, _LONGEST_PAUSE)
+                pause = pace.pause(took=time.monotonic() - began, changed=bool(found))
                 for event in found:
                     stream.add({"filesystem": event})
                 if not found and time.monotonic() - told_at >= _KEEPALIVE:
@@ -97,24 +100,29 @@ class Watchers:
                     told_at = time.monotonic()
                     await stream.flush()
         finally:
-            self._streams[sandbox_id] -= 1
-            if not self._streams[sandbox_id]:
-                del self._streams[sandbox_id]
+            self._room.leave(route.tenant, route.sandbox_id)
             leaving.cancel()
             await asyncio.wait([leaving])
 
-    def _check_room(self, sandbox_id: SandboxId) -> None:
-        polled = sum(owner == sandbox_id for owner, _ in self._polled)
-        if polled + self._streams[sandbox_id] >= _PER_SANDBOX:
-            raise EnvdFailure(
-                "resource_exhausted", f"more than {_PER_SANDBOX} watchers of one sandbox: remove some first"
-            )
-
     def _drop_idle(self) -> None:
         since = time.monotonic() - _IDLE
-        self._polled = {key: one for key, one in self._polled.items() if one.used_at >= since}
+        for key in [key for key, one in self._polled.items() if one.used_at < since]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[SandboxId, str]) -> None:
+        found = self._polled.pop(key, None)
+        if found is not None:
+            self._room.leave(found.tenant, key[0])
 
 
 async def _look(call: SidecarCall, asked: messages.Watch) -> changes.Look:
+    """Return what the watched directory has now. Raises EnvdFailure."""
     depth = _DEEPEST if asked.recursive else 1
-    return changes.look_of(await entries_below(call, asked.path, depth=depth, most=_MOST))
+    entries = await entries_below(
+        call, asked.path, depth=depth, most=_MOST, most_directories=_MOST_DIRECTORIES
+    )
+    look = changes.look_of(entries)
+    if sum(map(len, look)) > _MOST_NAMES:
+        text = f"path: the names below {asked.path!r} have more than {_MOST_NAMES} characters"
+        raise EnvdFailure("resource_exhausted", text)
+    return look
