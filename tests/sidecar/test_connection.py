@@ -184,7 +184,7 @@ async def test_a_file_that_cannot_be_read_is_told_or_cut(
     assert wire.closed
     if after == 0 and size <= 10:
         assert wire.written.split()[1] == b"400"
-        assert b'"bad_request"' in wire.written
+        assert b'"bad_path"' in wire.written
     else:
         assert wire.written.split()[1] == b"200"
         assert not wire.written.endswith(b"0\r\n\r\n")

@@ -136,7 +136,7 @@ class DataPlane:
         raw: bytes = scope["raw_path"]
         parts = raw.split(b"/", 3)
         exposed = len(parts) > 2 and parts[1] == b"expose"
-        mounted = self.e2b if parts[1] == b"e2b" else None
+        mounted = self.e2b if len(parts) > 1 and parts[1] == b"e2b" else None
         rest = parts[3] if len(parts) == 4 else b""
         segment = rest.partition(b"/")[0]
         rpc = segment == SERVICE and parts[1] == b"sbx"
