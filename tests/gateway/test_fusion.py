@@ -156,6 +156,33 @@ def test_a_bad_request_names_its_field(stack: Stack, body: dict[str, Any], field
     assert [one["loc"] for one in answer.json()["detail"]] == [["body", field]]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"args": [0] * 5000},
+        {"fetch_files": [0] * 5000},
+        {"files": dict.fromkeys(map(str, range(5000)), 0)},
+        {"files": {"long" * 5000: "abc"}},
+        {"files": dict.fromkeys(map(str, range(1001)), "")},
+        {"args": ["a"] * 1001},
+        {"fetch_files": ["a"] * 1001},
+    ],
+    ids=["args", "fetch", "files", "long-name", "many-files", "many-args", "many-fetched"],
+)
+def test_a_body_with_many_wrong_values_has_one_short_error(stack: Stack, wrong: dict[str, Any]) -> None:
+    body = {"code": "", "language": "bash", **wrong}
+    answer = plain_http.post(f"{stack.url}/fusion/{KEY}/run_code", json=body)
+    assert answer.status_code == 422
+    [found] = answer.json()["detail"]
+    assert found["loc"][:2] == ["body", *wrong]
+    assert len(answer.content) < 1000
+
+
+def test_a_thousand_files_are_written(stack: Stack) -> None:
+    told = run(stack, "ls | wc -l", files=dict.fromkeys(map(str, range(1000)), ""))
+    assert told["run_result"]["stdout"] == "1001\n", told
+
+
 def test_code_finds_nothing_of_earlier_code(stack: Stack) -> None:
     before = run(stack, "touch /tmp/mine ../stays; (sleep 61.5 &) ; rm -f $(command -v perl); echo $PWD")
     assert before["status"] == "Success"

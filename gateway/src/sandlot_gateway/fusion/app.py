@@ -37,6 +37,7 @@ MAX_BODY = 32 << 20  # bytes; test cases are in the body
 _CLIENT_GRACE = 10.0
 _MARGIN = 1.5  # seconds for the answer to reach the client
 _OVERHEAD = 0.5  # seconds for the files of a request
+_MOST_SHOWN = 300  # characters of a text in a 422
 _ATTEMPTS = 3  # in which code ran; a node that dies may leave many sandboxes that are found dead
 _ENDED_BY_CODE = frozenset((SandboxVerdict.OOM, SandboxVerdict.INIT_KILLED, SandboxVerdict.EXITED))
 
@@ -201,9 +202,13 @@ def _retry(why: str) -> Response:
 
 
 def _invalid(error: ValidationError) -> Response:
-    """Return a 422 in FastAPI's form, without the values, which may be long."""
+    """Return a 422 in FastAPI's form, without the values; names of files in it may be long, so they are cut."""
     found = [
-        {"type": one["type"], "loc": ["body", *one["loc"]], "msg": one["msg"]}
+        {"type": one["type"], "loc": ["body", *(_cut(part) for part in one["loc"])], "msg": _cut(one["msg"])}
         for one in error.errors(include_url=False, include_context=False, include_input=False)
     ]
     return _json(422, {"detail": found})
+
+
+def _cut(text: str | int) -> str | int:
+    return text[:_MOST_SHOWN] if isinstance(text, str) else text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import shlex
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 
 from .languages import Toolchain
 from .sandbox import BadInput, SandboxClient
@@ -15,6 +15,7 @@ DIRECTORY = "/tmp/sandbox-fusion/work"
 STDIN = "/tmp/sandbox-fusion/stdin"  # not in the directory that the code sees as its own
 _MOST_FETCHED = 48 << 20  # bytes of all files of an answer
 _PROBE_TIMEOUT = 10.0
+_WRITES = 8  # at the same time; each has a connection to the sandbox
 
 
 async def program_of(
@@ -53,15 +54,25 @@ def _missing(wanted: tuple[str, ...], *, language: str, place: str) -> BadInput:
     )
 
 
-async def all_done(writes: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all, also after a failure: a late one would reach the sandbox's next request."""
-    for error in await asyncio.gather(*writes, return_exceptions=True):
+async def write_all(write: Callable[[str, bytes], Awaitable[None]], contents: Mapping[str, bytes]) -> None:
+    """Write files, a few at a time; names are relative to the directory in which the code runs."""
+    pending = deque(contents.items())
+
+    async def write_some() -> None:
+        try:
+            while pending:
+                name, content = pending.popleft()
+                await write(_path_of(name), content)
+        finally:
+            pending.clear()  # after a failure no further one begins
+
+    # Wait for all, also after a failure: a late one would reach the sandbox's next request.
+    for error in await asyncio.gather(*(write_some() for _ in range(_WRITES)), return_exceptions=True):
         if error is not None:
             raise error
 
 
-def path_of(name: str) -> str:
-    """Return where a file of the request is: relative to the directory in which its code runs."""
+def _path_of(name: str) -> str:
     return posixpath.join(DIRECTORY, name)
 
 
@@ -77,7 +88,7 @@ async def fetch(names: list[str], client: SandboxClient) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     total = 0
     for name in dict.fromkeys(names):
-        content = await client.read(path_of(name))
+        content = await client.read(_path_of(name))
         if content is None:
             continue
         total += len(content)
