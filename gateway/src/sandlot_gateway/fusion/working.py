@@ -8,8 +8,10 @@ import shlex
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
+from sandlot_contract.verdicts import CommandVerdict
+
 from .languages import Toolchain
-from .sandbox import BadInput, SandboxClient
+from .sandbox import BadInput, Lost, SandboxClient
 
 DIRECTORY = "/tmp/sandbox-fusion/work"
 STDIN = "/tmp/sandbox-fusion/stdin"  # not in the directory that the code sees as its own
@@ -43,6 +45,8 @@ async def _found(
     if key not in programs:
         look = " || ".join(f"command -v {name}" for name in wanted)
         done = await client.run(look, cwd="/", timeout=_PROBE_TIMEOUT, memory=None)
+        if done.verdict != CommandVerdict.EXITED:  # of a busy machine, which says nothing about the image
+            raise Lost(f"looking for the program {key!r} did not end by itself: {done.verdict}", ran=False)
         programs[key] = done.stdout.decode("utf-8", "replace").strip() if done.succeeded else None
     return programs[key]
 
