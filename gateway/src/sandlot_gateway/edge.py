@@ -203,7 +203,9 @@ class Edge:
             await response(scope, receive, identified)
         else:
             if body is not None:
-                await app(scope, _replay(body, receive), identified)
+                receive = _replay(body, receive)
+                del body  # the application may be done with it long before it answers
+                await app(scope, receive, identified)
         self._counted(identified.status)
         if _log.isEnabledFor(logging.DEBUG):
             about = {"method": scope["method"], "path": scope["path"], "status": identified.status}
@@ -273,14 +275,11 @@ async def _swallow(receive: Receive, *, limit: int) -> None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
+    held: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    del body
 
     async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return held.pop() if held else await receive()
 
     return replayed
 

@@ -21,6 +21,7 @@ from sandlot_gateway.keys import Tenant
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 
+from .body_budget import BodyBudget, NoRoom
 from .cells_job import CellsJob, RunJupyterRequest
 from .creating import Creator
 from .execution import CodeJob
@@ -62,6 +63,7 @@ class Fusion:
             idle=settings.fusion_idle,
         )
         self._running = Tasks()
+        self._bodies = BodyBudget()
         self._draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,18 +93,18 @@ class Fusion:
             return _error(405, f"the method must be {wanted}", {"allow": wanted})
         if path == PING:
             return _json(200, "pong")
-        body = (await receive()).get("body", b"")
-        job: Job
-        try:
-            if path == RUN_JUPYTER:
-                job = CellsJob(RunJupyterRequest.model_validate_json(body))
-            else:
-                job = CodeJob(RunCodeRequest.model_validate_json(body))
-        except ValidationError as error:
-            return _invalid(error)
         if self._draining:
             return _retry("the gateway is shutting down")
-        return await self._until_answered(job, who, receive)
+        body = (await receive()).get("body", b"")
+        try:
+            with self._bodies.hold(who.name, len(body)):
+                job = _job(path, body)
+                del body  # a request that waits holds it only once, as parsed
+                return await self._until_answered(job, who, receive)
+        except ValidationError as error:
+            return _invalid(error)
+        except NoRoom as error:
+            return _retry(str(error))
 
     async def _until_answered(self, job: Job, who: Tenant, receive: Receive) -> Response | None:
         """Run the request unless its client leaves; then its code is killed."""
@@ -179,6 +181,12 @@ def fusion_of(settings: Settings, have: Services, *, pool: HttpPool) -> Fusion |
     """Return the application of a gateway with these settings; None if it is off."""
     places = parse_places(settings.fusion)
     return Fusion(have, pool=pool, places=places) if places else None
+
+
+def _job(path: str, body: bytes) -> Job:
+    if path == RUN_JUPYTER:
+        return CellsJob(RunJupyterRequest.model_validate_json(body))
+    return CodeJob(RunCodeRequest.model_validate_json(body))
 
 
 async def _disconnected(receive: Receive) -> None:
