@@ -126,7 +126,8 @@ class Edge:
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
                 answer = _to_repeat(error_response(503, text, headers=headers), scope)
-                await _answer_early(answer, receive, self._identified(scope, send), limit=self._max_body)
+                limit = self._app_of(scope)[1]
+                await _answer_early(answer, receive, self._identified(scope, send), limit=limit)
                 self._counted(answer.status_code)
             else:
                 await self._in_flight(scope, receive, send)
@@ -175,20 +176,24 @@ class Edge:
         finally:
             self._requests.discard(task)
 
+    def _app_of(self, scope: Scope) -> tuple[App | Facade, int]:
+        """Return who answers this request, and how many bytes its body may have."""
+        if self._fusion is not None and scope["path"] in PATHS:
+            return self._fusion, self._fusion.max_body
+        return self._control, self._max_body
+
     async def _controlled(self, scope: Scope, receive: Receive, send: Send) -> None:
         identified = self._identified(scope, send)
+        app, limit = self._app_of(scope)
         refusal = self._refusal(scope)
         if refusal is None and DROPPED in scope:  # its key became valid after its body was dropped
             refusal = "the API key was not valid yet when the request arrived: send it again"
         if refusal is not None:
             headers = {"www-authenticate": "Bearer", "connection": "close"}
             answer = error_response(401, refusal, headers=headers)
-            await _answer_early(answer, receive, identified, limit=self._max_body)
+            await _answer_early(answer, receive, identified, limit=limit)
             self._counted(identified.status)
             return
-        app, limit = self._control, self._max_body
-        if self._fusion is not None and scope["path"] in PATHS:
-            app, limit = self._fusion, self._fusion.max_body
         try:
             body = await _read(scope, receive, limit=limit)
         except _TooLarge:
