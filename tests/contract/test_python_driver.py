@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sandlot_contract import python_driver
 
+from tests.stopped import stopped
 from tests.waiting import wait_until
 
 TEXT = Path(python_driver.__file__).read_text()
@@ -54,9 +55,11 @@ def line(**request: Any) -> bytes:
 
 
 @contextmanager
-def driver(*arguments: str) -> Iterator[Driver]:
+def driver(*arguments: str, cwd: Path | None = None) -> Iterator[Driver]:
     words = [sys.executable, "-c", TEXT, *arguments]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        words, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
         running = Driver(process)
         try:
             running.until("ready", None)
@@ -101,12 +104,73 @@ def test_interrupts_reach_only_the_cell_that_they_name() -> None:
         assert running.until("done", "b")["error"]["name"] == "KeyboardInterrupt"
         running.send(line(type="interrupt", id="c"))  # not sent yet: its client has given it up
         running.run("c", "print('never')")
+        assert running.until("done", "c")["error"]["name"] == "KeyboardInterrupt"
+        running.send(line(type="interrupt", id=["c"]))
         running.send(line(type="interrupt", id="a"))
         assert running.until("done", "a")["error"]["name"] == "KeyboardInterrupt"
         running.send(line(type="interrupt", id="a"))  # too late
         running.run("d", "1")
         assert running.until("done", "d")["status"] == "ok"
     assert [item["id"] for item in running.messages if item["type"] == "begin"] == ["a", "d"]
+
+
+def test_an_interrupt_before_the_process_has_begun_with_the_cell_reaches_it() -> None:
+    with driver() as running:
+        running.run("a", "import os, time\nprint(os.getpid())")
+        running.until("done", "a")
+        with stopped(int(running.output("a"))):
+            running.run("b", "time.sleep(60)")
+            running.until("begin", "b")
+            running.run("later", "1")
+            running.send(line(type="interrupt", id="b") + line(type="interrupt", id="later"))
+            running.until("done", "later")  # so the one before it has been read, too
+        assert running.until("done", "b")["error"]["name"] == "KeyboardInterrupt"
+
+
+DISPLAYS = """
+import os, signal, sys, threading, time
+def interrupt(main, place=None, same=0):
+    while same < 5:  # until the main thread waits within a display, since nobody reads
+        time.sleep(0.02)
+        frame = sys._current_frames()[main]
+        last, place = place, (frame.f_code.co_name, frame.f_lasti)
+        same = same + 1 if place == last and frame.f_code.co_filename == "<string>" else 0
+    os.kill(os.getpid(), signal.SIGINT)
+    open({sent!r}, "w").close()
+threading.Thread(target=interrupt, args=(threading.get_ident(),)).start()
+while True:
+    display({{"text/plain": "x" * 200_000}}, raw=True)
+"""
+
+
+def test_an_interrupt_within_a_display_leaves_whole_messages(tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    with driver() as running:
+        running.run("a", DISPLAYS.format(sent=str(sent)))
+        running.until("begin", "a")
+        wait_until(sent.exists)
+        done = running.until("done", "a")
+        assert (done["error"] or {}).get("name") == "KeyboardInterrupt", done["message"]
+        running.run("b", "sys.version")
+        assert running.until("done", "b")["status"] == "ok"
+
+
+def test_a_refused_cell_runs_when_its_request_comes_again_after_a_restart() -> None:
+    with driver() as running:
+        running.run("a", "import os\nprint('begun', flush=True)\nos.read(os.pipe()[0], 1)")
+        running.run("queued", "print('ran')")
+        running.until("stdout", "a")
+        running.send(line(type="restart", id="r"))
+        assert running.until("done", "queued")["status"] == "refused"
+        running.run("dying", "os = __import__('os')\nos._exit(1)")
+        running.until("done", "dying")
+        running.run("late", "print('ran')")
+        assert running.until("done", "late")["status"] == "refused"
+        running.send(line(type="restart", id="s"))
+        for cell in ("queued", "late"):
+            running.run(cell, "print('ran')")
+            assert running.until("done", cell)["status"] == "ok"
+            assert running.output(cell) == "ran\n"
 
 
 def test_what_is_written_between_cells_is_dropped_and_blocks_nothing(tmp_path: Path) -> None:
@@ -119,6 +183,16 @@ def test_what_is_written_between_cells_is_dropped_and_blocks_nothing(tmp_path: P
         running.run("b", "child.wait()")
         assert running.until("done", "b")["status"] == "ok"
     assert running.output("b") == ""
+
+
+def test_modules_of_the_working_directory_are_for_the_cells_alone(tmp_path: Path) -> None:
+    for name in ("base64", "inspect", "linecache", "select"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(1)")
+    (tmp_path / "mine.py").write_text("x = 1")
+    with driver(cwd=tmp_path) as running:
+        running.run("a", "import mine\nprint(mine.x)")
+        assert running.until("done", "a")["status"] == "ok"
+    assert running.output("a") == "1\n"
 
 
 def test_it_ends_when_its_output_is_used_up() -> None:

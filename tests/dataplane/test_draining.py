@@ -55,3 +55,24 @@ async def test_draining_cuts_what_does_not_end(ready, client):
     assert (status, headers["connection"]) == (502, "close")
     assert b'"error":"gateway_ended"' in body
     assert b'"may_have_run":true' in body
+
+
+async def test_requests_of_the_gateway_itself_are_served_and_their_proof_stays_here(ready, client):
+    proofs: list[str | None] = []
+
+    async def behave(peer: Peer) -> None:
+        request = await peer.request()
+        proofs.append(request.header("x-sandlot-inside"))
+        peer.answer(await peer.body(request))
+        await peer.ended()
+
+    gw, _ = await ready(behave)
+    await gw.plane.drain(0.0)
+    proof = next(iter(gw.plane.inside.headers.values()))
+    for value, status in (("forged", 503), (proof, 200)):
+        own = await client(gw)
+        own.send(
+            "POST", "/sbx/sb-1/exec", body=b"{}", headers=(f"x-sandlot-inside: {value}",), token=gw.token
+        )
+        assert (await own.answer())[0] == status
+    assert proofs == [None]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,6 +111,16 @@ def test_ends_of_commands_are_results_and_a_lost_sandbox_is_an_error(stack: Stac
         first = tools.get("read_output", sandbox_id=box, op_id=euros["op_id"], max_bytes=256)
         assert (first["stdout"], first["next_stdout_offset"]) == ("€" * 85, 255)
 
+        tools.get(
+            "exec",
+            sandbox_id=box,
+            command="yes :1: | head -100000 > /tmp/many; printf x%.0s $(seq 300000) > /tmp/long",
+        )
+        for pattern, limit, count in ((":1:", 7, 7), (":1:", 1000, 1000), ("x", 1000, 1)):
+            given = {"sandbox_id": box, "path": "/tmp", "pattern": pattern, "limit": limit}
+            found = tools.get("search_files", **given)
+            assert (len(found["matches"]), found["truncated"]) == (count, True), found["matches"][:3]
+
         (sidecar,) = processes.sidecars(stack)
         os.kill(sidecar, signal.SIGKILL)
         lost = tools.call("exec", sandbox_id=box, command="echo there")
@@ -167,3 +178,29 @@ def test_a_gateway_behind_another_url_reaches_itself() -> None:
             assert get("exec", sandbox_id=box, command="echo here")["stdout"] == "here\n"
             address = get("expose_port", sandbox_id=box, port=8000)["address"]
             assert address.startswith("https://sandlot.example/base/expose/")
+
+
+def test_a_command_in_flight_gets_its_result_while_the_gateway_drains() -> None:
+    with private_stack("--mcp", "--drain", "60") as stack, ThreadPoolExecutor() as threads:
+        with Client(url=stack.url, api_key=stack.api_key) as client:
+            box = Sandbox.create(client=client)
+            arguments = {"sandbox_id": box.id, "command": "touch begun; sleep 1; echo done"}
+            calling = threads.submit(_posted, stack, "exec", arguments)
+            wait_until(lambda: box.files.exists("begun"))
+        assert stack.process is not None
+        stack.process.send_signal(signal.SIGTERM)
+        result = calling.result()
+        assert (result["isError"], result["structuredContent"]["stdout"]) == (False, "done\n"), result
+
+
+def _posted(stack: Stack, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What `tools/call` answers over HTTP."""
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    with plain_http.client(base_url=stack.url, headers=headers, timeout=120) as client:
+        return client.post("/mcp", json=message).json()["result"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
+from sandlot_sidecar.executor.jobs import MOST_FILE_JOBS
 
 from tests.executor.conftest import Box, Make, user_namespaces_allowed
 from tests.executor.driver import Driver, Refused
+from tests.executor.processes import children_of
+from tests.stopped import stopped
 
 pytestmark = pytest.mark.root
 NOBODY = 65534
@@ -60,6 +63,13 @@ def test_a_file_that_the_user_may_not_write_stays_in_a_directory_that_it_may(box
     assert box.run("cat /open/f; ls -A /open").stdout == b"kept\nf\n"
 
 
+def test_a_replaced_file_keeps_the_owner_that_its_writer_may_give_it(box: Driver) -> None:
+    box.run("mkdir -m 777 /open; echo > /open/f; chown 1234:mail /open/f; chmod 666 /open/f")
+    for user, owner in (("root", b"1234:8"), ("nobody", b"65534:65534")):
+        box.write("/open/f", b"x", user=user)
+        assert box.run("stat -c %u:%g /open/f").stdout.strip() == owner
+
+
 def test_links_that_appear_meanwhile_lead_the_user_no_further(start: Box) -> None:
     box = start()
     box.run("mkdir -m 700 /secret; echo old > /secret/f; mkdir -m 777 /open; mkdir -m 777 /open/d")
@@ -75,6 +85,17 @@ def test_links_that_appear_meanwhile_lead_the_user_no_further(start: Box) -> Non
         refused(box, "permission", op=op, path="/open/d/f", mode="0666", user=NOBODY)
     refused(box, "permission", op="delete", path="/open/d/f", user=NOBODY)
     assert box.run(f"cat /secret/f /secret/{name}; ls -A /secret | wc -l").stdout == b"old\nvictim\n2\n"
+
+
+def test_a_burst_of_calls_has_few_processes_at_once(box: Driver) -> None:
+    before = len(children_of(box.process.pid))
+    with stopped(box.process.pid):
+        calls = [box.send("file", op="list", path="/etc", user="nobody") for _ in range(60)]
+    most = 0
+    for call in calls:
+        most = max(most, len(children_of(box.process.pid)) - before)
+        assert box.answer(call)[0]["ok"]
+    assert most <= MOST_FILE_JOBS
 
 
 def test_a_long_answer_of_a_user_s_listing(box: Driver) -> None:

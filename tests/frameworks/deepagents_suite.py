@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import sandlot
 from langchain_tests.integration_tests import SandboxIntegrationTests
-from lost import kill_sidecar
+from lost import kill_commands, kill_sidecar
 from sandlot.integrations.deepagents import SandlotBackend
 
 IMAGE = "host"
@@ -67,7 +67,8 @@ def test_each_file_has_its_own_failure(backend: SandlotBackend) -> None:
     assert errors[4] == "invalid_path"
 
 
-def test_a_lost_sandbox_is_no_output(backend: SandlotBackend) -> None:
+@pytest.mark.parametrize("of_sandbox", [False, True], ids=["command", "sandbox"])
+def test_a_loss_is_no_output(backend: SandlotBackend, of_sandbox: bool) -> None:
     caught: list[BaseException] = []
 
     def run() -> None:
@@ -80,11 +81,45 @@ def test_a_lost_sandbox_is_no_output(backend: SandlotBackend) -> None:
     running.start()
     while backend.download_files(["/tmp/begun"])[0].error:
         pass
-    kill_sidecar("lost-deepagents")
+    if of_sandbox:
+        kill_sidecar("lost-deepagents")
+    else:
+        kill_commands(backend.id)
     running.join()
     assert [error.infrastructure for error in caught] == [True]
+    if not of_sandbox:
+        return
     with pytest.raises(sandlot.SandboxLost):
         backend.upload_files([("/tmp/a", b"a")])
+
+
+class Ended:
+    """A sandbox that has ended with a verdict, for those that no code of this machine's sandboxes can cause."""
+
+    id = "sb-ended"
+
+    def __init__(self, verdict: str) -> None:
+        self.files = self
+        self._verdict = verdict
+
+    def exec(self, *_: object, **__: object) -> sandlot.ExecResult:
+        raise sandlot.SandboxLost("it has ended", verdict=self._verdict)
+
+    write = exec
+
+
+@pytest.mark.parametrize("verdict", ["oom", "init_killed", "exited"])
+def test_code_that_ends_its_sandbox_is_output(verdict: str) -> None:
+    backend = SandlotBackend(Ended(verdict))  # type: ignore[arg-type]
+    ended = backend.execute("true")
+    assert (ended.exit_code, verdict in ended.output) == (137, True)
+    assert verdict in str(backend.upload_files([("/tmp/a", b"a")])[0].error)
+
+
+@pytest.mark.parametrize("verdict", ["node_lost", "deleted"])
+def test_another_end_is_no_output(verdict: str) -> None:
+    with pytest.raises(sandlot.SandboxLost):
+        SandlotBackend(Ended(verdict)).execute("true")  # type: ignore[arg-type]
 
 
 async def test_a_cancelled_command_ends(backend: SandlotBackend) -> None:

@@ -18,7 +18,7 @@ from inspect_ai.model import ChatMessage, ChatMessageTool, ModelOutput, ModelUsa
 from inspect_ai.scorer import Score, Target, accuracy, scorer
 from inspect_ai.solver import TaskState, generate, use_tools
 from inspect_ai.tool import Tool, ToolInfo, tool
-from inspect_ai.util import sandbox
+from inspect_ai.util import SandboxEnvironment, sandbox
 from sandlot import AsyncSandbox, SandboxLost
 from sandlot.integrations.inspect import SandlotSandboxEnvironment as Provider
 from sandlot.integrations.inspect.errors import translated_end
@@ -115,6 +115,43 @@ async def cancelled_inits() -> int:
     return count
 
 
+async def started() -> list[str]:
+    """Who runs a service's command, and where; then the contents of files of root's, one of which anyone may write."""
+    made = await Provider.sample_init("started", "started-compose.yaml", {})
+    ran = await made["box"].exec(["sh", "-c", "until test -s who; do sleep 0.05; done; cat who"], timeout=30)
+    make = "mkdir /tmp/roots && cd /tmp/roots && echo > open && echo > closed && chmod 666 open"
+    assert (await made["box"].exec(["sh", "-c", make], user="root")).success
+    await made["box"].write_file("/tmp/roots/open", "written")
+    refused = ""
+    try:
+        await made["box"].write_file("/tmp/roots/closed", "written")
+    except PermissionError as error:
+        refused = error.strerror or ""
+    files = await made["box"].exec(["sh", "-c", "cat /tmp/roots/*"])
+    await Provider.sample_cleanup("started", "started-compose.yaml", made, False)
+    return [ran.stdout, files.stdout, refused]
+
+
+NAMES = ("/tmp/", "/tmp/d/.", "..", "", "a\0b", "a\ud800b", "n" * 5000)
+
+
+async def odd_files(box: SandboxEnvironment) -> dict[str, list[str]]:
+    """The classes of the errors of writing and reading files whose names a model made up."""
+    calls = {
+        "write": [lambda name=name: box.write_file(name, "x") for name in NAMES],
+        "read": [lambda name=name: box.read_file(name) for name in NAMES],
+        "contents": [lambda: box.write_file("/tmp/x", "a\ud800b")],
+    }
+    found: dict[str, list[str]] = {name: [] for name in calls}
+    for name, each in calls.items():
+        for call in each:
+            try:
+                await call()
+            except Exception as error:
+                found[name].append(type(error).__name__)
+    return found
+
+
 async def main(found: dict[str, Any]) -> None:
     found["lost"] = told(await evaluated(lose_once(), "done", None))
     attempts.clear()
@@ -122,10 +159,14 @@ async def main(found: dict[str, Any]) -> None:
     hog = run("cat ready; tail /dev/zero")
     found["oom"] = told(await evaluated(hog, "137 text", "small-compose.yaml"))
     found["ends"] = {verdict: raised(verdict) for verdict in ("oom", "node_lost", "deleted")}
+    found["started"] = await started()
     found["cancelled"] = await cancelled_inits()
     kept = (await Provider.sample_init("kept", None, {}))["default"]
     found["command"] = (await kept.connection(user="nobody")).command
     assert (await kept.exec(["true"])).success
+    spoilt = [kept.exec(["echo", "a\ud800b"]), kept.exec(["true"], cwd="/" + "n/" * 4000)]
+    found["spoilt"] = [(await each).returncode for each in spoilt]
+    found["odd"] = await odd_files(kept)
     await Provider.cli_cleanup((await kept.connection()).container)
     found["left"] = await sandboxes()
 

@@ -1,9 +1,11 @@
-"""For the scripts that frameworks run: loses a sandbox of this machine, as if its node had failed."""
+"""For the scripts that frameworks run: loses a sandbox of this machine, as if its node had failed, or its commands."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import urllib.request
 from pathlib import Path
 
 
@@ -22,6 +24,22 @@ def kill_sidecar(marker: str) -> None:
         pid = _parent(pid)
     assert sidecar, f"no sidecar has a process with {marker}"
     os.kill(sidecar, signal.SIGKILL)
+
+
+def kill_commands(sandbox_id: str, *, url: str | None = None, api_key: str | None = None) -> None:
+    """Kill the running commands of a sandbox through the API, as another client may."""
+
+    url, api_key = url or os.environ["SANDLOT_URL"], api_key or os.environ["SANDLOT_API_KEY"]
+
+    def call(method: str, route: str) -> bytes:
+        headers = {"Authorization": f"Bearer {api_key}"}
+        request = urllib.request.Request(f"{url}/sbx/{sandbox_id}{route}", method=method, headers=headers)
+        with urllib.request.urlopen(request) as response:
+            return response.read()
+
+    for op in json.loads(call("GET", "/ops"))["ops"]:
+        if op["state"] != "ended":
+            call("DELETE", f"/ops/{op['op_id']}")
 
 
 def _has(pid: int, text: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import sandlot
-from lost import kill_sidecar
+from lost import kill_commands, kill_sidecar
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.environments import get_environment
 from minisweagent.models.test_models import DeterministicModel, make_output
@@ -55,7 +55,7 @@ def a_run_ends_with_its_submission() -> None:
     env.cleanup()
 
 
-def a_lost_sandbox_is_the_exit_status() -> None:
+def a_loss_is_the_exit_status(*, of_sandbox: bool) -> None:
     env = environment()
     run = agent(env, "echo > /tmp/begun; exec -a lost-mini sleep 600")
     box = sandlot.Sandbox.connect(env.serialize()["info"]["sandbox_id"])
@@ -63,7 +63,10 @@ def a_lost_sandbox_is_the_exit_status() -> None:
     def lose() -> None:
         while not box.files.exists("/tmp/begun"):
             pass
-        kill_sidecar("lost-mini")
+        if of_sandbox:
+            kill_sidecar("lost-mini")
+        else:
+            kill_commands(box.id)
 
     threading.Thread(target=lose).start()
     try:
@@ -71,6 +74,7 @@ def a_lost_sandbox_is_the_exit_status() -> None:
     except sandlot.SandboxLost as error:
         assert error.infrastructure
     assert run.messages[-1]["extra"]["exit_status"] == "SandboxLost"
+    env.cleanup()
 
 
 def a_deleted_sandbox_ends_the_run() -> None:
@@ -88,7 +92,8 @@ def a_deleted_sandbox_ends_the_run() -> None:
 
 
 a_run_ends_with_its_submission()
-a_lost_sandbox_is_the_exit_status()
+a_loss_is_the_exit_status(of_sandbox=False)
+a_loss_is_the_exit_status(of_sandbox=True)
 a_deleted_sandbox_ends_the_run()
 try:
     environment(create={"secrets": {"A": "b"}})

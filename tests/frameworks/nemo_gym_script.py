@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import sandlot
-from lost import kill_sidecar
+from lost import kill_commands, kill_sidecar
 from nemo_gym.sandbox import AsyncSandbox, SandboxCreateError, SandboxSpec, SandboxStatus, list_providers
 
 IMAGE = "host"
@@ -25,7 +25,7 @@ async def ends_of_the_code_are_results() -> None:
         assert await box.status() is SandboxStatus.RUNNING
         ran = await box.exec("cat /task/a; pwd; echo $SEED; echo no >&2; exit 3")
         assert (ran.stdout, ran.stderr, ran.return_code, ran.error_type) == ("text/tmp\n7\n", "no\n", 3, None)
-        slow = await box.exec("echo begun; sleep 60", timeout_s=0.3)
+        slow = await box.exec("echo begun; sleep 60", timeout_s=2)
         assert (slow.stdout, slow.error_type) == ("begun\n", "timeout")
         full = await box.exec("python3 -c 'bytearray(1 << 30)'")
         assert (full.return_code, full.error_type) == (137, "oom")
@@ -37,18 +37,22 @@ async def ends_of_the_code_are_results() -> None:
     assert await box.status() is SandboxStatus.STOPPED
 
 
-async def a_lost_sandbox_is_no_result() -> None:
+async def a_loss_is_no_result(*, of_sandbox: bool) -> None:
     async with AsyncSandbox({"sandlot": {}}, spec()) as box:
         await box.start()
         running = asyncio.create_task(box.exec("echo > /tmp/begun; exec -a lost-nemo sleep 600"))
         while (await box.exec("cat /tmp/begun")).return_code:
             pass
-        kill_sidecar("lost-nemo")
+        if of_sandbox:
+            kill_sidecar("lost-nemo")
+        else:
+            kill_commands((await sandlot.AsyncSandbox.list(labels=[LABEL]))[0].id)
         try:
             raise AssertionError(await running)
         except sandlot.SandboxLost as error:
             assert error.infrastructure, error
-        assert await box.status() in (SandboxStatus.ERROR, SandboxStatus.STOPPED)
+        if of_sandbox:
+            assert await box.status() in (SandboxStatus.ERROR, SandboxStatus.STOPPED)
 
 
 async def a_refused_start_is_typed() -> None:
@@ -83,7 +87,8 @@ async def a_cancelled_start_leaves_nothing() -> None:
 async def main() -> None:
     assert "sandlot" in list_providers()
     await ends_of_the_code_are_results()
-    await a_lost_sandbox_is_no_result()
+    await a_loss_is_no_result(of_sandbox=False)
+    await a_loss_is_no_result(of_sandbox=True)
     await a_refused_start_is_typed()
     await a_cancelled_start_leaves_nothing()
     left = await sandlot.AsyncSandbox.list(labels=[LABEL])

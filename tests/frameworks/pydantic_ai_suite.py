@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import sandlot
-from lost import kill_sidecar
+from lost import kill_commands, kill_sidecar
 from pydantic_ai.workspaces import (
     WorkspaceBackend,
     WorkspaceOutputLimitError,
@@ -73,11 +73,16 @@ async def test_a_link_does_not_hide_the_working_directory(backend: SandlotWorksp
     assert await backend.exists("/workspace")
 
 
-async def test_a_lost_sandbox_is_unavailable(backend: SandlotWorkspaceBackend) -> None:
+@pytest.mark.parametrize("of_sandbox", [False, True], ids=["command", "sandbox"])
+async def test_a_loss_is_unavailable(backend: SandlotWorkspaceBackend, of_sandbox: bool) -> None:
     running = asyncio.create_task(backend.run("echo > begun; exec -a lost-pydantic sleep 600", shell=True))
     while not await backend.exists("/workspace/begun"):
         pass
-    kill_sidecar("lost-pydantic")
+    assert backend.ref is not None
+    if of_sandbox:
+        kill_sidecar("lost-pydantic")
+    else:
+        kill_commands(backend.ref.id)
     with pytest.raises(WorkspaceUnavailableError) as caught:
         await running
     assert isinstance(caught.value.__cause__, sandlot.SandboxLost)

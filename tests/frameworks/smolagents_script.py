@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 from sandlot import Sandbox
 from sandlot.integrations.smolagents import ExecutorLost, SandlotExecutor
 from smolagents import ChatMessage, CodeAgent, LogLevel, MessageRole, Model, tool
@@ -71,6 +74,22 @@ def ends_of_the_code_are_told_to_the_model(box: Sandbox) -> None:
     assert not box.refresh().ended  # it is the caller's
 
 
+def images_are_png_or_text(box: Sandbox) -> None:
+    def image(form: str) -> bytes:
+        file = BytesIO()
+        PIL.Image.new("RGB", (64, 64), "red").save(file, form)
+        return file.getvalue()
+
+    png = image("PNG")
+    huge = png[:16] + (1 << 16).to_bytes(4, "big") * 2 + png[24:29]
+    huge += zlib.crc32(huge[12:]).to_bytes(4, "big") + png[33:]
+    with SandlotExecutor(box=box) as executor:
+        for data, is_image in ((png, True), (image("GIF"), False), (png[:-40], False), (huge, False)):
+            shown = f"class Shown:\n    _repr_png_ = lambda self: {data}\n    __repr__ = lambda self: 'text'\nShown()"
+            output = executor(shown).output
+            assert getattr(output, "size", output) == ((64, 64) if is_image else "text"), output
+
+
 def a_lost_sandbox_ends_the_run(box: Sandbox) -> None:
     class Losing(Scripted):
         def generate(self, messages: list[Any], **_: Any) -> ChatMessage:
@@ -100,6 +119,7 @@ def main() -> None:
     steps_share_a_process()
     with Sandbox.create() as box:
         ends_of_the_code_are_told_to_the_model(box)
+        images_are_png_or_text(box)
         a_lost_sandbox_ends_the_run(box)
     the_page_runs(Path(sys.argv[1]))
     print("done")

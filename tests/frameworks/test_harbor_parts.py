@@ -23,17 +23,20 @@ from sandlot.errors import (
     ServerError,
     WaitTimeout,
 )
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations.harbor import SandboxEndedByCode, SandboxInfrastructureError
 from sandlot.integrations.harbor.commands import Ended, home, run
 from sandlot.integrations.harbor.losses import losses
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
+from sandlot.models import ExecResult, Verdict
 
+from tests.frameworks.lost import kill_commands
 from tests.stack import Stack
 from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
-# What no tar of a directory has: ways out of the target, and a file that is longer than its archive.
+# What no tar of a directory has: ways out of the target.
 HOSTILE_TAR = """
 import io, sys, tarfile
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
@@ -49,7 +52,6 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
     add("here/up", tarfile.SYMTYPE, "..")
     add("passwd", tarfile.LNKTYPE, "/etc/passwd")
     add("device", tarfile.CHRTYPE)
-    add("sparse", tarfile.GNUTYPE_SPARSE)
     add("good", data=b"hi")
     add("same", tarfile.LNKTYPE, "good")
 """
@@ -142,6 +144,30 @@ async def test_a_command_whose_sandbox_is_deleted_is_lost(box: AsyncSandbox):
         await running
 
 
+async def test_a_command_that_someone_else_kills_is_lost(stack: Stack, box: AsyncSandbox):
+    running = asyncio.create_task(ended(box, "touch /tmp/begun; sleep 60"))
+    await until(lambda: box.files.exists("/tmp/begun"))
+    await asyncio.to_thread(kill_commands, box.id, url=stack.url, api_key=stack.api_key)
+    with pytest.raises(SandboxInfrastructureError, match="from outside"):
+        await running
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_only_ends_from_outside_are_lost_commands(verdict: Verdict):
+    result = ExecResult(stdout="", stderr="", exit_code=137, verdict=verdict, op_id="one")
+    if verdict not in (Verdict.KILLED, Verdict.CLIENT_GONE):
+        assert own_end(result, "box") is result
+        return
+    with pytest.raises(SandboxLost) as raised:
+        own_end(result, "box")
+    assert raised.value.infrastructure
+
+
+async def replace_tar(box: AsyncSandbox, script: str) -> None:
+    (place,) = set((await box.exec("readlink -f $(which -a tar)", check=True)).stdout.split())
+    await box.files.write(place, f"#!/bin/sh\n{script}\n", mode=0o755)
+
+
 def tree(home: Path) -> None:
     """Modes, links, an empty directory, and a name that is not UTF-8."""
     (home / "empty").mkdir(parents=True)
@@ -200,6 +226,31 @@ async def test_a_directory_is_copied_without_tar_and_from_a_full_disk(stack: Sta
         assert (tmp_path / "down" / "sub" / "file").read_text() == "seven"
 
 
+@pytest.mark.parametrize(
+    "fake",
+    [
+        "head -c 512 /dev/zero; exit 1",  # busybox, of a file that it could not read whole
+        'tr -d "\\0" </dev/null; echo no archive',
+        'case $1 in -cf) [ "$2" = - ] || { echo cut >"$2"; exit 1; } ;; esac; exit 1',
+        "sleep 60",
+    ],
+    ids=["cut", "other", "file", "endless"],
+)
+async def test_a_tar_that_does_not_do_its_work_is_done_without(fake: str, box: AsyncSandbox, tmp_path: Path):
+    await box.exec("mkdir /logs; head -c 2000000 /dev/urandom > /logs/big", check=True)
+    await replace_tar(box, fake)
+    await download_directory(box, "/logs", tmp_path / "logs", seconds=2)
+    assert (tmp_path / "logs" / "big").read_bytes() == await box.files.read("/logs/big")
+
+
+async def test_an_upload_ends_although_tar_does_not(box: AsyncSandbox, tmp_path: Path):
+    (tmp_path / "up").mkdir()
+    (tmp_path / "up" / "big").write_bytes(bytes(1 << 20))
+    await replace_tar(box, "sleep 60")
+    await upload_directory(box, tmp_path / "up", "/up", seconds=0.5)
+    assert await box.files.read("/up/big") == bytes(1 << 20)
+
+
 async def test_nothing_of_a_hostile_directory_lands_outside_the_target(box: AsyncSandbox, tmp_path: Path):
     await box.exec(
         "mkdir /hostile; cd /hostile; ln -s /etc/passwd absolute; ln -s ../../up upwards; mkfifo pipe; echo hi > good",
@@ -208,9 +259,7 @@ async def test_nothing_of_a_hostile_directory_lands_outside_the_target(box: Asyn
     await download_directory(box, "/hostile", tmp_path / "links")
     assert list(listed(tmp_path / "links")) == ["good"]
     await box.files.write("/hostile.py", HOSTILE_TAR)
-    fake = "#!/bin/sh\nexec python3 /hostile.py\n"
-    (place,) = set((await box.exec("readlink -f $(which -a tar)", check=True)).stdout.split())
-    await box.files.write(place, fake, mode=0o755)
+    await replace_tar(box, "exec python3 /hostile.py")
     await download_directory(box, "/hostile", tmp_path / "inner" / "target")
     assert sorted(listed(tmp_path / "inner")) == [
         "target",

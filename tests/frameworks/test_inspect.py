@@ -40,6 +40,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "compose.yaml").write_text(blocks["yaml"])
     (made / "example.py").write_text(blocks["python"])
     (made / "small-compose.yaml").write_text("services: {box: {image: host, mem_limit: 96mb}}\n")
+    command = "sh -c 'echo $$(id -un) $$(pwd) > new && mv new who'"
+    service = f"{{image: host, user: nobody, working_dir: /tmp/own/work, command: {json.dumps(command)}}}"
+    (made / "started-compose.yaml").write_text(f"services: {{box: {service}}}\n")
     return made
 
 
@@ -78,6 +81,25 @@ def test_only_the_code_s_own_end_of_its_sandbox_is_an_error_that_the_model_sees(
         "node_lost": "SandboxLost",
         "deleted": "SandboxLost",
     }
+
+
+def test_a_service_s_command_has_its_user_and_working_directory(results: dict[str, Any]) -> None:
+    assert results["started"][0] == "nobody /tmp/own/work\n"
+
+
+def test_a_user_writes_the_files_that_its_commands_may_write(results: dict[str, Any]) -> None:
+    assert results["started"][1:] == ["\nwritten", "Permission denied"]
+
+
+def test_a_file_name_that_a_model_made_up_ends_no_sample(results: dict[str, Any]) -> None:
+    # All of a class that Inspect gives to the model.
+    directory, denied, missing = "IsADirectoryError", "PermissionError", "FileNotFoundError"
+    assert results["odd"] == {
+        "write": [directory] * 4 + ["ValueError", denied, denied],
+        "read": [directory, missing, directory, directory, "ValueError", missing, missing],
+        "contents": [denied],
+    }
+    assert results["spoilt"] == [126, 126]  # commands that cannot be sent
 
 
 def test_interrupted_samples_leave_no_sandbox(results: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import sandlot
-from lost import kill_sidecar
+from lost import kill_commands, kill_sidecar
 from sandlot.integrations.tinker_cookbook import SandlotSandbox, sandbox_factory
 from tinker_cookbook.exceptions import SandboxError
 from tinker_cookbook.sandbox import SandboxInterface, SandboxTerminatedError
@@ -37,17 +37,24 @@ async def ends_of_the_code_are_results() -> None:
         pass
 
 
-async def a_lost_sandbox_is_terminated() -> None:
+async def a_loss_is_terminated(*, of_sandbox: bool) -> None:
     box = await SandlotSandbox.create("host", **CREATE)
     running = asyncio.create_task(box.run_command("echo > /tmp/begun; exec -a lost-tinker sleep 600"))
     while (await box.read_file("/tmp/begun")).exit_code:
         pass
-    kill_sidecar("lost-tinker")
+    if of_sandbox:
+        kill_sidecar("lost-tinker")
+    else:
+        kill_commands(box.sandbox_id)
     try:
         raise AssertionError(await running)
     except SandboxTerminatedError as error:
         assert isinstance(error.__cause__, sandlot.SandboxLost)
         assert error.__cause__.infrastructure
+    await box.cleanup()
+
+
+async def a_refused_start_is_typed() -> None:
     try:
         await SandlotSandbox.create("/no/such/archive.tar", **CREATE)
         raise AssertionError("it started")
@@ -58,7 +65,9 @@ async def a_lost_sandbox_is_terminated() -> None:
 TASK.mkdir(parents=True)
 Path("task/task.toml").write_text('[environment]\ndocker_image = "host"\n')
 asyncio.run(ends_of_the_code_are_results())
-asyncio.run(a_lost_sandbox_is_terminated())
+asyncio.run(a_loss_is_terminated(of_sandbox=False))
+asyncio.run(a_loss_is_terminated(of_sandbox=True))
+asyncio.run(a_refused_start_is_typed())
 Path("task/task.toml").write_text("[environment]\n")
 try:
     asyncio.run(sandbox_factory()(TASK, 600))

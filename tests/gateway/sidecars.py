@@ -36,6 +36,7 @@ class StubSidecar:
         self.message: str | None = None
         self.files: dict[str, str] = {}
         self.logs = ""
+        self.ops_answer: tuple[int, Any] = (404, {"error": "no_such_route"})  # to one that begins
         self.commands_answer: tuple[int, Any] = (
             404,
             {"error": "no_such_route"},
@@ -213,6 +214,8 @@ class StubSidecar:
                 return 200, self.logs.encode()[-int(query["tail"]) :]
             case "/v1/commands" | "/v1/commands/output":
                 return self.commands_answer
+            case "/v1/ops":
+                return self.ops_answer
             case "/v1/read-file":
                 if query["path"] not in self.files:
                     return 404, {"error": "not_found", "message": "no such file"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import math
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from sandlot._async.contexts import driver
 from sandlot._protocol import cells
 from sandlot._protocol.cells import CellProtocolError, Cells
+from sandlot._protocol.json_size import outside_strings
 from sandlot.cells import RichOutput
 from sandlot_contract import python_driver
 
@@ -26,9 +29,37 @@ outputs = st.one_of(
     ),
 )
 json_values: st.SearchStrategy[Any] = st.sampled_from(
-    ["c", "ok", "refused", "died", "", None, True, 7, 0.5, [], ["x"], {}, {"text/plain": "x", "a": [1]}]
+    [
+        "c",
+        "ok",
+        "refused",
+        "died",
+        "",
+        None,
+        True,
+        7,
+        0.5,
+        10**400,
+        math.inf,
+        math.nan,
+        [],
+        ["x"],
+        {},
+        {"text/plain": "x", "a": [1]},
+    ]
 )
-FIELDS = ["id", "text", "data", "metadata", "status", "error", "message", "execution_count", "python"]
+FIELDS = [
+    "id",
+    "text",
+    "data",
+    "metadata",
+    "status",
+    "error",
+    "message",
+    "execution_count",
+    "python",
+    "seconds",
+]
 KINDS = ["ready", "begin", "stdout", "display", "result", "done", "lost", "other"]
 
 
@@ -78,6 +109,7 @@ def test_anything_else_is_a_protocol_error(messages: list[dict[str, Any]], garba
     for result in found.results.values():
         assert isinstance(result.stdout, str)
         assert isinstance(result.message, str)
+        assert 0 <= result.seconds <= cells.MAX_SECONDS
 
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b"1", b"\xff", b"{", b'{"type":"done","id":1}'])
@@ -103,6 +135,38 @@ def test_output_beyond_the_limit_is_dropped_here_too() -> None:
     found.feed(lines({"type": "stdout", "id": "another", "text": "y"}, done()))
     result = found.results["c"]
     assert (result.truncated, result.stdout) == (True, "x" * 100)
+
+
+@pytest.mark.parametrize("seconds", [pytest.param(10**400, id="huge"), -1, math.inf, math.nan, "1", None])
+def test_seconds_that_are_none(seconds: object) -> None:
+    found = Cells()
+    found.feed(json.dumps(done(seconds=seconds)).encode() + b"\n")
+    assert found.results["c"].seconds == 0
+
+
+@pytest.mark.parametrize(("pieces", "kept"), [(1, 0), (3, 1)])
+def test_displayed_json_is_bounded_before_it_takes_fifty_times_its_size(pieces: int, kept: int) -> None:
+    """Images and texts are strings, which may be longer."""
+    found = Cells()
+    image = {"type": "display", "id": "c", "data": {"image/png": '\\"' * 600_000}, "metadata": {}}
+    many = {"type": "display", "id": "c", "data": {"a/json": [[]] * (600_000 // pieces)}, "metadata": {}}
+    shown = found.feed(
+        lines({"type": "begin", "id": "c", "execution_count": 1}, image, *[many] * pieces, done())
+    )
+    result = found.results["c"]
+    assert (result.outputs[0].data, result.truncated) == (image["data"], True)
+    assert len(shown) == len(result.outputs) == 1 + kept
+
+
+@given(
+    value=st.recursive(st.one_of(texts, st.integers()), lambda inner: st.lists(inner, max_size=3)),
+    most=st.integers(0, 9),
+)
+def test_what_of_a_json_text_is_outside_of_its_strings(value: object, most: int) -> None:
+    text = json.dumps(value)
+    expected = len(re.sub(r'"(\\.|[^"\\])*"', "", text))
+    found = outside_strings(text.encode(), most=most)
+    assert found == expected or min(found, expected) > most
 
 
 def test_the_program_is_the_gateways_and_runs_on_python_3_8() -> None:

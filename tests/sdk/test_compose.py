@@ -16,7 +16,7 @@ def one(**service: Any) -> dict[str, Any]:
 def test_each_key_becomes_an_argument() -> None:
     document = one(
         user="1000:1000",
-        working_dir="/work",
+        working_dir="/work/",
         environment=["A=1=2", "B"],
         command="sh -c 'sleep 9'",
         entrypoint=["tini", "--"],
@@ -30,10 +30,12 @@ def test_each_key_becomes_an_argument() -> None:
     )
     service = service_of(document, source="compose.yaml")
     assert (service.user, service.workdir) == ("1000:1000", "/work")
+    waits = ["sh", "-c", 'until cd "$0" 2>/dev/null; do sleep 0.1; done; exec "$@"']
     assert service.create == {
         "image": "python:3.13",
         "env": {"A": "1=2"},
-        "start_command": ["tini", "--", "sh", "-c", "sleep 9"],
+        "start_command": [*waits, "/work", "tini", "--", "sh", "-c", "sleep 9"],
+        "user": "1000:1000",
         "cpu": 1.5,
         "memory": 512 << 20,
         "pids": 100,
@@ -41,6 +43,10 @@ def test_each_key_becomes_an_argument() -> None:
         "pool": "big",
         "idle_timeout": 60,
     }
+    assert (service.name, service_of({"services": {"box": {"image": "x"}}}, source="c").name) == (
+        "default",
+        "box",
+    )
     limits = {"resources": {"limits": {"cpus": "2", "memory": "1g"}}}
     assert service_of(one(deploy=limits), source="c").create == {
         "image": "python:3.13",
@@ -57,6 +63,13 @@ def test_variables_are_replaced_and_a_missing_one_is_named(monkeypatch: pytest.M
     assert create["env"] == {"FROM_HERE": "yes"}
     with pytest.raises(ValueError, match=r"^c: services\.default\.image: the variable NAME is not set"):
         service_of(document, source="c", variables={})
+    assert service_of(document, source="c", variables={"NAME": "", "TAG": ""}).create["image"] == ":1"
+
+
+@pytest.mark.parametrize("text", ["${TAG-1}", "${TAG:?no tag}", "${TAG", "${}"])
+def test_another_form_of_a_variable_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape("services.default.image: only ${NAME} and")):
+        service_of(one(image=text), source="c", variables={"TAG": "2"})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from sandlot import (
     PythonContextEnded,
     SandboxLost,
 )
+from sandlot._async import python
 
 from tests.stack import Stack
 from tests.waiting import SECONDS
@@ -118,14 +119,42 @@ async def test_contexts_of_one_sandbox_run_side_by_side(box: AsyncSandbox) -> No
         assert (await one.run("1")).text == "1"
 
 
+async def test_a_restart_ends_a_program_that_answers_nothing(
+    box: AsyncSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "RESTART", 0.5)
+    async with await box.python() as context:
+        stopping = (
+            "import os\nprint('begun', flush=True)\nos.kill(os.getppid(), 19)\nimport time\ntime.sleep(60)"
+        )
+        task = await begun(context, stopping)
+        before = context.id
+        await context.restart()
+        assert context.id != before
+        assert ((await task).status, (await task).state_lost) == ("timeout", True)
+        assert (await context.run("1")).text == "1"
+
+
+async def test_a_refused_cell_runs_after_a_restart(box: AsyncSandbox) -> None:
+    async with await box.python() as context:
+        assert (await context.run("import os\nos._exit(1)")).state_lost
+        with pytest.raises(PythonContextEnded, match="exit code 1"):
+            await context.run("1", cell_id="again")
+        await context.restart()
+        other = await box.attach_python(context.id)  # reads the refusal, too
+        assert (await other.run("1", cell_id="again")).text == "1"
+
+
 async def test_a_lost_sandbox_is_no_result_of_the_cell(box: AsyncSandbox) -> None:
     context = await box.python()
     task = await begun(context, LONG)
     await box.delete()
-    with pytest.raises(SandboxLost):
+    with pytest.raises(SandboxLost) as first:
         await task
-    with pytest.raises((SandboxLost, PythonContextEnded)):
+    with pytest.raises(SandboxLost) as again:
         await context.run("1")
+    assert again.value.verdict == first.value.verdict
+    await context.aclose()
 
 
 async def test_figures_of_matplotlib_are_shown_once(box: AsyncSandbox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import subprocess
 import sys
@@ -66,6 +67,24 @@ async def test_a_cancelled_caller_waits_for_the_clean_up_and_for_a_late_result()
 
     await cancelled(asyncio.create_task(on_shared_loop(late, discard=discard)), began)
     assert events == ["cleaned up", "discarded late"]
+
+
+async def test_a_failing_clean_up_is_logged_and_the_caller_stays_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    began = threading.Event()
+
+    async def late() -> str:
+        began.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return "late"
+
+    async def discard(result: str) -> None:
+        raise OSError("no server")
+
+    await cancelled(asyncio.create_task(on_shared_loop(late, discard=discard)), began)
+    assert "no server" in caplog.text
 
 
 async def test_work_may_go_on_to_its_end() -> None:

@@ -39,6 +39,7 @@ async def test_errors(box: Sidecar, method: str, path: str, status: int, error: 
     [
         ("GET", "/v1/files", "path"),
         ("GET", "/v1/files?path=/x&user=none-such", "user"),
+        ("GET", "/v1/files?path=/etc/passwd&user=", "user"),
         ("PUT", "/v1/files?path=/x&owner=none-such", "owner"),
         ("PUT", "/v1/files?path=/x&mode=9", "mode"),
         ("PUT", "/v1/files?path=/x&parents=2", "parents"),

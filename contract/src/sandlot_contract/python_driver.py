@@ -10,6 +10,12 @@ begin of one that was cut off and sent again.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and sys.path and sys.path[0] == "":
+    # Else a module in the working directory runs in this process. It is for the cells, whose process gets this back.
+    del sys.path[0]
+
 import ast
 import base64
 import builtins
@@ -25,7 +31,6 @@ import linecache
 import os
 import select
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -159,6 +164,8 @@ class Cell:
         self.left: int = request.get("limit", LIMIT)
         self.begun = 0.0
         self.deadline: float | None = None
+        self.started = False  # the child says so
+        self.interrupted = False
         self.timed_out = False
         self.truncated = False
 
@@ -287,6 +294,8 @@ class Supervisor:
                 request = json.loads(line)
                 kind, name = request["type"], request["id"]
                 cell = Cell(request) if kind == "run" else None
+                if not is_name(name):
+                    continue
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
             if cell is not None and name not in self._known:
@@ -309,17 +318,25 @@ class Supervisor:
 
     def _interrupt(self, name: str | None) -> None:
         if self._cell is not None and name in (None, self._cell.id):
-            if self._child is not None:
-                self._child.interrupt()
+            self._interrupt_running(self._cell)
             return
-        for cell in self._queue:
-            if cell.id == name:
-                self._queue.remove(cell)
-                error = {"name": "KeyboardInterrupt", "value": "", "traceback": ["KeyboardInterrupt\n"]}
-                self._done(cell, "error", error=error)
-                return
-        if name is not None:
-            self._know(name)  # its cell is still on its way, from a client that no longer waits
+        cell = next((cell for cell in self._queue if cell.id == name), None)
+        if cell is not None:
+            self._queue.remove(cell)
+        elif name is None or name in self._known:
+            return
+        else:
+            # Its request is still on its way, from a client that no longer waits. It is answered now, since it will
+            # be ignored as a repetition.
+            self._know(name)
+            cell = Cell({"id": name, "code": ""})
+        error = {"name": "KeyboardInterrupt", "value": "", "traceback": ["KeyboardInterrupt\n"]}
+        self._done(cell, "error", error=error)
+
+    def _interrupt_running(self, cell: Cell) -> None:
+        cell.interrupted = True
+        if cell.started and self._child is not None:  # before, the child ignores it
+            self._child.interrupt()
 
     def _restart(self, name: str) -> None:
         self._lose("the context was restarted")
@@ -366,7 +383,7 @@ class Supervisor:
         else:
             cell.timed_out = True
             cell.deadline = time.monotonic() + GRACE
-            child.interrupt()
+            self._interrupt_running(cell)
 
     def _control(self, child: Child) -> None:
         data = os.read(child.control, READ)
@@ -402,6 +419,10 @@ class Supervisor:
         if kind in ("display", "result") and is_object(data) and is_object(metadata):
             if cell is not None:
                 self._bounded({"type": kind, "id": cell.id, "data": data, "metadata": metadata})
+        elif kind == "started" and cell is not None:
+            cell.started = True
+            if cell.interrupted:
+                child.interrupt()
         elif kind == "done" and cell is not None:
             error = clipped(message.get("error"))
             for name, decoder in child.decoders.items():
@@ -483,6 +504,8 @@ class Supervisor:
         message: str = "",
         lost: bool = False,
     ) -> None:
+        if status == "refused":
+            self._known.pop(cell.id, None)  # else its repetition, after a restart, has no answer
         self._send(
             {
                 "type": "done",
@@ -506,6 +529,10 @@ class Supervisor:
 
 def is_object(value: object) -> bool:
     return isinstance(value, dict)
+
+
+def is_name(value: object) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def is_texts(value: Any) -> bool:
@@ -585,6 +612,8 @@ class Kernel:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._running = False
+        self._writer = 0  # the thread that writes a message
+        self._interrupted = False  # while it did so
         self._loop: Any = None
         main = types.ModuleType("__main__")
         main.__dict__.update(__builtins__=builtins, display=self.display)
@@ -630,7 +659,15 @@ class Kernel:
     def _send(self, message: Message) -> None:
         data = json.dumps(message, default=str).encode() + b"\n"
         with self._lock:
-            write_all(self._control, data)
+            self._interrupted = False
+            self._writer = threading.get_ident()
+            try:
+                write_all(self._control, data)
+            finally:
+                self._writer = 0
+                interrupted, self._interrupted = self._interrupted, False
+        if interrupted:
+            raise KeyboardInterrupt
 
     def _forget(self) -> None:
         """In a process that a cell forked: close what is for this one alone."""
@@ -639,7 +676,11 @@ class Kernel:
         self._lock = threading.Lock()
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
-        if self._running:
+        if not self._running:
+            return
+        if self._writer == threading.get_ident():
+            self._interrupted = True  # half a message would end the context
+        else:
             raise KeyboardInterrupt
 
     def _run(self, code: str, name: str) -> Message | None:
@@ -648,6 +689,7 @@ class Kernel:
         try:
             try:
                 self._running = True
+                self._send({"type": "started"})
                 self._execute(code, name)
                 self._show_figures()
             except BaseException as error:
@@ -833,10 +875,6 @@ def described(error: BaseException, name: str) -> Message:
 
 
 def main() -> None:
-    if sys.path and sys.path[0] == "":
-        del sys.path[
-            0
-        ]  # a module in the working directory is for the cells alone, whose process gets it back
     prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     Supervisor(int(sys.argv[1]) if len(sys.argv) > 1 else TOTAL).serve()
 

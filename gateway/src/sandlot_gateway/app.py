@@ -205,7 +205,7 @@ class Gateway:
             )
         self.fusion = fusion_of(settings, services, pool=self.pool)
         control = Direct(services)
-        self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens)
+        self.mcp = mcp_of(settings, keys=keys, tokens=self.tokens, inside=self.data.inside)
         self.edge = Edge(
             data=self.data,
             control=control if self.mcp is None else self.mcp.before(control),
@@ -216,6 +216,7 @@ class Gateway:
             refusal=Credentials(keys=keys, is_peer=self.tokens.is_peer).refusal,
             is_known=self.data.is_known,
             audit=self.audit,
+            inside=self.data.inside,
             relocate=relocation(settings),
         )
 
@@ -265,6 +266,11 @@ class Gateway:
         await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled), *fusion)
 
     async def _settle(self, seconds: float, settled: Callable[[], None]) -> None:
+        mcp = [] if self.mcp is None else [self.mcp.drain(seconds)]
+        await asyncio.gather(self._settle_creates(seconds), *mcp)
+        settled()
+
+    async def _settle_creates(self, seconds: float) -> None:
         """Wait for pending creates, unless the next gateway on this machine can resume them from disk."""
         if not self.backend.single_gateway:
             loop = asyncio.get_running_loop()
@@ -273,7 +279,6 @@ class Gateway:
                 # A request in flight may begin another create.
                 await self.edge.drain(clients, timeout=max(until - loop.time(), 0.0))
                 await self.lifecycle.creates.settled(timeout=max(until - loop.time(), 0.0))
-        settled()
 
     async def stop(self, times: StopTimes) -> None:
         """Stop after the last request; with end_sandboxes_on_exit, end all sandboxes.

@@ -63,6 +63,7 @@ class DataPlane:
             routes=routes, tokens=tokens, api_keys=api_keys, metrics=metrics, limits=self.limits
         )
         self.breaker = request_gate.breaker
+        self.inside = request_gate.inside
         self._pacing = Pacing()
         turns = self.turns = TimeSlices(
             cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved
@@ -116,11 +117,14 @@ class DataPlane:
         return True
 
     async def drain(self, timeout: float) -> int:
-        """Reject new requests, wait up to `timeout` seconds for those in flight; return how many were cancelled."""
+        """Reject new requests, wait up to `timeout` seconds for those in flight; return how many were cancelled.
+
+        Those that this process sends itself are neither rejected nor, if they begin later, cancelled.
+        """
         self._request_gate.draining = True
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=timeout)
         left = set(self._tasks)
+        if left:
+            _, left = await asyncio.wait(left, timeout=timeout)
         for task in left:
             task.cancel()
         if left:
@@ -156,7 +160,7 @@ class DataPlane:
                 ):  # its key became valid after its body was dropped
                     raise unauthorized()
                 if not rpc and mounted is None:
-                    self._request_gate.check_open()
+                    self._request_gate.check_open(scope)
                 if exposed:
                     status, _ = await self._serve_exposed(scope, receive, send, request, parts)
                 elif mounted is not None:

@@ -21,6 +21,7 @@ from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
 from sandlot_gateway.fusion.key_path import PATHS, hide_key
+from sandlot_gateway.inside import Inside
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Edge:
         refusal: Callable[[Scope], str | None],
         is_known: Callable[[Scope], bool],
         audit: Audit | None,
+        inside: Inside,
         relocate: Callable[[Scope], None] = lambda scope: None,
     ) -> None:
         """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`.
@@ -72,6 +74,7 @@ class Edge:
         """
         self._relocate = relocate
         self._audit = audit
+        self._inside = inside
         self._data = data
         self._control = control
         self._fusion = fusion
@@ -121,7 +124,7 @@ class Edge:
         try:
             if _is_data(scope):
                 await self._data(scope, receive, send)
-            elif self._refuses(scope):
+            elif self._refuses(scope) and not self._inside.sent(scope["headers"]):
                 note(error="draining")
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}

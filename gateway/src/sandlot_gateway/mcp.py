@@ -15,6 +15,7 @@ from sandlot_gateway.control.audit import App
 from sandlot_gateway.control.errors import error_response
 from sandlot_gateway.credentials import bearer
 from sandlot_gateway.data.answers import Receive, Scope, Send
+from sandlot_gateway.inside import Inside
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tokens import Tokens
@@ -24,7 +25,11 @@ _GROUP = "sandlot_gateway.mcp"
 
 
 class Application(Protocol):
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, *, key: str) -> None: ...
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, *, key: str, tenant: str
+    ) -> None: ...
+
+    async def drain(self, timeout: float) -> None: ...
 
     async def aclose(self) -> None: ...
 
@@ -37,12 +42,20 @@ class Mcp:
     """The route of a gateway; it answers once `open` was called with the gateway's own address."""
 
     def __init__(
-        self, make: Callable[..., Application], *, settings: Settings, keys: Keys, tokens: Tokens
+        self,
+        make: Callable[..., Application],
+        *,
+        settings: Settings,
+        keys: Keys,
+        tokens: Tokens,
+        inside: Inside,
     ) -> None:
         self._make = make
         self._settings = settings
         self._keys = keys
         self._tokens = tokens
+        self._inside = inside
+        self._draining = False
         self._origins = frozenset(settings.mcp_origins)
         self._application: Application | None = None
 
@@ -51,9 +64,16 @@ class Mcp:
             address=address,
             public_url=self._settings.public_url,
             image=self._settings.mcp_image,
+            headers=self._inside.headers,
             new_session=lambda key: self._tokens.mcp_session(secrets.token_hex(8), key),
             session_name=self._tokens.mcp_session_nonce,
         )
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new requests, also over TLS; wait up to `seconds` for those in flight, and cut the others."""
+        self._draining = True
+        if self._application is not None:
+            await self._application.drain(seconds)
 
     async def close(self) -> None:
         if self._application is not None:
@@ -74,7 +94,8 @@ class Mcp:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         key = bearer(headers.get(b"authorization", b""))
         origin = headers.get(b"origin")
-        if self._keys.find(key) is None:
+        tenant = self._keys.find(key)
+        if tenant is None:
             answer = error_response(
                 401,
                 "the API key is missing or unknown: send Authorization: Bearer KEY",
@@ -88,18 +109,19 @@ class Mcp:
                 "pages of this Origin may not use /mcp: the operator can allow it by the setting mcp_origins",
             )
             await answer(scope, receive, send)
-        elif self._application is None:
-            answer = error_response(
-                503,
-                "the gateway is still starting: try again after Retry-After",
-                headers={"retry-after": "1"},
+        elif self._application is None or self._draining:
+            text = (
+                "the gateway is shutting down: send the request again, to another gateway"
+                if self._draining
+                else "the gateway is still starting: try again after Retry-After"
             )
+            answer = error_response(503, text, headers={"retry-after": "1"})
             await answer(scope, receive, send)
         else:
-            await self._application(scope, receive, send, key=key)
+            await self._application(scope, receive, send, key=key, tenant=tenant.name)
 
 
-def mcp_of(settings: Settings, *, keys: Keys, tokens: Tokens) -> Mcp | None:
+def mcp_of(settings: Settings, *, keys: Keys, tokens: Tokens, inside: Inside) -> Mcp | None:
     """Return the route if the settings want it. Raises McpMissing."""
     if not settings.mcp:
         return None
@@ -108,4 +130,4 @@ def mcp_of(settings: Settings, *, keys: Keys, tokens: Tokens) -> Mcp | None:
         raise McpMissing(
             "--mcp needs the package `sandlot`, which has the tools: install it beside the gateway"
         )
-    return Mcp(found.load(), settings=settings, keys=keys, tokens=tokens)
+    return Mcp(found.load(), settings=settings, keys=keys, tokens=tokens, inside=inside)

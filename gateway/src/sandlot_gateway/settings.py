@@ -107,7 +107,8 @@ class Settings(BaseSettings):
     )
     mcp_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
-        description="Web origins whose pages may use /mcp, `https://HOST[:PORT]`, comma-separated; default none.",
+        description="The gateway's own web origins, `https://HOST[:PORT]`, comma-separated: pages of them may use "
+        "/mcp. Default none. Pages of other origins get no CORS headers.",
     )
     e2b: bool = Field(False, description="Serve the wire of E2B's SDKs below /e2b.")
     e2b_domain: str | None = Field(

@@ -31,6 +31,15 @@ async def shielded(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     await asyncio.shield(task)
 
 
+async def acquire(lock: Lock, *, within: float) -> bool:
+    """Acquire a lock, or return False after `within` seconds."""
+    try:
+        async with asyncio.timeout(within):
+            return await lock.acquire()
+    except TimeoutError:
+        return False
+
+
 async def run_blocking(function: Callable[[], Result]) -> Result:
     """Run a blocking function in a thread."""
     return await asyncio.to_thread(function)

@@ -26,6 +26,11 @@ sleep = _cancel_sync.sleep
 _scopes: dict[int, dict[Any, Any]] = {}
 
 
+def acquire(lock: threading.Lock, *, within: float) -> bool:
+    """Acquire a lock, or return False after `within` seconds."""
+    return lock.acquire(timeout=within)
+
+
 def run_blocking(function: Callable[[], Result]) -> Result:
     return function()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from pathlib import Path
 
@@ -251,3 +252,12 @@ async def test_a_run_s_list_has_no_others_sandboxes_also_of_a_gateway_that_knows
             service.faults.append(Fault("/sandbox", status=200, body=body))
         found = await AsyncSandbox.list(run="r", limit=limit, client=faulty.client)
         assert [info.id for info in found] == expected
+
+
+async def test_the_end_of_a_python_context_is_sent_again(faulty: AsyncSandbox, service: Service) -> None:
+    """Nothing else would end it: it is detached."""
+    context = await faulty.python(interpreter=sys.executable)
+    route = f"/ops/{context.id}"
+    service.faults.append(Fault(route, status=503, body={"error": "internal"}))
+    await context.aclose()
+    assert [call.method for call in service.calls(route)] == ["DELETE", "DELETE"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from pathlib import Path
 
@@ -240,3 +241,12 @@ def test_a_run_s_list_has_no_others_sandboxes_also_of_a_gateway_that_knows_no_ru
             service.faults.append(Fault("/sandbox", status=200, body=body))
         found = Sandbox.list(run="r", limit=limit, client=faulty.client)
         assert [info.id for info in found] == expected
+
+
+def test_the_end_of_a_python_context_is_sent_again(faulty: Sandbox, service: Service) -> None:
+    """Nothing else would end it: it is detached."""
+    context = faulty.python(interpreter=sys.executable)
+    route = f"/ops/{context.id}"
+    service.faults.append(Fault(route, status=503, body={"error": "internal"}))
+    context.close()
+    assert [call.method for call in service.calls(route)] == ["DELETE", "DELETE"]

@@ -10,6 +10,7 @@ from sandlot_contract.headers import OP_KEY, QUEUED_KEY
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.trace import TRACEPARENT_KEY
 
+from ..inside import HEADER as INSIDE
 from .wire import HOP_BY_HOP
 
 _PASS = 0
@@ -28,6 +29,8 @@ _KIND: dict[bytes, int] = {
     b"host": _DROP,
     # Only the gateway knows how long a request was queued; a client's own value would be recorded.
     QUEUED_KEY: _DROP,
+    # Code in a sandbox could send the gateway requests as if they were its own.
+    INSIDE: _DROP,
     b"authorization": _AUTHORIZATION,
     b"content-length": _LENGTH,
     b"connection": _CONNECTION,

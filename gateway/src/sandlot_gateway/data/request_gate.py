@@ -8,9 +8,10 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from ..credentials import bearer
+from ..inside import Inside
 from ..metrics import Metrics
 from ..tokens import Tokens
-from .answers import Receive, Refusal, sandbox_not_found, unauthorized, unavailable
+from .answers import Receive, Refusal, Scope, sandbox_not_found, unauthorized, unavailable
 from .breaker import Abandoned, Breaker, Limits, Overloaded
 from .disconnects import wait_for_disconnect
 from .errors import ClientGone
@@ -26,13 +27,15 @@ class RequestGate:
         self.limits = limits
         self.breaker = Breaker(limits)
         self.draining = False
+        self.inside = Inside()
         self._routes = routes
         self._tokens = tokens
         self._api_keys = api_keys
         self._metrics = metrics
 
-    def check_open(self) -> None:
-        if self.draining:
+    def check_open(self, scope: Scope) -> None:
+        """Refuse a request while the gateway drains, unless one in flight needs it."""
+        if self.draining and not self.inside.sent(scope["headers"]):
             raise self.unavailable(
                 "draining", "the gateway is shutting down: send the request again, to another gateway"
             )

@@ -56,7 +56,7 @@ class SocketPlane:
         status = 101
         try:
             try:
-                self._request_gate.check_open()
+                self._request_gate.check_open(scope)
                 if self._open > self._request_gate.limits.sockets:
                     raise self._request_gate.unavailable(
                         "busy", "the gateway has too many open WebSockets: try again after Retry-After"

@@ -78,7 +78,7 @@ class Envd:
         try:
             caller = self._caller(scope, route)
             with translated(self._gate, caller.sandbox_id):
-                self._gate.check_open()
+                self._gate.check_open(scope)
                 status = await self._answer(
                     scope, receive, send, route=route, caller=caller, request_id=request_id, stream=stream
                 )

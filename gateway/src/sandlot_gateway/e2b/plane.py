@@ -40,7 +40,7 @@ class E2bPlane:
         if self._envd.serves(route):
             return await self._envd.http(scope, receive, send, route=route, request_id=request_id)
         logs.request_id.set(request_id.decode("latin-1"))  # for the audit, and the sidecar's log
-        self._gate.check_open()
+        self._gate.check_open(scope)
         return await self._control.http(scope, receive, send, route=route, request_id=request_id), b""
 
 

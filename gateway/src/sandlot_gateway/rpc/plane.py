@@ -60,7 +60,7 @@ class RpcPlane:
     ) -> tuple[int, bytes]:
         """Serve one RPC; return the HTTP status, and the verdict if the command ended here. Raises ClientGone."""
         try:
-            self._request_gate.check_open()
+            self._request_gate.check_open(scope)
             return await self._http(
                 scope, receive, send, request=request, request_id=request_id, parts=parts, progress=progress
             )

@@ -19,6 +19,7 @@ from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"
+BUSY_FOR = 600.0  # seconds that a busy server is asked again
 LONG_ATTEMPT = 5.0  # seconds; a connection that lasted this long worked, unless we timed out
 CLEANUP = 5.0  # seconds; cleanup for a cancelled caller delays its return
 REFUSAL_SILENCE = 30.0  # seconds without a byte before the rest of an error body is skipped
@@ -36,6 +37,7 @@ class AsyncClient:
     ) -> None:
         self.transport = AsyncTransport()
         self.retry_for = retry_for
+        self.busy_for = BUSY_FOR
         self._url = url
         self._api_key = api_key
         self._endpoint: Endpoint | None = None
@@ -199,7 +201,7 @@ class AsyncClient:
 
     def retry(self, *, safe: bool, deadline: float | None = None) -> Retry:
         """Return new retry state with this client's retry window."""
-        return Retry(safe=safe, window=self.retry_for, deadline=deadline)
+        return Retry(safe=safe, window=self.retry_for, busy_window=self.busy_for, deadline=deadline)
 
     def _delay(
         self, retry: Retry, failure: Failure, *, begun: float, error: TransportError | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,6 +12,7 @@ from sandlot._async.handle import AsyncHandle
 from sandlot._async.python import AsyncPythonContext
 from sandlot._async.stream import AsyncOpStream
 from sandlot._protocol import calls, cells
+from sandlot.errors import SandlotError
 
 
 @cache
@@ -65,7 +67,8 @@ class AsyncPythonContexts(AsyncHandle):
             await context.wait_ready(wait=wait, interpreter=interpreter)
         except BaseException:
             if context_id is None:
-                await context.aclose()  # the caller never receives it
+                with suppress(SandlotError):  # it would hide the error that is raised
+                    await context.aclose()  # the caller never receives it
             else:
                 await stream.stop()
             raise

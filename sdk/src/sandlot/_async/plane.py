@@ -11,10 +11,12 @@ from sandlot._protocol.answers import error_for
 from sandlot._protocol.http1 import Origin, split_url
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
 from sandlot._protocol.retry import Retry
+from sandlot._tasks_async import now
 from sandlot._transport_async.body import AsyncBody
-from sandlot.errors import SandlotError, ServerError
+from sandlot.errors import NotFound, OpExpired, SandboxLost, SandlotError, ServerError
 
 KILL_SECONDS = 5.0
+END_SECONDS = 30.0
 
 
 class AsyncPlane:
@@ -160,6 +162,13 @@ class AsyncPlane:
         try:
             await self.client.transport.request(request)
         except TransportError:  # the sidecar ends an op by itself when its caller is gone
+            return
+
+    async def end(self, op_id: str) -> None:
+        """Kill a detached op, which nothing else ends. Raises ConnectionFailed after `END_SECONDS`."""
+        try:
+            await self.send("DELETE", f"/ops/{op_id}", timeout=KILL_SECONDS, deadline=now() + END_SECONDS)
+        except (NotFound, OpExpired, SandboxLost):
             return
 
     def _with(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from sandlot._async.cell_reader import AsyncCellReader
 from sandlot._async.plane import AsyncPlane
 from sandlot._async.stream import AsyncOpStream
 from sandlot._protocol import calls, cells
 from sandlot._protocol.answers import error_code, error_for
-from sandlot._protocol.cells import CellProtocolError, Cells, Listeners
+from sandlot._protocol.cells import Cells, Listeners
+from sandlot._protocol.context_end import CLOSED, ContextEnd
 from sandlot._protocol.messages import with_query
-from sandlot._tasks_async import Lock, now, shielded
-from sandlot.cells import CellResult, CellStatus, RichOutput
+from sandlot._tasks_async import Lock, acquire, now, shielded
+from sandlot.cells import CellResult, RichOutput
 from sandlot.errors import (
     Conflict,
     NotFound,
@@ -24,36 +27,25 @@ from sandlot.errors import (
     StartFailed,
     WaitTimeout,
 )
-from sandlot.models import Exit, Stderr, Stdout, Verdict
 
 SLACK = (
     60.0  # seconds, after a cell's limit and its kill, without which the context's program counts as stopped
 )
 RESTART = 30.0  # seconds for a context to restart before its program counts as stopped
-CLOSED = "it was closed"
-_OURS = frozenset((Verdict.KILLED, Verdict.CLIENT_GONE))
 _GONE = (Conflict, NotFound, OpExpired)  # what input for an ended op raises
 
 
-class AsyncPythonContext:
+class AsyncPythonContext(AsyncCellReader):
     """Runs cells of Python that share one namespace. Leaving its `async with` block ends it.
 
     `id` finds it again, also from another process: `Sandbox.attach_python(id)`. Cells run one after the other.
     """
 
     def __init__(self, *, plane: AsyncPlane, document: Mapping[str, Any], stream: AsyncOpStream) -> None:
-        self.id = stream.op_id
-        self._plane = plane
+        super().__init__(plane=plane, stream=stream)
         self._document = document
-        self._stream = stream
-        self._cells = Cells()
         self._lock = Lock()  # held by the call that reads the stream
         self._current: str | None = None
-        self._errors = ""
-        self._ended: str | None = None
-        self._verdict: Verdict | None = None
-        self._gave_up = False
-        self._listeners: dict[str, Listeners] = {}
 
     @property
     def python_version(self) -> str | None:
@@ -66,7 +58,11 @@ class AsyncPythonContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        try:
+            await self.aclose()
+        except SandlotError:
+            if error is None:
+                raise
 
     async def run(
         self,
@@ -90,8 +86,11 @@ class AsyncPythonContext:
         request = cells.run_request(cell, code, timeout=timeout, limit=output_limit)
         patience = None if timeout is None else timeout + cells.GRACE + SLACK
         async with self._lock:
-            if self._ended is not None:
-                raise self._ended_error()
+            if self._end.reason is not None:
+                raise self._end.error()
+            if cell_id is not None:
+                with suppress(*_GONE):  # the reader notices it
+                    await self._catch_up()  # else an answer to an earlier request with this id counts
             if cell in self._cells.dropped:
                 raise OpExpired(
                     f"cell_id: the cell {cell} has run, and its result is no longer kept", status=410
@@ -117,8 +116,7 @@ class AsyncPythonContext:
         Eight results are kept. Raises NotFound for a cell that has not begun or whose result is not kept.
         """
         async with self._lock:
-            end = int((await self._plane.call("GET", f"/ops/{self.id}")).get("offset") or 0)
-            await self._read_until(lambda: self._stream.has_read(end))
+            await self._catch_up()
             known = self._cells
             cell = cell_id or (known.running.id if known.running else next(reversed(known.results), None))
             running = known.running is not None and known.running.id == cell
@@ -138,32 +136,40 @@ class AsyncPythonContext:
         """
         name = calls.new_id()
         self._cells.restarts[name] = False
-        if self._ended is None:
+        if self._end.reason is None:
             await self._send({"type": "restart", "id": name}, patience=RESTART)
-        async with self._lock:
-            if self._ended is None:
+        if not await acquire(self._lock, within=RESTART):
+            if self._cells.restarts.pop(name, True):
+                return  # the call that reads runs a cell in the new process
+            await self._give_up()  # else that call never returns
+            await self._lock.acquire()
+        try:
+            if self._end.reason is None:
                 await self._read_until(lambda: self._cells.restarts.get(name, True), patience=RESTART)
             self._cells.restarts.pop(name, None)
-            if self._ended is not None:
+            if self._end.reason is not None:
                 await self._start_again()
+        finally:
+            self._lock.release()
 
     async def aclose(self) -> None:
-        """End the context and all its processes."""
-        await shielded(lambda: self._plane.kill(self.id))
+        """End the context and all its processes. Raises ConnectionFailed if they may go on, after 30 s."""
+        await shielded(lambda: self._plane.end(self.id))
         if not self._lock.locked():  # else the call that reads the stream comes to its end
             await self._stream.stop()
-            self._ended = self._ended or CLOSED
+            if self._end.reason is None:
+                self._end.note(CLOSED)
 
     async def wait_ready(self, *, wait: float, interpreter: str) -> None:
         """Wait until cells can run; the sandbox's `python` has done so. Raises StartFailed or WaitTimeout."""
         async with self._lock:
             await self._read_until(lambda: self._cells.python is not None, patience=wait)
-        if self._gave_up:
+        if self._end.gave_up:
             raise WaitTimeout(
                 f"the Python context was not ready within {wait:g} s: wait longer, or end some of the commands that run"
             )
         if self._cells.python is None:
-            cause = self._errors.strip()[-300:] or self._ended
+            cause = self._errors.strip()[-300:] or self._end.reason
             raise StartFailed(
                 f"interpreter: {interpreter!r} cannot run a Python context: {cause}; name a Python 3.8 or later",
                 code="start_failed",
@@ -197,6 +203,11 @@ class AsyncPythonContext:
 
     # answers
 
+    async def _catch_up(self) -> None:
+        """Read what the context has answered so far, to all its clients."""
+        end = int((await self._plane.call("GET", f"/ops/{self.id}")).get("offset") or 0)
+        await self._read_until(lambda: self._stream.has_read(end))
+
     async def _result(self, cell: str, *, patience: float | None) -> CellResult:
         def decided() -> bool:
             return cell in self._cells.results or cell in self._cells.refused
@@ -209,87 +220,17 @@ class AsyncPythonContext:
             )
         result = self._cells.results.get(cell)
         if result is None:
-            raise self._ended_error()
+            raise self._end.error()
         return result
-
-    async def _read_until(
-        self, decided: Callable[[], bool], *, patience: float | None = None, cell: str | None = None
-    ) -> None:
-        """Read answers until `decided` or the end; kill a context that answers nothing for too long."""
-        deadline = None if patience is None else now() + patience
-        while not decided() and self._ended is None:
-            await self._read()
-            running = self._cells.running
-            if deadline is not None and patience is not None and now() > deadline and not self._gave_up:
-                if running is not None and running.id != cell and cell is not None:
-                    deadline = now() + patience  # a cell of another client comes first
-                    continue
-                self._gave_up = True
-                await self._plane.kill(self.id)
-
-    async def _read(self) -> None:
-        try:
-            event = await self._stream.next_event()
-        except StopAsyncIteration:
-            self._end(CLOSED, None)
-            return
-        except (NotFound, OpExpired):
-            self._end("its output is no longer kept", None)
-            return
-        except SandboxLost as error:
-            self._end(str(error), None)
-            raise
-        except BaseException:
-            # The stream cannot be read on after this, and the context goes on.
-            self._stream = AsyncOpStream(
-                plane=self._plane, op_id=self.id, document=None, offset=self._stream.offset, keep=True
-            )
-            raise
-        if isinstance(event, Stdout):
-            try:
-                shown = self._cells.feed(event.data)
-            except CellProtocolError as error:
-                await self._stream.stop()
-                await self._plane.kill(self.id)
-                self._end(f"code wrote into its protocol ({error})", CellStatus.DIED)
-                return
-            for output in shown:
-                if output.cell in self._listeners:
-                    self._listeners[output.cell].take(output)
-        elif isinstance(event, Stderr):
-            self._errors = (self._errors + event.text)[-4000:]
-        elif isinstance(event, Exit):
-            self._exit(event)
-
-    def _exit(self, event: Exit) -> None:
-        """Note the end of the context's program, which code can cause: no fault of the infrastructure."""
-        if self._gave_up:
-            self._end("its program did not answer and was killed", CellStatus.TIMEOUT, event.verdict)
-        elif event.verdict in _OURS:
-            self._end(CLOSED, None, event.verdict)
-        else:
-            cause = event.message or f"exit code {event.exit_code}"
-            self._end(f"its program ended: {event.verdict}, {cause}", CellStatus.DIED, event.verdict)
-
-    def _end(self, reason: str, status: CellStatus | None, verdict: Verdict | None = None) -> None:
-        """Note the end; the running cell has a result with this status, if its code caused the end."""
-        self._ended, self._verdict = reason, verdict
-        self._cells.cut(status, message=f"the context ended: {reason}", verdict=verdict)
-
-    def _ended_error(self) -> PythonContextEnded:
-        return PythonContextEnded(
-            f"the Python context has ended: {self._ended}; `restart` starts a new one", verdict=self._verdict
-        )
 
     async def _start_again(self) -> None:
         await self._stream.stop()
         self.id = calls.new_id()
         self._cells, self._errors = Cells(), ""
-        self._ended = self._verdict = None
-        self._gave_up = False
+        self._end = ContextEnd()
         document = {**self._document, "id": self.id}
         self._stream = AsyncOpStream(plane=self._plane, op_id=self.id, document=document, keep=True)
         await self._stream.open()
         await self._read_until(lambda: self._cells.python is not None, patience=RESTART)
-        if self._ended is not None:
-            raise self._ended_error()
+        if self._end.reason is not None:
+            raise self._end.error()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sandlot._protocol import checks
+from sandlot._protocol.json_size import outside_strings
 from sandlot.cells import CellError, CellResult, CellStatus, RichOutput
 from sandlot.models import Verdict
 
@@ -18,7 +19,9 @@ TOTAL = 256 << 20  # bytes that a context may write in all
 DEFAULT_LIMIT = 8 << 20  # bytes of a cell's output
 MAX_LIMIT = 16 << 20
 MAX_LINE = MAX_LIMIT + (2 << 20)
+MAX_JSON = 1 << 20  # bytes of a cell's displayed objects that are in no string
 MAX_CODE = 16 << 20
+MAX_SECONDS = 1e9
 KEPT = 8  # results of the latest cells
 KNOWN = 10_000  # cells whose repetition is noticed
 MAX_ID = 128
@@ -65,6 +68,7 @@ class Running:
     id: str
     execution_count: int
     left: int
+    json_left: int = MAX_JSON
     stdout: list[str] = field(default_factory=list[str])
     stderr: list[str] = field(default_factory=list[str])
     outputs: list[RichOutput] = field(default_factory=list[RichOutput])
@@ -126,7 +130,11 @@ class Cells:
             raise CellProtocolError(f"a message of over {MAX_LINE} bytes")
         shown: list[CellOutput] = []
         for line in complete:
-            self._take(_parsed(line), len(line), shown)
+            if len(line) > MAX_JSON and outside_strings(line, most=MAX_JSON) > MAX_JSON:
+                if self.running is not None:
+                    self.running.truncated = True
+                continue
+            self._take(_parsed(line), line, shown)
         return shown
 
     def cut(self, status: CellStatus | None, *, message: str, verdict: Verdict | None) -> None:
@@ -144,7 +152,7 @@ class Cells:
         while len(self.dropped) > KNOWN:
             del self.dropped[next(iter(self.dropped))]
 
-    def _take(self, message: Mapping[str, Any], size: int, shown: list[CellOutput]) -> None:
+    def _take(self, message: Mapping[str, Any], line: bytes, shown: list[CellOutput]) -> None:
         kind = message.get("type")
         if kind == "ready":
             self.python, self.lost = _text(message, "python"), None
@@ -161,16 +169,18 @@ class Cells:
                 cell, _number(message, "execution_count"), self.limits.get(cell, MAX_LIMIT)
             )
         elif kind in ("stdout", "stderr", "display", "result"):
-            self._output(str(kind), message, size, shown)
+            self._output(str(kind), message, line, shown)
         elif kind == "done":
             self._done(message)
 
-    def _output(self, kind: str, message: Mapping[str, Any], size: int, shown: list[CellOutput]) -> None:
+    def _output(self, kind: str, message: Mapping[str, Any], line: bytes, shown: list[CellOutput]) -> None:
         running = self.running
         if running is None or running.id != _text(message, "id"):
             return
-        running.left -= size
-        if running.left < 0:
+        running.left -= len(line)
+        if kind in ("display", "result"):
+            running.json_left -= outside_strings(line, most=MAX_JSON)
+        if min(running.left, running.json_left) < 0:
             running.truncated = True
             return
         if kind in ("stdout", "stderr"):
@@ -199,14 +209,13 @@ class Cells:
         text = _text(message, "message")
         if lost:
             self.lost = text
-        seconds = message.get("seconds")
         result = running.end(
             CellStatus(status),
             error=_error(message.get("error")),
             message=text,
             state_lost=lost,
             truncated=message.get("truncated") is True,
-            seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
+            seconds=_seconds(message.get("seconds")),
         )
         self._keep(result)
 
@@ -257,6 +266,11 @@ def _number(message: Mapping[str, Any], name: str) -> int:
     if not isinstance(value, int):
         raise CellProtocolError(f"a message whose {name} is no number")
     return value
+
+
+def _seconds(value: object) -> float:
+    """Return the time, or 0 for a number that is none, such as one that no float can have."""
+    return float(value) if isinstance(value, int | float) and 0 <= value <= MAX_SECONDS else 0.0
 
 
 def _object(value: object) -> dict[str, Any]:

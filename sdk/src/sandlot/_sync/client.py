@@ -20,6 +20,7 @@ from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"
+BUSY_FOR = 600.0  # seconds that a busy server is asked again
 LONG_ATTEMPT = 5.0  # seconds; a connection that lasted this long worked, unless we timed out
 CLEANUP = 5.0  # seconds; cleanup for a cancelled caller delays its return
 REFUSAL_SILENCE = 30.0  # seconds without a byte before the rest of an error body is skipped
@@ -37,6 +38,7 @@ class Client:
     ) -> None:
         self.transport = Transport()
         self.retry_for = retry_for
+        self.busy_for = BUSY_FOR
         self._url = url
         self._api_key = api_key
         self._endpoint: Endpoint | None = None
@@ -198,7 +200,7 @@ class Client:
 
     def retry(self, *, safe: bool, deadline: float | None = None) -> Retry:
         """Return new retry state with this client's retry window."""
-        return Retry(safe=safe, window=self.retry_for, deadline=deadline)
+        return Retry(safe=safe, window=self.retry_for, busy_window=self.busy_for, deadline=deadline)
 
     def _delay(
         self, retry: Retry, failure: Failure, *, begun: float, error: TransportError | None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,6 +13,7 @@ from sandlot._protocol import calls, cells
 from sandlot._sync.handle import Handle
 from sandlot._sync.python import PythonContext
 from sandlot._sync.stream import OpStream
+from sandlot.errors import SandlotError
 
 
 @cache
@@ -66,7 +68,8 @@ class PythonContexts(Handle):
             context.wait_ready(wait=wait, interpreter=interpreter)
         except BaseException:
             if context_id is None:
-                context.close()  # the caller never receives it
+                with suppress(SandlotError):  # it would hide the error that is raised
+                    context.close()  # the caller never receives it
             else:
                 stream.stop()
             raise

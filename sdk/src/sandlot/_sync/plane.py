@@ -12,10 +12,12 @@ from sandlot._protocol.http1 import Origin, split_url
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
 from sandlot._protocol.retry import Retry
 from sandlot._sync.client import USER_AGENT, Client
+from sandlot._tasks_sync import now
 from sandlot._transport_sync.body import Body
-from sandlot.errors import SandlotError, ServerError
+from sandlot.errors import NotFound, OpExpired, SandboxLost, SandlotError, ServerError
 
 KILL_SECONDS = 5.0
+END_SECONDS = 30.0
 
 
 class Plane:
@@ -159,6 +161,13 @@ class Plane:
         try:
             self.client.transport.request(request)
         except TransportError:  # the sidecar ends an op by itself when its caller is gone
+            return
+
+    def end(self, op_id: str) -> None:
+        """Kill a detached op, which nothing else ends. Raises ConnectionFailed after `END_SECONDS`."""
+        try:
+            self.send("DELETE", f"/ops/{op_id}", timeout=KILL_SECONDS, deadline=now() + END_SECONDS)
+        except (NotFound, OpExpired, SandboxLost):
             return
 
     def _with(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import contextvars
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -16,6 +17,7 @@ Result = TypeVar("Result")
 
 LAST_SECONDS = 15.0  # for the clean-up of calls that are still running when the process ends
 
+_log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
@@ -46,7 +48,10 @@ async def on_shared_loop(
             task.cancel()
         await asyncio.wait((task,))
         if not task.cancelled() and task.exception() is None and discard is not None:
-            await discard(task.result())
+            try:
+                await discard(task.result())
+            except Exception as error:  # would take the place of the caller's cancellation
+                _log.warning("could not clean up after a cancelled call: %s", error)
 
     loop.call_soon_threadsafe(begin)
     try:

@@ -29,14 +29,20 @@ EXTENSIONS = frozenset(
     )
 )
 NETWORKS = {"none": "none", "bridge": "full"}
-_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::-([^}]*))?\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::-([^}]*))?\}|(\w+)|(\{[^}]*\}?))")
 _BYTES = re.compile(r"(?<=[kmgt])b$")
+# A create starts the command before anyone can make a missing directory. `exec`: a stop signals the command itself.
+_IN_WORKDIR = 'until cd "$0" 2>/dev/null; do sleep 0.1; done; exec "$@"'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What the sandbox of a sample is made from; `create` has arguments of Sandbox.create."""
+    """What the sandbox of a sample is made from; `create` has arguments of Sandbox.create.
 
+    A start command waits for `workdir`, which the caller makes if the image has none.
+    """
+
+    name: str = "default"
     create: dict[str, Any] = field(default_factory=dict[str, Any])
     user: str | None = None
     workdir: str | None = None
@@ -58,10 +64,10 @@ def service_of(document: object, *, source: str, variables: Mapping[str, str] | 
     service = _mapping(service, at)
     if variables is not None:
         service = cast(Document, _replaced(service, at, variables))
-    return _service(service, at)
+    return _service(service, at, name=str(name))
 
 
-def _service(service: Document, at: str) -> Service:
+def _service(service: Document, at: str, *, name: str) -> Service:
     create: dict[str, Any] = {}
     user = workdir = None
     command: list[str] = []
@@ -95,10 +101,12 @@ def _service(service: Document, at: str) -> Service:
         elif not key.startswith("x-"):
             raise ValueError(f"{place}: {_why(key)}")
     if command:
-        create["start_command"] = command
+        create["start_command"] = command if workdir is None else ["sh", "-c", _IN_WORKDIR, workdir, *command]
+    if user is not None:
+        create["user"] = user
     if "image" not in create and "pool" not in create:
         raise ValueError(f"{at}.image: is missing; name an image, or a pool in x-sandlot")
-    return Service(create=create, user=user, workdir=workdir)
+    return Service(name=name, create=create, user=user, workdir=workdir)
 
 
 def _why(key: str) -> str:
@@ -171,7 +179,7 @@ def _absolute(value: object, at: str) -> str:
     path = str(value)
     if not path.startswith("/"):
         raise ValueError(f"{at}: must be an absolute path, not {path!r}")
-    return path
+    return path.rstrip("/") or "/"
 
 
 def _mapping(value: object, at: str) -> Document:
@@ -193,9 +201,15 @@ def _replaced(value: object, at: str, variables: Mapping[str, str]) -> object:
     def text(match: re.Match[str]) -> str:
         if match[1]:
             return "$"
+        if match[5]:
+            raise ValueError(
+                f"{at}: only ${{NAME}} and ${{NAME:-default}} are replaced, not {match[0]}; write $$ for $"
+            )
         name = match[2] or match[4]
         default: str | None = match[3]
-        found = variables.get(name, default)
+        found = variables.get(name)
+        if default is not None and not found:
+            return default
         if found is None:
             raise ValueError(f"{at}: the variable {name} is not set; set it, or write $$ for a dollar")
         return found

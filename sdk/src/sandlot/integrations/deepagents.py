@@ -12,19 +12,21 @@ from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, 
 from deepagents.backends.sandbox import BaseSandbox
 
 from sandlot._sync.sandbox import Sandbox
-from sandlot.errors import BadRequest, FileDenied, FileError, FileMissing, StartFailed
+from sandlot.errors import BadRequest, FileDenied, FileError, FileMissing, SandboxLost, StartFailed
 from sandlot.integrations._cancellable_threads import in_cancellable_thread
+from sandlot.integrations._lost_commands import BY_CODE, own_end
 from sandlot.models import Verdict
 
 TIMED_OUT = 124  # as the program `timeout` ends, which models know
+KILLED = 137  # as a shell says of a process that was killed
 
 
 class SandlotBackend(BaseSandbox):
     """Runs an agent's commands and file operations in a sandbox, which stays the caller's to delete.
 
     `timeout` is that of commands without their own, in seconds; None is no limit. `working_dir` is where commands
-    start. A sandbox that the infrastructure lost raises `sandlot.SandboxLost` and ends the agent's run; every end of
-    the code is output for the model.
+    start. A sandbox that was lost, deleted or at its deadline raises `sandlot.SandboxLost` and ends the agent's run;
+    every end of the code is output for the model, also when the code has ended the whole sandbox.
     """
 
     def __init__(
@@ -48,9 +50,13 @@ class SandlotBackend(BaseSandbox):
         """Run a command; a `timeout` of 0 is no limit."""
         limit = self._timeout if timeout is None else timeout or None
         try:
-            result = self._box.exec(command, timeout=limit, cwd=self._working_dir)
+            result = own_end(self._box.exec(command, timeout=limit, cwd=self._working_dir), self._box.id)
         except StartFailed as error:
             return ExecuteResponse(output=str(error), exit_code=126)
+        except SandboxLost as error:
+            if error.verdict not in BY_CODE:
+                raise
+            return ExecuteResponse(output=_ended(error), exit_code=KILLED)
         output = result.stdout
         if result.stderr.strip():
             output += f"\n<stderr>{result.stderr.strip()}</stderr>"
@@ -79,7 +85,10 @@ class SandlotBackend(BaseSandbox):
 
 
 def _error_of(path: str, operation: Callable[[], object]) -> str | None:
-    """Return Deep Agents' name of what fails, or the server's text if it has none; a lost sandbox raises."""
+    """Return Deep Agents' name of what fails, or the server's text if it has none; a lost sandbox raises.
+
+    One that its code has ended is no error of the agent's run.
+    """
     if not posixpath.isabs(path):
         return "invalid_path"
     try:
@@ -92,4 +101,12 @@ def _error_of(path: str, operation: Callable[[], object]) -> str | None:
         return "is_directory" if error.code == "is_directory" else str(error)
     except (BadRequest, ValueError):
         return "invalid_path"
+    except SandboxLost as error:
+        if error.verdict not in BY_CODE:
+            raise
+        return _ended(error)
     return None
+
+
+def _ended(error: SandboxLost) -> str:
+    return f"the sandbox has ended ({error.verdict}): {error}"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from typing import Any
 
 from minisweagent.exceptions import InterruptAgentFlow, Submitted
@@ -14,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from sandlot._sync.sandbox import Sandbox
 from sandlot.errors import SandboxLost, StartFailed
-from sandlot.integrations._ended import end_quietly
+from sandlot.integrations._ended import SandboxEnd
+from sandlot.integrations._lost_commands import own_end
 from sandlot.models import Verdict
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -62,7 +62,7 @@ class SandlotEnvironment:
         self.config = config_class(**kwargs)
         arguments: dict[str, Any] = {"timeout": self.config.container_timeout, **self.config.create}
         self._box = Sandbox.create(self.config.image, **arguments)
-        self._cleanup = weakref.finalize(self, end_quietly, self._box)
+        self._end = SandboxEnd(self, self._box)
         self._uname: dict[str, str] | None = None
 
     def execute(
@@ -73,6 +73,7 @@ class SandlotEnvironment:
         words = [*_MERGED, *self.config.interpreter, str(action.get("command", ""))]
         try:
             result = self._box.exec(words, cwd=cwd or self.config.cwd, env=self._environment(), timeout=limit)
+            own_end(result, self._box.id)
         except StartFailed as error:
             return {"output": str(error), "returncode": 126, "exception_info": ""}
         except SandboxLost as error:
@@ -107,7 +108,7 @@ class SandlotEnvironment:
 
     def cleanup(self) -> None:
         """End the sandbox."""
-        self._cleanup()
+        self._end.now()
 
     def _environment(self) -> dict[str, str]:
         forwarded = {name: os.environ[name] for name in self.config.forward_env if name in os.environ}

@@ -29,6 +29,7 @@ from sandlot.errors import (
     StartFailed,
     WaitTimeout,
 )
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.models import ExecResult, Verdict
 
@@ -105,6 +106,7 @@ class SandlotProvider:
             result = await on_shared_loop(
                 lambda: box.exec(command, cwd=cwd, env=env, timeout=timeout_s, user=user)
             )
+            own_end(result, box.id)
         except StartFailed as error:
             return SandboxExecResult(None, str(error), NO_EXIT_CODE, error_type=Verdict.START_FAILED.value)
         except SandboxLost as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from openenv.core.containers.runtime.providers import ContainerProvider
 from sandlot._sync.client import Client
 from sandlot._sync.sandbox import Sandbox
 from sandlot.errors import NotFound, SandlotError
-from sandlot.integrations._ended import end_quietly
+from sandlot.integrations._ended import SandboxEnd
 
 PORT = 8000  # of the servers that OpenEnv's own images run
 POLL_SECONDS = 0.1
@@ -33,7 +32,7 @@ class SandlotProvider(ContainerProvider):
         self._create = dict(create or {})
         self._client = client
         self._box: Sandbox | None = None
-        self._ended: weakref.finalize[..., SandlotProvider] | None = None
+        self._end: SandboxEnd | None = None
 
     @property
     def box(self) -> Sandbox | None:
@@ -67,7 +66,7 @@ class SandlotProvider(ContainerProvider):
         except SandlotError as error:
             raise RuntimeError(f"cannot start a sandbox of {image}: {error}") from error
         self._box = box
-        self._ended = weakref.finalize(self, end_quietly, box)
+        self._end = SandboxEnd(self, box)
         try:
             return box.expose(port or PORT).rstrip("/")
         except BaseException as error:
@@ -80,9 +79,9 @@ class SandlotProvider(ContainerProvider):
 
     def stop_container(self) -> None:
         """End the sandbox, if there is one."""
-        ended, self._box, self._ended = self._ended, None, None
-        if ended is not None:
-            ended()
+        end, self._box, self._end = self._end, None, None
+        if end is not None:
+            end.now()
 
     def wait_for_ready(self, base_url: str, timeout_s: float = 30.0) -> None:
         """Wait until the server answers /health. Otherwise end the sandbox: OpenEnv drops the provider then.

@@ -27,9 +27,10 @@ from sandlot._async.client import default_client
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._tasks_async import each
 from sandlot.errors import BadRequest, FileError, NotFound, SandboxLost, StartFailed
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations._os_errors import os_error
 from sandlot.integrations._shared_loop import on_shared_loop
-from sandlot.models import FileInfo, Verdict
+from sandlot.models import ExecResult, FileInfo, Verdict
 
 Result = TypeVar("Result")
 
@@ -115,10 +116,13 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
         if isinstance(command, str) != shell:
             raise TypeError("command: a string needs shell=True, a list of arguments shell=False")
         words = command if isinstance(command, str) else list(command)
+
+        async def ended(box: AsyncSandbox) -> ExecResult:
+            result = await box.exec(words, env=env, cwd=self._working_dir, timeout=timeout, stdin="")
+            return own_end(result, box.id)
+
         try:
-            result = await self._call(
-                lambda box: box.exec(words, env=env, cwd=self._working_dir, timeout=timeout, stdin="")
-            )
+            result = await self._call(ended)
         except StartFailed as error:
             raise WorkspaceError(f"cannot start a command in {self._working_dir}: {error}") from error
         output = {"stdout": result.stdout, "stderr": result.stderr}

@@ -23,6 +23,7 @@ from sandlot.cells import CellResult, RichOutput
 from sandlot.errors import BadRequest, CommandFailed, PythonContextEnded, SandboxLost, SandlotError
 
 INSTALL_SECONDS = 600.0
+MAX_PIXELS = 1 << 26  # a PNG of some kilobytes can have billions
 OPTIONAL = {"PIL", "numpy"}  # smolagents' own `final_answer` looks for them, and does without
 
 
@@ -203,6 +204,17 @@ def _value(result: RichOutput | None) -> Any:
     """Return an image as such, anything else as its text."""
     if result is None:
         return None
-    if result.png is not None:
-        return PIL.Image.open(BytesIO(result.png))
-    return result.text
+    image = None if result.png is None else _image(result.png)
+    return result.text if image is None else image
+
+
+def _image(data: bytes) -> PIL.Image.Image | None:
+    """Return a PNG image, if it is one: code in the sandbox has written it, so no other of Pillow's formats is tried."""
+    try:
+        image = PIL.Image.open(BytesIO(data), formats=("PNG",))
+        if image.width * image.height > MAX_PIXELS:
+            return None
+        image.load()  # else a broken one raises at its first use, in the agent
+    except Exception:  # Pillow's are of many classes
+        return None
+    return image

@@ -25,7 +25,9 @@ from sandlot.errors import (
     StartFailed,
     WaitTimeout,
 )
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations._shared_loop import on_shared_loop
+from sandlot.models import ExecResult
 
 Result = TypeVar("Result")
 
@@ -84,10 +86,12 @@ class SandlotSandbox:
     ) -> SandboxResult:
         """Run a command in the image's shell. Any end of the command is a result, with its verdict in `metrics`."""
         most = OUTPUT_BYTES if max_output_bytes is None else max_output_bytes
+
+        async def ended() -> ExecResult:
+            return own_end(await self._box.exec(command, cwd=workdir, timeout=timeout), self._box.id)
+
         try:
-            result = await self._call(
-                lambda: self._box.exec(command, cwd=workdir, timeout=timeout), seconds=None
-            )
+            result = await self._call(ended, seconds=None)
         except StartFailed as error:
             return SandboxResult(stdout="", stderr=str(error), exit_code=NO_EXIT_CODE)
         usage = result.usage

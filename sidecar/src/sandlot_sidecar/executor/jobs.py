@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections import deque
 
 from . import syscalls, wire
 from .children import Process
@@ -19,26 +20,52 @@ if TYPE_CHECKING:
     from .replies import Answer, Replies
 
 
+# Each has a process, in the memory of the sidecar: without a limit, 1,024 pending file calls use all of it.
+MOST_FILE_JOBS = 8
+
+
 class Jobs:
-    """The running jobs."""
+    """The running jobs, and those of files that wait for one to end."""
 
     def __init__(self, replies: Replies) -> None:
         self._replies = replies
         self._running: dict[int, tuple[Process, int, socket.socket, wire.Decoder]] = {}
+        self._file_jobs: set[int] = set()  # descriptors, a part of those that run
+        self._waiting: deque[tuple[Any, Callable[[], Answer]]] = deque()
 
     def descriptors(self) -> list[int]:
         """Return one descriptor per job, which becomes readable when the job is done."""
         return list(self._running)
 
-    def start(self, seq: Any, work: Callable[[], Answer]) -> None:
-        """Run `work` in a forked child, with this process's state and descriptors; raises OSError."""
+    def start_file_job(self, seq: Any, work: Callable[[], Answer]) -> None:
+        """Run the work of a file call as `start` does, at most so many at once and the others in their order."""
+        self._waiting.append((seq, work))
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._file_jobs) < MOST_FILE_JOBS:
+            seq, work = self._waiting.popleft()
+            try:
+                self._file_jobs.add(self.start(seq, work))
+            except OSError as error:
+                self._replies.refuse(seq, from_os(error))
+
+    def start(self, seq: Any, work: Callable[[], Answer]) -> int:
+        """Run `work` in a forked child, with this process's state; return its descriptor. Raises OSError."""
         parent_end, child_end = socket.socketpair()
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            parent_end.close()
+            child_end.close()
+            raise
         if pid == 0:
             _child(work, seq=seq, channel=child_end, parent=parent)
         child_end.close()
-        self._running[parent_end.fileno()] = (Process(pid), seq, parent_end, wire.Decoder())
+        fd = parent_end.fileno()
+        self._running[fd] = (Process(pid), seq, parent_end, wire.Decoder())
+        return fd
 
     def on_readable(self, fd: int) -> None:
         """Read from the job whose descriptor is readable; send its answer once that is complete, as one may be long."""
@@ -50,23 +77,29 @@ class Jobs:
         if messages == []:
             return
         del self._running[fd]
+        self._file_jobs.discard(fd)
         decoder.close()
         channel.close()
         process.reap()
         if not messages:
-            self._replies.refuse(
-                seq,
-                ExecutorError("internal", "the operation was interrupted: its process was killed; try again"),
-            )
-            return
-        self._replies.send(*messages[0])
+            self._replies.refuse(seq, _interrupted())
+        else:
+            self._replies.send(*messages[0])
+        self._start_waiting()
 
     def end_all(self) -> None:
-        """Kill all jobs and answer each with an error."""
+        """Kill all jobs and answer each with an error, and those that wait."""
+        waiting, self._waiting = self._waiting, deque()
+        for seq, _ in waiting:
+            self._replies.refuse(seq, _interrupted())
         for fd in list(self._running):
             self._running[fd][0].kill()
             while fd in self._running:  # a killed job's channel ends
                 self.on_readable(fd)
+
+
+def _interrupted() -> ExecutorError:
+    return ExecutorError("internal", "the operation was interrupted: its process was killed; try again")
 
 
 def _child(work: Callable[[], Answer], *, seq: Any, channel: socket.socket, parent: int) -> None:

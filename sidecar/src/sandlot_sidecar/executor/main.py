@@ -101,10 +101,10 @@ class Executor:
             if message.get("do") in ("file", "connect"):
                 self.sandbox.check_running()
             if message.get("do") == "file" and file_worker.needs_worker(message):
-                self._jobs.start(seq, self.sandbox.file_work(message))
+                self._jobs.start_file_job(seq, self.sandbox.file_work(message))
                 return
             if message.get("do") == "file" and files.is_long(message):
-                self._jobs.start(seq, lambda: files.run(message))
+                self._jobs.start_file_job(seq, lambda: files.run(message))
                 return
             if message.get("do") == "kill":
                 runners, runner = self.sandbox.runners, int(message["runner"])

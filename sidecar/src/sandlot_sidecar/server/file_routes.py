@@ -218,7 +218,10 @@ def _owner(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _acting(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the user that a request acts as, if it names one."""
+    """Return the user that a request acts as, if it names one. Raises a 400."""
+    if given.get("user") == "":
+        # Of a caller whose variable is empty, who would get root's rights instead of a user's.
+        raise bad_input("user must not be empty: name a user, or leave it out to act as root", field="user")
     user = fields.user(given, "user")
     return {} if user is None else {"user": user}
 

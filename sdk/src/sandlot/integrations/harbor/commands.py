@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sandlot._async.sandbox import AsyncSandbox
-from sandlot.errors import SandboxLost, StartFailed
+from sandlot.errors import StartFailed
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations.harbor.losses import losses
 from sandlot.models import ExecResult, Exit, Stderr, Stdout, Verdict
 
@@ -56,13 +57,7 @@ async def run(
                 )
         except StartFailed as error:
             return Ended("", f"{error}\n", CANNOT_START)
-        if result.verdict in (Verdict.CLIENT_GONE, Verdict.KILLED):
-            # Its server was out of reach for too long, or somebody else killed it: no end of its own.
-            raise SandboxLost(
-                f"the command was ended from outside: {result.message or result.verdict}",
-                verdict=str(result.verdict),
-                sandbox_id=box.id,
-            )
+        own_end(result, box.id)
     code = TIMED_OUT if result.verdict == Verdict.TIMEOUT else result.exit_code
     return Ended(result.stdout, result.stderr, code)
 

@@ -6,8 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from sandlot.errors import Busy, ConnectionFailed, SandboxLost, ServerError, WaitTimeout
-
-BY_CODE = frozenset({"exited", "oom", "init_killed"})
+from sandlot.integrations._lost_commands import BY_CODE
 
 
 class SandboxInfrastructureError(RuntimeError):

@@ -31,7 +31,8 @@ from inspect_ai.util import (
 )
 
 from sandlot._async.sandbox import AsyncSandbox
-from sandlot.errors import NotFound, SandboxLost, SandlotError, StartFailed
+from sandlot.errors import BadRequest, FileDenied, NotFound, SandboxLost, SandlotError, StartFailed
+from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations.compose import Service, service_of
 from sandlot.integrations.inspect.errors import ExecTimeout, translated_end, translated_file_errors
 from sandlot.models import ExecResult as Result
@@ -41,7 +42,10 @@ LABEL = "inspect"  # of all sandboxes that this provider makes
 # A sample may wait long for its model. Killed processes leave sandboxes behind, which then end by themselves.
 DEFAULTS: dict[str, Any] = {"timeout": 24 * 3600.0, "idle_timeout": 4 * 3600.0, "wait": 3600.0}
 NOT_EXECUTABLE = 126
+# Fields of a command that a model may have made up, with text that is no UTF-8, or too long.
+OF_COMMANDS = frozenset(("command", "stdin", "cwd", "user"))
 _WHO = "id -u; id -g; pwd"
+_REWRITE = '[ -f "$0" ] && [ -w "$0" ] && exec cat > "$0"'
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +71,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         service = _service(config, metadata)
         box = await _created(service)
         try:
-            return {"default": await cls._of(box, service)}
+            return {service.name: await cls._of(box, service)}
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await _delete(box)
@@ -78,10 +82,10 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         """Find out who commands are and where they start, so that file calls have the same rights and paths."""
         user, workdir = service.user, service.workdir
         if workdir is not None and not await box.files.exists(workdir):
-            await box.files.mkdir(workdir)
-            if user is not None:
-                uid, gid, _ = await _who(box, user=user, cwd="/")
-                await box.files.chmod(workdir, owner=uid, group=gid)
+            uid, gid, _ = await _who(box, user=user, cwd="/")
+            await box.files.mkdir(posixpath.dirname(workdir))
+            # With its owner at once: a start command waits for it, and may write there.
+            await box.files.mkdir(workdir, owner=uid, group=gid)
         uid, gid, workdir = await _who(box, user=user, cwd=workdir)
         # Without `user`, file calls act as root, and new files belong to the image's user.
         plain = user is None and (uid, gid) == (0, 0)
@@ -145,7 +149,10 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
                 done = await self._box.exec(
                     list(cmd), stdin=input, cwd=self._path(cwd or ""), env=env, user=user, timeout=timeout
                 )
-        except StartFailed as error:
+                own_end(done, self._box.id)
+        except BadRequest as error:
+            if error.field not in OF_COMMANDS and not isinstance(error, StartFailed):
+                raise
             if "rootless" in str(error):
                 raise SandboxUserUnsupportedError(str(error)) from error
             return ExecResult(False, NOT_EXECUTABLE, "", f"{error}\n")
@@ -161,9 +168,18 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
     # -- files -----------------------------------------------------------------------------------------------
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        data = contents.encode() if isinstance(contents, str) else contents
         with translated_file_errors(file, writes=True):
-            await self._box.files.write(self._path(file), data, user=self._file_user)
+            data = contents.encode() if isinstance(contents, str) else contents
+            try:
+                await self._box.files.write(self._path(file), data, user=self._file_user)
+            except FileDenied:
+                if self._file_user is None or not await self._rewritten(self._path(file), data):
+                    raise
+
+    async def _rewritten(self, path: str, data: bytes) -> bool:
+        """Write a file in place, as commands may where the directory, or its sticky bit, allows no replacement."""
+        done = await self._box.exec(["sh", "-c", _REWRITE, path], stdin=data, cwd="/", user=self._user)
+        return done.ok
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...

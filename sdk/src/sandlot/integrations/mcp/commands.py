@@ -7,7 +7,7 @@ from typing import Any
 from sandlot._protocol import calls
 from sandlot._protocol.documents import usage
 from sandlot._tasks_async import ABANDONED, shielded
-from sandlot.errors import ConnectionFailed
+from sandlot.errors import ConnectionFailed, SandboxLost, SandlotError
 from sandlot.integrations.mcp.ops import (
     END,
     OUTPUT,
@@ -42,24 +42,27 @@ async def _exec(session: Session, given: Arguments) -> dict[str, Any]:
         given, timeout=given.get("timeout_seconds", _EXEC), stdin="stdin" in given, pty=False
     )
     op = document["id"]
+    begun = False
     try:
         wait = 0.0 if "stdin" in given else _POLL
         state = await plane.call("POST", "/ops", body=document, query={"wait": wait}, timeout=_POLL + 30.0)
+        begun = True
         if "stdin" in given:
             await process(plane, op).feed(given["stdin"])
         while state.get("state") != "ended":
             state = await read_state(plane, op, wait=_POLL)
+        fields = state_fields(state, sandbox_id=sandbox)
+        dropped, most = bool(state.get("truncated")), int(given.get("max_bytes", TEXT))
+        sizes = sizes_of(state)
+        stdout = await read_ends(plane, op, "stdout", size=sizes["stdout_bytes"], most=most, dropped=dropped)
+        stderr = await read_ends(plane, op, "stderr", size=sizes["stderr_bytes"], most=most, dropped=dropped)
     except ABANDONED:
         await shielded(lambda: plane.kill(op))
         raise
-    except ConnectionFailed as error:
-        told = f"{error}; read_output with op_id {op} says what became of the command"
-        raise ConnectionFailed(told, sent=error.sent) from error
-    fields = state_fields(state, sandbox_id=sandbox)
-    dropped, most = bool(state.get("truncated")), int(given.get("max_bytes", TEXT))
-    sizes = sizes_of(state)
-    stdout = await read_ends(plane, op, "stdout", size=sizes["stdout_bytes"], most=most, dropped=dropped)
-    stderr = await read_ends(plane, op, "stderr", size=sizes["stderr_bytes"], most=most, dropped=dropped)
+    except SandlotError as error:
+        if (begun and not isinstance(error, SandboxLost)) or isinstance(error, ConnectionFailed):
+            error.add_note(f"read_output with op_id {op} says what became of the command")
+        raise
     used = usage(state)
     return {
         **fields,

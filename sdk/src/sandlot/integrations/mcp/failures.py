@@ -39,17 +39,18 @@ _ADVICE = {
 
 
 def failure(error: SandlotError | ValueError | TimeoutError) -> dict[str, Any]:
-    """Return the result of `tools/call` for this error."""
+    """Return the result of `tools/call` for this error, with its notes."""
     kind = _kind(error)
-    about: dict[str, Any] = {"kind": kind, "infrastructure": False, "message": str(error)}
-    text = f"{kind}: {error}"
+    message = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    about: dict[str, Any] = {"kind": kind, "infrastructure": False, "message": message}
+    text = f"{kind}: {message}"
     if isinstance(error, SandboxLost):
         about |= {
             "verdict": error.verdict,
             "infrastructure": error.infrastructure,
             "sandbox_id": error.sandbox_id,
         }
-        text = f"{kind} (verdict {error.verdict}): sandbox {error.sandbox_id or 'unknown'}: {error}"
+        text = f"{kind} (verdict {error.verdict}): sandbox {error.sandbox_id or 'unknown'}: {message}"
     elif isinstance(error, ConnectionFailed | Busy):
         about["infrastructure"] = True
     elif isinstance(error, BadRequest) and error.field:

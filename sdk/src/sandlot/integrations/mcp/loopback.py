@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Mapping
 from dataclasses import replace
 
 from sandlot._protocol.http1 import Origin, split_url
@@ -15,9 +15,13 @@ from sandlot._transport_async.transport import AsyncTransport
 class LoopbackTransport(AsyncTransport):
     """Connects to `address`, with the Host of the request, so that addresses in responses are those of outside."""
 
-    def __init__(self, address: str, *, public_url: str | None) -> None:
-        """Take the URLs of the gateway here and outside; the path of `public_url` exists only outside."""
+    def __init__(self, address: str, *, public_url: str | None, headers: Mapping[str, str]) -> None:
+        """Take the URLs of the gateway here and outside; the path of `public_url` exists only outside.
+
+        `headers` come with each request: without them a draining gateway would refuse the calls of its own tools.
+        """
         super().__init__()
+        self._more = headers
         self._address, _ = split_url(address)
         self._outside = "" if public_url is None else split_url(public_url)[1]
 
@@ -30,9 +34,10 @@ class LoopbackTransport(AsyncTransport):
         return await super().open(self._inside(request), source=source, length=length)
 
     def _inside(self, request: Request) -> Request:
-        if self._outside and request.target.startswith(f"{self._outside}/"):
-            return replace(request, target=request.target.removeprefix(self._outside))
-        return request
+        target = request.target
+        if self._outside and target.startswith(f"{self._outside}/"):
+            target = target.removeprefix(self._outside)
+        return replace(request, target=target, headers={**request.headers, **self._more})
 
     def _pool(self, origin: Origin) -> Pool:
         return super()._pool(self._address)

@@ -62,7 +62,7 @@ async def _write_stdin(session: Session, given: Arguments) -> dict[str, Any]:
     plane, op, data = session.plane(given["sandbox_id"]), _op(given), given.get("text", "").encode()
     running = process(plane, op)
     try:
-        async with asyncio.timeout(_WRITE), writer(plane.sandbox_id, op):
+        async with asyncio.timeout(_WRITE), writer(session.owner, plane.sandbox_id, op):
             if data:
                 await running.write(data)
             if given.get("eof"):

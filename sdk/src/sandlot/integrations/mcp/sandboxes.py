@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from sandlot._async.sandbox import AsyncSandbox
@@ -20,6 +21,9 @@ async def _create_sandbox(session: Session, given: Arguments) -> dict[str, Any]:
         raise ValueError("allow: give either allow or deny, not both")
     life = given.get("timeout_seconds", _LIFE)
     own = ("pool", "name", "env", "workdir", "cpu", "memory", "disk", "gpu_type", "allow", "deny")
+    wait = given.get("wait_seconds", _WAIT)
+    client = copy(session.client)
+    client.busy_for = min(client.busy_for, wait)
     session.used = True
     box = await AsyncSandbox.create(
         # An image beside a checkpoint or a pool must be theirs.
@@ -30,9 +34,9 @@ async def _create_sandbox(session: Session, given: Arguments) -> dict[str, Any]:
         labels=[*session.labels, *given.get("labels", ())],
         timeout=life,
         idle_timeout=given.get("idle_timeout_seconds", min(_IDLE, life)),
-        wait=given.get("wait_seconds", _WAIT),
+        wait=wait,
         run=session.run,
-        client=session.client,
+        client=client,
         **{name: given[name] for name in own if name in given},
     )
     return _info(box.info)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any
 
 from sandlot._protocol import calls
@@ -15,8 +16,9 @@ from sandlot.integrations.mcp.session import Session
 from sandlot.integrations.mcp.tool import SANDBOX, Arguments, Tool
 
 _SECONDS = 30.0
-_READ = 1 << 20  # bytes of the program's output that are looked at
+_READ = 256 << 10  # bytes of the program's output that are looked at: meanwhile a gateway answers nobody else
 _LINE = 400  # characters
+_PATH = 4200  # characters of a path with the line's number
 _MATCHES = 100
 _FOUND = re.compile(r"(.*?):(\d{1,18}):(.*)", re.DOTALL)
 _MISSING = 127
@@ -56,9 +58,10 @@ async def _search_files(session: Session, given: Arguments) -> dict[str, Any]:
     stderr = await read_part(plane, op, "stderr", offset=0, most=4096, final=True)
     lines = stdout.text.split("\n")
     whole = int(state.get("stdout_bytes") or 0) <= stdout.next
-    if not whole:
+    if not whole and len(lines[-1]) < _PATH + _LINE:
         lines.pop()  # cut
-    found = [match for line in lines if (match := _match(line, by_name=by_name)) is not None]
+    matches = (match for line in lines if (match := _match(line, by_name=by_name)) is not None)
+    found = list(islice(matches, limit + 1))
     warning = "" if end["verdict"] == "exited" else f"the search ended early: {end['verdict']}\n"
     return {
         "matches": found[:limit],

@@ -13,15 +13,17 @@ from sandlot.errors import SandlotError
 from sandlot.models import SandboxInfo
 
 MADE_HERE = "mcp"  # the label of all sandboxes that were created by these tools
+BUSY_FOR = 10.0  # seconds that a busy server is asked again; then the model decides what to do
 _END_SECONDS = 30.0
-_writers: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+_writers: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
 
 
 @dataclass(kw_only=True)
 class Session:
-    """`id` is None for a client without sessions, whose sandboxes live until their timeouts."""
+    """`id` is None for a client without sessions, whose sandboxes live until their timeouts; `client` is for it alone."""
 
     client: AsyncClient
+    owner: str = ""  # its tenant, of a server with several
     id: str | None = None
     image: str | None = None  # of creates that name none
     run: str | None = None  # the training run of creates; None: the environment's
@@ -30,6 +32,9 @@ class Session:
         "",
     )  # a prefix of addresses that the server tells, and what its clients use in its place
     used: bool = field(default=False, init=False)  # it may have sandboxes
+
+    def __post_init__(self) -> None:
+        self.client.busy_for = BUSY_FOR
 
     @property
     def labels(self) -> list[str]:
@@ -59,9 +64,12 @@ class Session:
             raise SandlotError(f"{len(done.failed)} sandboxes of the session were not deleted; {name}: {why}")
 
 
-def writer(sandbox_id: str, op_id: str) -> asyncio.Lock:
-    """Return the lock of a command's input: of two writes from one offset, the server takes one for a repeat and drops it."""
-    return _writers.setdefault((sandbox_id, op_id), asyncio.Lock())
+def writer(owner: str, sandbox_id: str, op_id: str) -> asyncio.Lock:
+    """Return the lock of a command's input: of two writes from one offset, the server takes one for a repeat and drops it.
+
+    Other tenants, who may know its ids but not write to it, have another one.
+    """
+    return _writers.setdefault((owner, sandbox_id, op_id), asyncio.Lock())
 
 
 def _id(sandbox_id: str) -> str:

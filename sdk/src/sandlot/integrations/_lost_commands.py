@@ -1,0 +1,23 @@
+"""Tells ends that the code caused from those that something outside the sandbox caused, which are none of its results."""
+
+from __future__ import annotations
+
+from sandlot.errors import SandboxLost
+from sandlot.models import ExecResult, Verdict
+
+BY_CODE = frozenset(("exited", "oom", "init_killed"))  # verdicts of a sandbox that its own code has ended
+
+
+def own_end(result: ExecResult, sandbox_id: str) -> ExecResult:
+    """Return the result of a command whose caller has waited for it.
+
+    Raises SandboxLost, with `infrastructure` true, if its server was out of reach for too long (`client_gone`), or if
+    someone else ended the command through the API (`killed`).
+    """
+    if result.verdict in (Verdict.CLIENT_GONE, Verdict.KILLED):
+        raise SandboxLost(
+            f"the command was ended from outside: {result.message or result.verdict}",
+            verdict="sandbox_lost",
+            sandbox_id=sandbox_id,
+        )
+    return result
