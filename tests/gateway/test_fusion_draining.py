@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from sandlot_gateway.edge import Clients, Edge
+from sandlot_gateway.inside import Inside
 
 
 class _Fusion:
@@ -32,6 +33,7 @@ async def test_a_large_body_is_read_to_its_end_and_answered_504() -> None:
         refusal=lambda scope: None,
         is_known=lambda scope: True,
         audit=None,
+        inside=Inside(),
     )
     await edge.drain(Clients.ALL, timeout=0.0)
     left = 8
