@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -156,6 +158,43 @@ def test_a_bad_request_names_its_field(stack: Stack, body: dict[str, Any], field
     assert [one["loc"] for one in answer.json()["detail"]] == [["body", field]]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"args": [0] * 5000},
+        {"fetch_files": [0] * 5000},
+        {"files": dict.fromkeys(map(str, range(5000)), 0)},
+        {"files": {"long" * 5000: "abc"}},
+        {"files": dict.fromkeys(map(str, range(1001)), "")},
+        {"args": ["a"] * 1001},
+        {"fetch_files": ["a"] * 1001},
+    ],
+    ids=["args", "fetch", "files", "long-name", "many-files", "many-args", "many-fetched"],
+)
+def test_a_body_with_many_wrong_values_has_one_short_error(stack: Stack, wrong: dict[str, Any]) -> None:
+    body = {"code": "", "language": "bash", **wrong}
+    answer = plain_http.post(f"{stack.url}/fusion/{KEY}/run_code", json=body)
+    assert answer.status_code == 422
+    [found] = answer.json()["detail"]
+    assert found["loc"][:2] == ["body", *wrong]
+    assert len(answer.content) < 1000
+
+
+async def test_large_bodies_in_flight_are_bounded(stack: Stack) -> None:
+    large = {"x": "x" * (29 << 20), "run_timeout": 60}
+    async with _left_running(stack, 2, large):
+        answer = send(stack, "true", **large)
+        assert answer.status_code == 504
+        assert "too large together" in answer.json()["detail"]
+        assert send(stack, "true").status_code == 200
+    assert send(stack, "true", **large).status_code == 200
+
+
+def test_a_thousand_files_are_written(stack: Stack) -> None:
+    told = run(stack, "ls | wc -l", files=dict.fromkeys(map(str, range(1000)), ""))
+    assert told["run_result"]["stdout"] == "1001\n", told
+
+
 def test_code_finds_nothing_of_earlier_code(stack: Stack) -> None:
     before = run(stack, "touch /tmp/mine ../stays; (sleep 61.5 &) ; rm -f $(command -v perl); echo $PWD")
     assert before["status"] == "Success"
@@ -184,15 +223,24 @@ def test_a_tenants_quota_bounds_its_sandboxes(stack: Stack) -> None:
         assert len(set(callers.map(one, range(8)))) == 1
 
 
-def test_code_whose_caller_leaves_is_killed(stack: Stack) -> None:
-    body = {"code": "sleep 50", "language": "bash", "run_timeout": 60}
+async def test_code_whose_caller_leaves_is_killed(stack: Stack) -> None:
+    async with _left_running(stack, 1, {"run_timeout": 60}):
+        pass
+
+
+@asynccontextmanager
+async def _left_running(stack: Stack, count: int, fields: dict[str, Any]) -> AsyncIterator[None]:
+    """Have requests run until the block ends; then their callers leave, and their code is gone."""
     url = f"{stack.url}/fusion/{KEY}/run_code"
-    with ThreadPoolExecutor(1) as callers:
-        left = callers.submit(plain_http.post, url, json=body, timeout=2)
-        wait_until(lambda: _is_running(stack))
-        with pytest.raises(httpx.ReadTimeout):
-            left.result()
-    wait_until(lambda: not _is_running(stack))
+    body = {"code": "sleep 50", "language": "bash", **fields}
+    async with plain_http.async_client(timeout=60) as client:
+        callers = [asyncio.create_task(client.post(url, json=body)) for _ in range(count)]
+        await asyncio.to_thread(wait_until, lambda: _running(stack) == count)
+        yield
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+    await asyncio.to_thread(wait_until, lambda: not _running(stack))
 
 
 def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
@@ -201,6 +249,14 @@ def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
     assert wrong.status_code == 401
     assert plain_http.get(f"{stack.url}/fusion/{KEY}/api/v1/sandbox").status_code == 404
     assert plain_http.get(f"{stack.url}/fusion/{KEY}/v1/ping").json() == "pong"
+    for prefix, status in (
+        ("//fusion/", 200),
+        ("/%66usion/", 200),
+        ("/fusion%2F", 404),
+        ("/%2Ffusion/", 404),
+    ):
+        answer = plain_http.get(f"{stack.url}{prefix}{KEY}/v1/ping")
+        assert answer.status_code == status, prefix
     by_header = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "by-header"}
     body = {"code": "true", "language": "bash"}
     answer = plain_http.post(f"{stack.url}/run_code", json=body, headers=by_header)
@@ -223,20 +279,20 @@ def test_code_of_a_lost_sandbox_runs_in_another(stack: Stack) -> None:
     run(stack, "true")
     with ThreadPoolExecutor(1) as callers:
         told: Future[dict[str, Any]] = callers.submit(run, stack, "echo begun; sleep 2.5; echo done")
-        wait_until(lambda: _is_running(stack))
+        wait_until(lambda: _running(stack))
         for sidecar in processes.sidecars(stack):
             os.kill(sidecar, signal.SIGKILL)
         assert told.result()["run_result"]["stdout"] == "begun\ndone\n"
 
 
-def _is_running(stack: Stack) -> bool:
+def _running(stack: Stack) -> int:
     headers = {"Authorization": f"Bearer {KEY}"}
+    count = 0
     for each in workers(stack):
         url = f"{stack.url}/api/v1/sandbox/{each['id']}/commands"
         listed = plain_http.get(url, headers=headers).json()["commands"]
-        if any(one["state"] == "running" for one in listed):
-            return True
-    return False
+        count += any(one["state"] == "running" for one in listed)
+    return count
 
 
 def test_what_waits_too_long_and_what_a_stop_cuts_is_a_504() -> None:
@@ -246,7 +302,7 @@ def test_what_waits_too_long_and_what_a_stop_cuts_is_a_504() -> None:
         wait_until(lambda: not workers(stack))  # nobody used it
         with ThreadPoolExecutor(1) as callers:
             cut = callers.submit(send, stack, "sleep 60", run_timeout=60)
-            wait_until(lambda: _is_running(stack))
+            wait_until(lambda: _running(stack))
             began = time.monotonic()
             late = send(stack, "true", compile_timeout=0, run_timeout=0.1)
             assert late.status_code == 504

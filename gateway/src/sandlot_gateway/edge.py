@@ -129,7 +129,8 @@ class Edge:
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
                 answer = _to_repeat(error_response(503, text, headers=headers), scope)
-                await _answer_early(answer, receive, self._identified(scope, send), limit=self._max_body)
+                limit = self._app_of(scope)[1]
+                await _answer_early(answer, receive, self._identified(scope, send), limit=limit)
                 self._counted(answer.status_code)
             else:
                 await self._in_flight(scope, receive, send)
@@ -178,20 +179,24 @@ class Edge:
         finally:
             self._requests.discard(task)
 
+    def _app_of(self, scope: Scope) -> tuple[App | Facade, int]:
+        """Return who answers this request, and how many bytes its body may have."""
+        if self._fusion is not None and scope["path"] in PATHS:
+            return self._fusion, self._fusion.max_body
+        return self._control, self._max_body
+
     async def _controlled(self, scope: Scope, receive: Receive, send: Send) -> None:
         identified = self._identified(scope, send)
+        app, limit = self._app_of(scope)
         refusal = self._refusal(scope)
         if refusal is None and DROPPED in scope:  # its key became valid after its body was dropped
             refusal = "the API key was not valid yet when the request arrived: send it again"
         if refusal is not None:
             headers = {"www-authenticate": "Bearer", "connection": "close"}
             answer = error_response(401, refusal, headers=headers)
-            await _answer_early(answer, receive, identified, limit=self._max_body)
+            await _answer_early(answer, receive, identified, limit=limit)
             self._counted(identified.status)
             return
-        app, limit = self._control, self._max_body
-        if self._fusion is not None and scope["path"] in PATHS:
-            app, limit = self._fusion, self._fusion.max_body
         try:
             body = await _read(scope, receive, limit=limit)
         except _TooLarge:
@@ -206,7 +211,9 @@ class Edge:
             await response(scope, receive, identified)
         else:
             if body is not None:
-                await app(scope, _replay(body, receive), identified)
+                receive = _replay(body, receive)
+                del body  # the application may be done with it long before it answers
+                await app(scope, receive, identified)
         self._counted(identified.status)
         if _log.isEnabledFor(logging.DEBUG):
             about = {"method": scope["method"], "path": scope["path"], "status": identified.status}
@@ -276,14 +283,11 @@ async def _swallow(receive: Receive, *, limit: int) -> None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
+    held: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    del body
 
     async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return held.pop() if held else await receive()
 
     return replayed
 

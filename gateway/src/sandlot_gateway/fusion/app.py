@@ -21,6 +21,7 @@ from sandlot_gateway.keys import Tenant
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 
+from .body_budget import BodyBudget, NoRoom
 from .cells_job import CellsJob, RunJupyterRequest
 from .creating import Creator
 from .execution import CodeJob
@@ -37,6 +38,7 @@ MAX_BODY = 32 << 20  # bytes; test cases are in the body
 _CLIENT_GRACE = 10.0
 _MARGIN = 1.5  # seconds for the answer to reach the client
 _OVERHEAD = 0.5  # seconds for the files of a request
+_MOST_SHOWN = 300  # characters of a text in a 422
 _ATTEMPTS = 3  # in which code ran; a node that dies may leave many sandboxes that are found dead
 _ENDED_BY_CODE = frozenset((SandboxVerdict.OOM, SandboxVerdict.INIT_KILLED, SandboxVerdict.EXITED))
 
@@ -61,6 +63,7 @@ class Fusion:
             idle=settings.fusion_idle,
         )
         self._running = Tasks()
+        self._bodies = BodyBudget()
         self._draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,18 +93,18 @@ class Fusion:
             return _error(405, f"the method must be {wanted}", {"allow": wanted})
         if path == PING:
             return _json(200, "pong")
-        body = (await receive()).get("body", b"")
-        job: Job
-        try:
-            if path == RUN_JUPYTER:
-                job = CellsJob(RunJupyterRequest.model_validate_json(body))
-            else:
-                job = CodeJob(RunCodeRequest.model_validate_json(body))
-        except ValidationError as error:
-            return _invalid(error)
         if self._draining:
             return _retry("the gateway is shutting down")
-        return await self._until_answered(job, who, receive)
+        body = (await receive()).get("body", b"")
+        try:
+            with self._bodies.hold(who.name, len(body)):
+                job = _job(path, body)
+                del body  # a request that waits holds it only once, as parsed
+                return await self._until_answered(job, who, receive)
+        except ValidationError as error:
+            return _invalid(error)
+        except NoRoom as error:
+            return _retry(str(error))
 
     async def _until_answered(self, job: Job, who: Tenant, receive: Receive) -> Response | None:
         """Run the request unless its client leaves; then its code is killed."""
@@ -180,6 +183,12 @@ def fusion_of(settings: Settings, have: Services, *, pool: HttpPool) -> Fusion |
     return Fusion(have, pool=pool, places=places) if places else None
 
 
+def _job(path: str, body: bytes) -> Job:
+    if path == RUN_JUPYTER:
+        return CellsJob(RunJupyterRequest.model_validate_json(body))
+    return CodeJob(RunCodeRequest.model_validate_json(body))
+
+
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -201,9 +210,13 @@ def _retry(why: str) -> Response:
 
 
 def _invalid(error: ValidationError) -> Response:
-    """Return a 422 in FastAPI's form, without the values, which may be long."""
+    """Return a 422 in FastAPI's form, without the values; names of files in it may be long, so they are cut."""
     found = [
-        {"type": one["type"], "loc": ["body", *one["loc"]], "msg": one["msg"]}
+        {"type": one["type"], "loc": ["body", *(_cut(part) for part in one["loc"])], "msg": _cut(one["msg"])}
         for one in error.errors(include_url=False, include_context=False, include_input=False)
     ]
     return _json(422, {"detail": found})
+
+
+def _cut(text: str | int) -> str | int:
+    return text[:_MOST_SHOWN] if isinstance(text, str) else text

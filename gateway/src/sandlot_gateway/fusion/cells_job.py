@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
@@ -14,8 +14,8 @@ from sandlot_contract.verdicts import CommandVerdict
 from .cells import Cells
 from .languages import TOOLCHAINS
 from .sandbox import BadInput, Finished, SandboxClient
-from .wire import MOST_SECONDS, RunRequest, base64_of, command_result, killed_with_sandbox
-from .working import DIRECTORY, STDIN, all_done, fetch, path_of, program_of
+from .wire import FIRST_ERROR, MOST_SECONDS, RunRequest, base64_of, command_result, killed_with_sandbox
+from .working import DIRECTORY, STDIN, fetch, program_of, write_all
 
 _LANGUAGE = "python"
 _MOST_CELLS = 10_000
@@ -26,7 +26,7 @@ _OUTPUT = 24 << 20  # bytes of all cells; those that find less room than one may
 class RunJupyterRequest(RunRequest):
     """The body of `POST /run_jupyter`."""
 
-    cells: list[str] = Field(max_length=_MOST_CELLS)
+    cells: Annotated[list[str], FIRST_ERROR] = Field(max_length=_MOST_CELLS)
     cell_timeout: float = Field(0.0, ge=0, le=MOST_SECONDS)  # 0: only the limit of all cells
     total_timeout: float = Field(45.0, ge=0, le=MOST_SECONDS)
     kernel: Literal["python3"] = "python3"
@@ -48,7 +48,7 @@ class CellsJob:
     ) -> dict[str, Any]:
         request = self._request
         program = await program_of(TOOLCHAINS[_LANGUAGE], client, programs, language=_LANGUAGE, place=place)
-        await all_done(client.write(path_of(path), content) for path, content in request.contents().items())
+        await write_all(client.write, request.contents())
         await client.write(STDIN, _input(request))
         context = f"exec {program} -c {shlex.quote(_driver())} {_OUTPUT} < {STDIN}"
         finished = await client.run(

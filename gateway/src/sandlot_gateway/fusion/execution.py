@@ -9,7 +9,7 @@ from typing import Any
 from .languages import TOOLCHAINS, Toolchain, class_of, object_of, source
 from .sandbox import BadInput, Finished, SandboxClient
 from .wire import RunCodeRequest, ended_by_code, run_code_answer, sandbox_error
-from .working import DIRECTORY, STDIN, all_done, encoded, fetch, path_of, program_of
+from .working import DIRECTORY, STDIN, encoded, fetch, program_of, write_all
 
 
 class CodeJob:
@@ -38,11 +38,11 @@ class CodeJob:
         words["args"] = shlex.join(request.args)
         if request.language == "scala":
             words["object"] = _scala_object(request.code)
-        await all_done(client.write(path_of(path), content) for path, content in request.contents().items())
+        await write_all(client.write, request.contents())
         contents = {f"{DIRECTORY}/{name}": encoded(source(request.language, request.code), "code")}
         if request.stdin:
             contents[STDIN] = encoded(request.stdin, "stdin")
-        await all_done(client.write(path, content) for path, content in contents.items())
+        await write_all(client.write, contents)
         compiled: Finished | None = None
         run: Finished | None = None
         if toolchain.compile is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
 from sandlot_contract.verdicts import CommandVerdict
 
 from sandlot_gateway.fusion_option import Language
@@ -15,6 +15,9 @@ from .sandbox import Finished
 
 MOST_SECONDS = 86400.0
 _MOST_OUTPUT = 1 << 20  # bytes of each stream in an answer, as SandboxFusion's server keeps
+_MOST_ENTRIES = 1000  # of a list or of `files`
+# Without it each wrong element has its own error, and those of one body take gigabytes.
+FIRST_ERROR = FailFast()
 
 
 class RunRequest(BaseModel):
@@ -23,8 +26,10 @@ class RunRequest(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
     memory_limit_MB: int = Field(-1, le=1 << 24)
-    files: dict[str, str | None] = Field(default_factory=dict)
-    fetch_files: list[str] = Field(default_factory=list)
+    files: Annotated[dict[str, str | None], FIRST_ERROR, Field(max_length=_MOST_ENTRIES)] = Field(
+        default_factory=dict
+    )
+    fetch_files: Annotated[list[str], FIRST_ERROR] = Field(default_factory=list, max_length=_MOST_ENTRIES)
 
     @field_validator("files")
     @classmethod
@@ -58,7 +63,8 @@ class RunCodeRequest(RunRequest):
     stdin: str | None = None
     compile_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
     run_timeout: float = Field(10.0, ge=0, le=MOST_SECONDS)
-    args: list[str] = Field(default_factory=list)  # for pytest
+    # For pytest.
+    args: Annotated[list[str], FIRST_ERROR] = Field(default_factory=list, max_length=_MOST_ENTRIES)
 
 
 def command_result(finished: Finished) -> dict[str, Any]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import shlex
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+
+from sandlot_contract.verdicts import CommandVerdict
 
 from .languages import Toolchain
-from .sandbox import BadInput, SandboxClient
+from .sandbox import BadInput, Lost, SandboxClient
 
 DIRECTORY = "/tmp/sandbox-fusion/work"
 STDIN = "/tmp/sandbox-fusion/stdin"  # not in the directory that the code sees as its own
 _MOST_FETCHED = 48 << 20  # bytes of all files of an answer
 _PROBE_TIMEOUT = 10.0
+_WRITES = 8  # at the same time; each has a connection to the sandbox
 
 
 async def program_of(
@@ -42,6 +45,8 @@ async def _found(
     if key not in programs:
         look = " || ".join(f"command -v {name}" for name in wanted)
         done = await client.run(look, cwd="/", timeout=_PROBE_TIMEOUT, memory=None)
+        if done.verdict != CommandVerdict.EXITED:  # of a busy machine, which says nothing about the image
+            raise Lost(f"looking for the program {key!r} did not end by itself: {done.verdict}", ran=False)
         programs[key] = done.stdout.decode("utf-8", "replace").strip() if done.succeeded else None
     return programs[key]
 
@@ -53,15 +58,25 @@ def _missing(wanted: tuple[str, ...], *, language: str, place: str) -> BadInput:
     )
 
 
-async def all_done(writes: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all, also after a failure: a late one would reach the sandbox's next request."""
-    for error in await asyncio.gather(*writes, return_exceptions=True):
+async def write_all(write: Callable[[str, bytes], Awaitable[None]], contents: Mapping[str, bytes]) -> None:
+    """Write files, a few at a time; names are relative to the directory in which the code runs."""
+    pending = deque(contents.items())
+
+    async def write_some() -> None:
+        try:
+            while pending:
+                name, content = pending.popleft()
+                await write(_path_of(name), content)
+        finally:
+            pending.clear()  # after a failure no further one begins
+
+    # Wait for all, also after a failure: a late one would reach the sandbox's next request.
+    for error in await asyncio.gather(*(write_some() for _ in range(_WRITES)), return_exceptions=True):
         if error is not None:
             raise error
 
 
-def path_of(name: str) -> str:
-    """Return where a file of the request is: relative to the directory in which its code runs."""
+def _path_of(name: str) -> str:
     return posixpath.join(DIRECTORY, name)
 
 
@@ -77,7 +92,7 @@ async def fetch(names: list[str], client: SandboxClient) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     total = 0
     for name in dict.fromkeys(names):
-        content = await client.read(path_of(name))
+        content = await client.read(_path_of(name))
         if content is None:
             continue
         total += len(content)
