@@ -24,6 +24,7 @@ from sandlot_gateway.tasks import Tasks
 from .body_budget import BodyBudget, NoRoom
 from .cells_job import CellsJob, RunJupyterRequest
 from .creating import Creator
+from .entries import MOST, has_too_many
 from .execution import CodeJob
 from .job import Job
 from .key_path import PATHS, PING, RUN_JUPYTER
@@ -98,6 +99,8 @@ class Fusion:
         body = (await receive()).get("body", b"")
         try:
             with self._bodies.hold(who.name, len(body)):
+                if has_too_many(body):
+                    return _error(422, f"the body has too many entries: at most {MOST} in all are allowed")
                 job = _job(path, body)
                 del body  # a request that waits holds it only once, as parsed
                 return await self._until_answered(job, who, receive)
