@@ -48,6 +48,19 @@ def graph(requirements: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
+def pinned_extras(name: str) -> list[str]:
+    """Return the extras of one of our packages but those for a framework, which the list does not pin: users have it."""
+    pinned, found = blocks(PINNED.read_text()), distribution(name)
+    unpinned = {
+        extra
+        for extra in found.metadata.get_all("Provides-Extra") or []
+        for needed in map(Requirement, found.requires or [])
+        if needed.marker is not None and needed.marker.evaluate({"extra": extra})
+        if not needed.name.startswith("sandlot") and canonicalize_name(needed.name) not in pinned
+    }
+    return [extra for extra in found.metadata.get_all("Provides-Extra") or [] if extra not in unpinned]
+
+
 def closure(requirements: Iterable[str]) -> set[str]:
     """Return the third-party distributions that these require, as installed in this environment."""
     return {name for name in graph(requirements) if not name.startswith("sandlot")}

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +16,7 @@ from packaging.utils import parse_wheel_filename
 from images.build import base_layer
 from images.contents import DEBIAN, IMAGES, Image
 from images.oci import file_digest
-from images.requirements import closure, distribution_name, graph, versions, wanted
+from images.requirements import closure, distribution_name, graph, pinned_extras, versions, wanted
 from release.debian import Package, installed
 from release.version import of_python
 
@@ -48,10 +47,9 @@ def _sha256(digest: str) -> list[dict[str, str]]:
 
 
 def _python(bill: _Bill, wheels: Iterable[Path], *, version: str) -> dict[str, str]:
-    """Add our packages and all that they require with every extra; return the references by name."""
+    """Add our packages and all that they require with every pinned extra; return the references by name."""
     ours = {str(parse_wheel_filename(wheel.name)[0]): wheel for wheel in wheels}
-    extras = {name: distribution(name).metadata.get_all("Provides-Extra") or [] for name in ours}
-    edges = graph(f"{name}[{','.join(extras[name])}]" for name in ours)
+    edges = graph(f"{name}[{','.join(pinned_extras(name))}]" for name in ours)
     pins = versions(set(edges) - set(ours)) | dict.fromkeys(ours, of_python(version))
     references = {name: _purl("pypi", name, pins[name]) for name in edges}
     for name, needed in edges.items():

@@ -18,6 +18,7 @@ from sandlot.errors import NotFound, SandlotError
 from sandlot.integrations._ended import SandboxEnd
 
 PORT = 8000  # of the servers that OpenEnv's own images run
+READY_SECONDS = 120.0  # OpenEnv's own 30 are short for a server that imports much on a full node
 POLL_SECONDS = 0.1
 LOG_BYTES = 2000  # of the server's last output in an error
 
@@ -83,8 +84,10 @@ class SandlotProvider(ContainerProvider):
         if end is not None:
             end.now()
 
-    def wait_for_ready(self, base_url: str, timeout_s: float = 30.0) -> None:
+    def wait_for_ready(self, base_url: str, timeout_s: float = READY_SECONDS) -> None:
         """Wait until the server answers /health. Otherwise end the sandbox: OpenEnv drops the provider then.
+
+        `timeout_s` is in seconds; OpenEnv's `from_docker_image` passes none.
 
         Raises TimeoutError, or RuntimeError when the sandbox has ended.
         """
