@@ -205,7 +205,7 @@ class Envd:
         call = SidecarCall(pool=self._pool, route=route, request_id=request_id, user=None)
         answer = await call.fetch("GET", "/v1/state", timeout=_HEALTH_TIMEOUT)
         if answer.status != 200:
-            raise call.failure(answer)
+            raise call.refused(answer.status, answer.body)
 
     def _check_rpc(self, scope: Scope, route: str) -> None:
         """Check an RPC's method, name and content type. Raises EnvdFailure."""

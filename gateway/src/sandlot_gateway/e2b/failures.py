@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.data.answers import TOKEN_REJECTED, ErrorCode, Refusal
 from sandlot_gateway.data.errors import DialError, UpstreamError, WireError
 from sandlot_gateway.data.request_gate import RequestGate
+from sandlot_gateway.data.sidecar_requests import json_object
 
 # Connect code -> HTTP status of an RPC. Of a plain request `unavailable` is 502: only with that does the SDK ask
 # whether the sandbox is gone.
@@ -91,12 +91,7 @@ def of_refusal(refusal: Refusal, sandbox_id: SandboxId) -> EnvdFailure:
 
 def of_sidecar(status: int, body: bytes, sandbox_id: SandboxId) -> EnvdFailure:
     """Return the failure for a sidecar's error response."""
-    try:
-        document: Any = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        document = None
-    if not isinstance(document, dict):
-        document = {}
+    document = json_object(body)
     error, message = document.get("error"), str(document.get("message") or f"the sidecar answered {status}")
     if status == 400 and document.get("field") == "user":
         return EnvdFailure("unauthenticated", message)

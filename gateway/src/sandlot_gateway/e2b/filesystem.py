@@ -59,7 +59,7 @@ async def remove(call: SidecarCall, body: bytes) -> dict[str, Any]:
     path = read(body, messages.Path).path
     answer = await call.fetch("DELETE", f"/v1/files?{call.file_query(path=path, recursive=1)}")
     if answer.status not in (200, 204, 404):
-        raise call.failure(answer)
+        raise call.refused(answer.status, answer.body)
     return {}
 
 

@@ -60,7 +60,7 @@ async def send_signal(call: SidecarCall, body: bytes) -> dict[str, Any]:
     found = await op_id(call, message.process)
     answer = await call.fetch("POST", f"/v1/ops/{found}/signal", json={"signal": number, "tree": kills})
     if answer.status != 200 and answer.json().get("error") != "op_ended":
-        raise call.failure(answer)
+        raise call.refused(answer.status, answer.body)
     if kills:
         # The process would else be found again by a call right after this one.
         await call.fetch("GET", f"/v1/ops/{found}?wait={_KILLED_WITHIN}")

@@ -15,6 +15,7 @@ from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.credentials import bearer
 from sandlot_gateway.data.answers import Receive, Scope, Send
+from sandlot_gateway.data.disconnects import wait_for_disconnect
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.fusion_option import Place, parse_places
 from sandlot_gateway.keys import Tenant
@@ -112,7 +113,7 @@ class Fusion:
     async def _until_answered(self, job: Job, who: Tenant, receive: Receive) -> Response | None:
         """Run the request unless its client leaves; then its code is killed."""
         work = self._running.spawn(self._run(job, who))
-        gone = asyncio.get_running_loop().create_task(_disconnected(receive))
+        gone = asyncio.get_running_loop().create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -190,11 +191,6 @@ def _job(path: str, body: bytes) -> Job:
     if path == RUN_JUPYTER:
         return CellsJob(RunJupyterRequest.model_validate_json(body))
     return CodeJob(RunCodeRequest.model_validate_json(body))
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _json(status: int, document: object, headers: dict[str, str] | None = None) -> Response:

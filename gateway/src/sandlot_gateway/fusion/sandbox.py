@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from sandlot_contract.frames import END, HEADER, STDERR, STDOUT
+from sandlot_contract.frames import END, STDERR, STDOUT
 from sandlot_contract.verdicts import LOST, CommandVerdict
 
+from sandlot_gateway.data.errors import WireError
+from sandlot_gateway.data.frames import FrameReader
 from sandlot_gateway.data.pool import Answer, HttpPool, PoolError
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.data.sidecar_requests import json_object
 
 _CALL_TIMEOUT = 10.0  # seconds for a call that runs no command
 _AFTER_TIMEOUT = 5.0  # seconds in which a command that reached its limit is killed and answered
@@ -88,7 +90,7 @@ class SandboxClient:
             return None
         if stat.status != 200:
             raise _failure(stat, f"cannot look at the file {path!r}")
-        about = _document(stat)
+        about = json_object(stat.body)
         size = about.get("size")
         if about.get("type") != "file" or about.get("other") or not isinstance(size, int):
             return None
@@ -139,7 +141,7 @@ class SandboxClient:
     async def end_verdict(self) -> str | None:
         """Return why the sandbox has ended, if its sidecar still knows."""
         try:
-            state = _document(await self._call("GET", "/v1/state"))
+            state = json_object((await self._call("GET", "/v1/state")).body)
         except Lost:
             return None
         verdict = state.get("verdict")
@@ -167,14 +169,14 @@ class SandboxClient:
 def _finished(answer: Answer) -> Finished:
     streams = {STDOUT: bytearray(), STDERR: bytearray()}
     op: _Op | None = None
-    for kind, payload in _frames(answer.body):
-        if kind in streams:
-            streams[kind] += payload
-        elif kind == END:
-            try:
+    try:
+        for kind, payload in FrameReader().feed(answer.body):
+            if kind in streams:
+                streams[kind] += payload
+            elif kind == END:
                 op = msgspec.json.decode(payload, type=_Op)
-            except msgspec.DecodeError as error:
-                raise Lost(f"the sandbox sent no valid end of the command: {error}") from error
+    except (WireError, msgspec.DecodeError) as error:
+        raise Lost(f"the sandbox sent no valid end of the command: {error}") from error
     if op is None:
         raise Lost("the sandbox sent no end of the command")
     if op.verdict in _NOT_RUN:
@@ -191,25 +193,8 @@ def _finished(answer: Answer) -> Finished:
     )
 
 
-def _frames(body: bytes) -> Iterator[tuple[int, memoryview]]:
-    view = memoryview(body)
-    at = 0
-    while at + HEADER <= len(body):
-        size = int.from_bytes(body[at + 1 : at + HEADER], "big")
-        yield body[at], view[at + HEADER : at + HEADER + size]
-        at += HEADER + size
-
-
 def _failure(answer: Answer, what: str) -> Exception:
-    document = _document(answer)
+    document = json_object(answer.body)
     why = document.get("message") or document.get("error") or f"status {answer.status}"
     of_request = answer.status in _FILE_ERRORS and document.get("error") != "not_claimed"
     return (BadInput if of_request else Lost)(f"{what}: {why}")
-
-
-def _document(answer: Answer) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(answer.body)
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}

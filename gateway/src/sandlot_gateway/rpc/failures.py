@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 from connectrpc.code import Code
@@ -15,6 +14,7 @@ from sandlot_contract.ids import SandboxId
 from ..data.answers import TOKEN_REJECTED, Refusal, Send
 from ..data.errors import DialError, UpstreamError, WireError
 from ..data.request_gate import RequestGate
+from ..data.sidecar_requests import json_object
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +52,7 @@ def of_refusal(refusal: Refusal) -> ConnectError:
 
 def of_sidecar(status: int, body: bytes) -> ConnectError:
     """Return the error of a sidecar's error response."""
-    try:
-        document: Any = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        document = None
-    if not isinstance(document, dict):
-        document = {}
+    document = json_object(body)
     message = str(document.get("message") or document.get("error") or f"the sidecar answered {status}")
     if status == 401:
         message = TOKEN_REJECTED

@@ -37,7 +37,7 @@ class Sessions(CommandSession):
                     "timeout: must be more than 0; leave it out for no limit",
                 )
             spec = op_spec(request, timeout_ms=call.timeout_ms)
-            connection = await call.open("POST", "/v1/ops", json=spec)
+            connection = await call.open("POST", "/v1/ops", json=spec, patience=call.patience)
             try:
                 stream = call.events(
                     connection, pty="pty" in spec, session="id" in spec, has_input="stdin" in spec
@@ -56,7 +56,7 @@ class Sessions(CommandSession):
             op_id = await _op_id(call, request.session)
             op = await call.json("GET", f"/v1/ops/{op_id}?spec=1")
             # Earlier output is not sent again: the client would take it for new.
-            connection = await call.open("GET", f"/v1/ops/{op_id}/stream?resume=1")
+            connection = await call.open("GET", f"/v1/ops/{op_id}/stream?resume=1", patience=call.patience)
             try:
                 told = op["state"] != "queued"
                 if told:
