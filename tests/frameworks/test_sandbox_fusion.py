@@ -1,4 +1,6 @@
-"""SandboxFusion's own SDK against the gateway, unmodified, and the examples of the page."""
+"""Clients of SandboxFusion against the gateway, unmodified: its own SDK, verl's scorer, tinker-cookbook's client; and the
+examples of the page. Of the latter two a file of the wheel is loaded alone, since all of them is gigabytes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.stack import Stack, private_stack
 
 pytestmark = [pytest.mark.clients, pytest.mark.root]
 
-SCRIPT = Path(__file__).with_name("scripts") / "fusion_sdk.py"
+SCRIPTS = Path(__file__).with_name("scripts")
 PAGE = Path(__file__).parents[2] / "docs" / "sandbox-fusion.md"
 
 
@@ -24,10 +26,18 @@ def stack() -> Iterator[Stack]:
 
 
 def test_the_sdk_runs_code(run_framework: Run) -> None:
-    assert run_framework("sandbox-fusion", str(SCRIPT)) == "as expected\n"
+    assert run_framework("sandbox-fusion", str(SCRIPTS / "fusion_sdk.py")) == "as expected\n"
 
 
 def test_the_examples_of_the_page_run(run_framework: Run) -> None:
     examples = "".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
     told = run_framework("sandbox-fusion", "-c", examples)
     assert told == "Success 42\n\nSuccess ZeroDivisionError [{'text/plain': '21'}]\n"
+
+
+def test_verls_scorer_scores(run_framework: Run) -> None:
+    assert run_framework("verl", str(SCRIPTS / "fusion_verl.py")) == "as expected\n"
+
+
+def test_tinker_cookbooks_client_runs_code(run_framework: Run) -> None:
+    assert run_framework("tinker-cookbook", str(SCRIPTS / "fusion_tinker.py")) == "as expected\n"
