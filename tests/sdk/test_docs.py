@@ -24,6 +24,7 @@ PAGES = [
     "docs/sdk.md",
     "docs/python-contexts.md",
     "docs/results.md",
+    "docs/verifier.md",
     "docs/first-command.md",
     "docs/dockerfiles.md",
     "docs/migrate-agent-sandbox.md",
