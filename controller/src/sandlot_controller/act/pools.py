@@ -171,7 +171,12 @@ class PoolLoop:
             if not used and self._planner.died(pool, verdict, now=now):
                 _log.warning("pool %s: %s: %s: %s", pool, pod.metadata.name, verdict.verdict, verdict.message)
             self._world.remember(pod.metadata.name, verdict)
-            self._deletion.delete(pod, force=verdict.verdict == SandboxVerdict.NODE_LOST)
+            if verdict.verdict == SandboxVerdict.NODE_LOST:
+                self._deletion.delete(pod, force=True)
+            elif pod.status.terminal:  # it holds nothing of its node any more
+                self._deletion.delete_in_batch(pod)
+            else:
+                self._deletion.delete(pod)
         for pod in look.abandoned:
             self._deletion.delete(pod, force=True)
 
