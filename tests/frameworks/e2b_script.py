@@ -63,7 +63,6 @@ def lives() -> None:
     assert {each.sandbox_id for each in first + second} == {each.sandbox_id for each in [box, *others]}
     assert Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items() == []
     assert [each.kill() for each in others] == [True, True]
-    raises(Exception, box.pause)
     ended(box)
 
 
@@ -245,6 +244,31 @@ def snapshots(box: Sandbox) -> None:
     raises(Exception, lambda: Sandbox.create(taken.snapshot_id))
 
 
+def pauses() -> None:
+    """Files alone are kept; the object that was paused goes on, and so does its id."""
+    box = Sandbox.create(timeout=120, metadata={"kind": "paused"}, envs={"GREETING": "hello", **HOME})
+    box.files.write("/srv/state/step", "1")
+    running = box.commands.run("sleep 300", background=True)
+    assert box.pause() is not False
+    raises(TimeoutException, running.wait)
+    assert not box.is_running()
+    assert box.get_info().state == SandboxState.PAUSED
+    query = SandboxQuery(metadata={"kind": "paused"}, state=[SandboxState.PAUSED])
+    assert [each.sandbox_id for each in Sandbox.list(query=query).next_items()] == [box.sandbox_id]
+    if not OLD:
+        assert not box.pause()
+    assert box.connect(timeout=300).sandbox_id == box.sandbox_id
+    assert box.commands.run("cat /srv/state/step; echo $GREETING").stdout == "1hello\n"
+    assert box.get_info().end_at - datetime.now(UTC) > timedelta(seconds=200)
+    assert Sandbox.list(query=query).next_items() == []
+    box.beta_pause()
+    other = Sandbox.connect(box.sandbox_id)
+    assert (other.sandbox_id, other.files.read("/srv/state/step")) == (box.sandbox_id, "1")
+    other.pause()
+    assert box.kill()
+    raises(NotFoundException, box.connect)
+
+
 def git(box: Sandbox) -> None:
     if "git" not in box.commands.run("command -v git || true").stdout:
         return
@@ -264,6 +288,7 @@ files(shared)
 terminals(shared)
 git(shared)
 snapshots(shared)
+pauses()
 network()
 assert shared.kill()
 print("all of it")

@@ -168,16 +168,25 @@ async def create(sandbox: Owned, have: Have, body: CheckpointRequest | None = No
 
 
 async def begin_checkpoint(
-    sandbox: Sandbox, have: Services, *, body: CheckpointRequest | None = None
+    sandbox: Sandbox,
+    have: Services,
+    *,
+    body: CheckpointRequest | None = None,
+    checkpoint_id: str | None = None,
+    metadata: dict[str, str] | None = None,
 ) -> Checkpoint:
-    """Start a checkpoint. Raises ApiError."""
+    """Start a checkpoint; `checkpoint_id` and `metadata` are of the gateway itself. Raises ApiError."""
     checkpoints = checkpoints_of(have)
     instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
         raise ApiError(409, f"the sandbox is {sandbox.status}; a checkpoint needs a RUNNING one")
     try:
         checkpoint = await checkpoints.create(
-            sandbox, instance, name=body and body.name, metadata=body and body.metadata
+            sandbox,
+            instance,
+            name=body and body.name,
+            metadata=metadata or (body and body.metadata),
+            checkpoint_id=checkpoint_id,
         )
     except Busy as error:
         raise ApiError(409, str(error)) from error

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import itertools
 from dataclasses import dataclass
 
 from sandlot_contract.ids import SandboxId, created_at
@@ -84,17 +85,19 @@ class Access:
 
     def _signer(self, query: FileQuery, sandbox_id: SandboxId, *, operation: str) -> str | None:
         """Return the tenant whose token signed the URL; None if none did, or the signature has expired."""
-        route = self._routes.find(sandbox_id)
-        if not query.signature or route is None:
+        if not query.signature:
             return None
         expires_at = query.expires_at
         if expires_at is not None and expires_at <= self._tokens.now():
             return None
-        for key_id in self._tokens.keys:
-            signing = self._token(sandbox_id, route.tenant, key_id)
+        route = self._routes.find(sandbox_id)
+        # Another gateway may have just created an unknown one.
+        tenants = self._keys.tenants() if route is None else [route.tenant]
+        for tenant, key_id in itertools.product(tenants, self._tokens.keys):
+            signing = self._token(sandbox_id, tenant, key_id)
             made = signature(query.path, operation, query.user, signing, expiration=query.expiration)
             if hmac.compare_digest(made.encode(), query.signature.encode("utf-8", "replace")):
-                return route.tenant
+                return tenant
         return None
 
 

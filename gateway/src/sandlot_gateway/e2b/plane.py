@@ -13,13 +13,15 @@ from sandlot_gateway.data.time_slices import TimeSlices
 from .access import Access
 from .control import Control
 from .envd import Envd
+from .serving import Serving
 
 
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
         access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory)
-        self._control = Control(have, access=access, check_open=gate.check_open)
-        self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
+        serving = Serving(have)
+        self._control = Control(have, access=access, serving=serving, check_open=gate.check_open)
+        self._envd = Envd(access=access, serving=serving, gate=gate, pool=pool, turns=turns)
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether a request is authenticated; otherwise its body is not buffered."""
