@@ -102,3 +102,13 @@ def test_a_sandbox_whose_secrets_are_not_kept_is_not_paused(
     answer = client.post(f"/sandboxes/{made['id']}/pause", json={})
     assert (answer.status_code, "'TOKEN'" in answer.json()["message"]) == (400, True)
     assert client.get(f"/sandboxes/{made['id']}").json()["state"] == "running"
+
+
+def test_a_fork_leaves_no_snapshot(box: Box, client: httpx.Client) -> None:
+    assert client.post(f"/sandboxes/{box.id}/fork", json={"count": 21}).status_code == 400
+    answer = client.post(f"/sandboxes/{box.id}/fork", json={"count": 1, "timeout": 60})
+    assert (answer.status_code, [list(each) for each in answer.json()]) == (201, [["sandbox"]])
+    made = answer.json()[0]["sandbox"]["sandboxID"]
+    assert made != box.id
+    assert client.delete(f"/sandboxes/{made}").status_code == 204
+    assert client.get("/snapshots").json() == []

@@ -269,6 +269,16 @@ def pauses() -> None:
     raises(NotFoundException, box.connect)
 
 
+def forks(box: Sandbox) -> None:
+    box.files.write("/srv/state/fork", "1")
+    made = box.fork(count=2, timeout=60)
+    box.files.write("/srv/state/fork", "2")
+    assert [each.files.read("/srv/state/fork") for each in made] == ["1", "1"]
+    assert len({box.sandbox_id, *(each.sandbox_id for each in made)}) == 3
+    assert [each.kill() for each in made] == [True, True]
+    assert box.list_snapshots().next_items() == []
+
+
 def git(box: Sandbox) -> None:
     if "git" not in box.commands.run("command -v git || true").stdout:
         return
@@ -289,6 +299,8 @@ terminals(shared)
 git(shared)
 snapshots(shared)
 pauses()
+if not OLD:
+    forks(shared)
 network()
 assert shared.kill()
 print("all of it")

@@ -23,6 +23,7 @@ from . import documents, requests
 from .access import Access
 from .deadlines import Deadlines
 from .failures import Problem
+from .forks import forks
 from .listing import PAUSED, RUNNING, wanted_page, wanted_states
 from .pauses import Paused, Pauses
 from .requests import in_their_words
@@ -102,6 +103,10 @@ class Control:
                 return await self._connect(found, await _body(receive), receive=receive, who=who)
             case ["sandboxes", sandbox_id, "pause"] if method == "POST":
                 return await self._pause(await self._found(sandbox_id, who), await _body(receive))
+            case ["sandboxes", sandbox_id, "fork"] if method == "POST":
+                sandbox, body = await self._running(sandbox_id, who), await _body(receive)
+                made = forks(sandbox, body, begun=self._begun, receive=receive, have=self._have, who=who)
+                return 201, await made, []
             case ["sandboxes", sandbox_id, action] if (method, action) in _ACTIONS:
                 sandbox = await self._running(sandbox_id, who)
                 return await _ACTIONS[method, action](self, sandbox, await _body(receive))
@@ -110,8 +115,8 @@ class Control:
             case ["templates", snapshot_id] if method == "DELETE":
                 await self._snapshots.delete(who, snapshot_id)
                 return 204, None, []
-            case ["sandboxes", _, "fork" | "logs" as action]:
-                raise Problem(501, f"{action} is not supported here yet: see docs/e2b.md for what is")
+            case ["sandboxes", _, "logs"]:
+                raise Problem(501, "logs are not supported here: docs/e2b.md says what is")
             case ["templates" | "snapshots" | "volumes" | "secrets" | "teams" | "v3" as what, *_]:
                 text = f"{what} are not supported here: name a pool or an image as the template of a sandbox"
                 raise Problem(501, text)
