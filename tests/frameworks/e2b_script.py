@@ -53,7 +53,11 @@ def lives() -> None:
     assert again.commands.run("echo $GREETING").stdout == "hello\n"
     assert again.get_info().end_at - datetime.now(UTC) > timedelta(seconds=590)
     assert Sandbox.get_info(box.sandbox_id).sandbox_id == box.sandbox_id
-    assert box.get_metrics() == []
+    (now,) = box.get_metrics()
+    assert (now.cpu_count, now.mem_total, now.disk_total > now.disk_used >= 0) == (1, 1 << 30, True)
+    assert 0 <= now.mem_used < now.mem_total
+    assert 0 <= now.cpu_used_pct < 200
+    assert box.get_metrics(end=datetime.now(UTC) - timedelta(minutes=5)) == []
     assert box.get_host(80) == f"80-{box.sandbox_id}.{box.sandbox_domain or 'e2b.app'}"
     others = [Sandbox.create(metadata={"run": "e2b=1"}) for _ in range(2)]
     query = SandboxQuery(metadata={"run": "e2b=1"}, state=[SandboxState.RUNNING])

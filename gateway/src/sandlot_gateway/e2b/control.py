@@ -32,6 +32,7 @@ from .snapshots import Snapshots
 from .starts import HOLD, started
 from .templates import Templates
 from .uploads import body_pieces
+from .usage import metrics
 
 _MOST_BODY = 1 << 20
 _BODY_TIMEOUT = 30.0
@@ -103,6 +104,9 @@ class Control:
                 return await self._connect(found, await _body(receive), receive=receive, who=who)
             case ["sandboxes", sandbox_id, "pause"] if method == "POST":
                 return await self._pause(await self._found(sandbox_id, who), await _body(receive))
+            case ["sandboxes", sandbox_id, "metrics"] if method == "GET":
+                sandbox = await self._running(sandbox_id, who)
+                return 200, await metrics(sandbox, self._have, _query(scope)), []
             case ["sandboxes", sandbox_id, "fork"] if method == "POST":
                 sandbox, body = await self._running(sandbox_id, who), await _body(receive)
                 made = forks(sandbox, body, begun=self._begun, receive=receive, have=self._have, who=who)
@@ -230,9 +234,6 @@ class Control:
         await egress.put(sandbox, policy, self._have)
         return 204, None, []
 
-    async def _metrics(self, sandbox: Sandbox, body: bytes) -> Answer:
-        return 200, [], []
-
     async def _snapshot(self, sandbox: Sandbox, body: bytes) -> Answer:
         return 201, await self._snapshots.create(sandbox, body), []
 
@@ -268,7 +269,6 @@ _ACTIONS: dict[tuple[str, str], _Action] = {
     ("POST", "timeout"): Control._timeout,
     ("POST", "refreshes"): Control._refresh,
     ("PUT", "network"): Control._network,
-    ("GET", "metrics"): Control._metrics,
     ("POST", "snapshots"): Control._snapshot,
 }
 
