@@ -9,12 +9,19 @@ from sandlot_gateway.directory import Directory
 from sandlot_gateway.e2b.access import Access, signature
 from sandlot_gateway.e2b.failures import EnvdFailure
 from sandlot_gateway.e2b.file_query import file_query
+from sandlot_gateway.e2b.serving import Serving
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.tokens import Tokens
 
 
 def test_a_signature_says_whose_sandbox_it_is() -> None:
-    access = Access(keys=Keys(["key-a:alpha", "key-b:beta"]), tokens=Tokens(b"k" * 32), routes=Directory())
+    directory = Directory()
+    access = Access(
+        keys=Keys(["key-a:alpha", "key-b:beta"]),
+        tokens=Tokens(b"k" * 32),
+        routes=directory,
+        serving=Serving(directory, others=None),
+    )
     sandbox_id = new_sandbox_id(1e9)
 
     def caller(tenant: str, operation: str) -> str:

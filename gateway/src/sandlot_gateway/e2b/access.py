@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandlot_contract.ids import SandboxId, created_at
 
@@ -19,6 +19,7 @@ from sandlot_gateway.tokens import Tokens
 from .failures import EnvdFailure, Problem
 from .file_query import FileQuery
 from .paths import ENVD_PORT, PORT_KEY, SANDBOX_KEY
+from .serving import Serving
 
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
 # the same token, with which a signed URL is checked.
@@ -35,10 +36,11 @@ class Caller:
 
 
 class Access:
-    def __init__(self, *, keys: Keys, tokens: Tokens, routes: Routes) -> None:
+    def __init__(self, *, keys: Keys, tokens: Tokens, routes: Routes, serving: Serving) -> None:
         self._keys = keys
         self._tokens = tokens
         self._routes = routes
+        self._serving = serving
 
     def tenant(self, scope: Scope) -> Tenant:
         """Return the tenant of the request's API key. Raises Problem."""
@@ -78,6 +80,11 @@ class Access:
             text = f"port is not open here: {port.decode('latin-1')}; only envd's, {ENVD_PORT.decode()}, is served"
             raise EnvdFailure("unavailable", text)
         return Caller(sandbox_id, tenant, _user(scope) if query is None else query.user or None)
+
+    async def served(self, caller: Caller) -> Caller:
+        """Return the caller with the sandbox that serves it now: another one after a pause."""
+        found = await self._serving.find(caller.sandbox_id, caller.tenant)
+        return caller if found is None else replace(caller, sandbox_id=found.id)
 
     def _token(self, sandbox_id: SandboxId, tenant: str, key_id: str) -> str:
         expires_at = int(created_at(sandbox_id) or 0) + _VALID

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, unquote
+from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 from sandlot_contract.ids import SandboxId
@@ -24,7 +24,8 @@ from .access import Access
 from .deadlines import Deadlines
 from .failures import Problem
 from .forks import forks
-from .listing import PAUSED, RUNNING, wanted_page, wanted_states
+from .listing import PAUSED, RUNNING
+from .lists import Lists
 from .pauses import Paused, Pauses
 from .requests import in_their_words
 from .serving import Serving
@@ -53,6 +54,7 @@ class Control:
         self._deadlines = Deadlines(have)
         self._snapshots = Snapshots(have)
         self._pauses = Pauses(have)
+        self._lists = Lists(have, templates=self._templates, deadlines=self._deadlines, pauses=self._pauses)
         self._domain = have.settings.e2b_domain
 
     def is_known(self, scope: Scope) -> bool:
@@ -95,7 +97,8 @@ class Control:
             case ["sandboxes"] if method == "POST":
                 return await self._create(scope, receive, who)
             case ["sandboxes"] if method == "GET":
-                return await self._list(scope, who)
+                listed, token = await self._lists.page(_query(scope), who)
+                return 200, listed, [] if token is None else [(b"x-next-token", token.encode())]
             case ["sandboxes", sandbox_id] if method in ("GET", "DELETE"):
                 found = await self._found(sandbox_id, who)
                 return await (self._get if method == "GET" else self._kill)(found)
@@ -136,38 +139,6 @@ class Control:
         sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
         await started(sandbox, receive=receive, have=have)
         return 201, self._begun(sandbox), []
-
-    async def _list(self, scope: Scope, who: Tenant) -> Answer:
-        have = self._have
-        query = _query(scope)
-        states = wanted_states(query)
-        metadata = parse_qsl(query.get("metadata", [""])[0], keep_blank_values=True)
-        labels = [documents.label_of(unquote(name), unquote(value)) for name, value in metadata]
-        paused: dict[SandboxId, Sandbox] = {}
-        if PAUSED in states:
-            each = (one.sandbox for one in await self._pauses.of_tenant(who.name))
-            paused = {one.id: one for one in each if set(labels) <= set(one.spec.labels)}
-        found = list(paused.values())
-        if RUNNING in states:
-            await have.learn_claims(who)
-            found += have.directory.list(
-                tenant=who.name, labels=labels, active=True, per_page=1 << 30
-            ).sandboxes
-        page, token = wanted_page(found, query, target=self._templates.target)
-        running = [sandbox for sandbox in page if sandbox.id not in paused]
-        ends = {
-            sandbox.id: at for sandbox, at in zip(running, await self._deadlines.of(running), strict=True)
-        }
-        listed = [
-            documents.listed(
-                sandbox,
-                end_at=ends.get(sandbox.id, sandbox.updated_at),
-                alias=self._alias(sandbox),
-                state=PAUSED if sandbox.id in paused else RUNNING,
-            )
-            for sandbox in page
-        ]
-        return 200, listed, [] if token is None else [(b"x-next-token", token.encode())]
 
     async def _get(self, found: Sandbox | Paused) -> Answer:
         if isinstance(found, Paused):

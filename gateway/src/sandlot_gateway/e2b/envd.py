@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
@@ -22,7 +21,6 @@ from .file_query import FileQuery, file_query
 from .files import Files
 from .messages import StreamInput, read
 from .rpc_stream import RpcStream
-from .serving import Serving
 from .sidecar_call import SidecarCall
 from .uploads import body_pieces
 from .watchers import Watchers
@@ -53,11 +51,8 @@ Done = TypeVar("Done")
 class Envd:
     """Requests that steer or watch a process take no place: queued behind commands that wait, they would deadlock."""
 
-    def __init__(
-        self, *, access: Access, serving: Serving, gate: RequestGate, pool: HttpPool, turns: TimeSlices
-    ) -> None:
+    def __init__(self, *, access: Access, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
         self._access = access
-        self._serving = serving
         self._gate = gate
         self._pool = pool
         self._turns = turns
@@ -84,7 +79,7 @@ class Envd:
         stream = RpcStream(send, receive, request_id=request_id) if route in _STREAMS else None
         try:
             query = _query(scope, route)
-            caller = await self._served(self._caller(scope, query))
+            caller = await self._access.served(self._caller(scope, query))
             with translated(self._gate, caller.sandbox_id):
                 self._gate.check_open(scope)
                 status = await self._answer(
@@ -114,11 +109,6 @@ class Envd:
 
     def _caller(self, scope: Scope, query: FileQuery | None) -> Caller:
         return self._access.caller(scope, query=query, operation=_SIGNED.get(scope["method"]))
-
-    async def _served(self, caller: Caller) -> Caller:
-        """Return the caller with the sandbox that serves it now."""
-        found = await self._serving.find(caller.sandbox_id, caller.tenant)
-        return caller if found is None else replace(caller, sandbox_id=found.id)
 
     async def _answer(
         self,

@@ -18,10 +18,10 @@ from .serving import Serving
 
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
-        access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory)
-        serving = Serving(have)
+        serving = Serving(have.directory, others=have.backend.others)
+        access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory, serving=serving)
         self._control = Control(have, access=access, serving=serving, check_open=gate.check_open)
-        self._envd = Envd(access=access, serving=serving, gate=gate, pool=pool, turns=turns)
+        self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether a request is authenticated; otherwise its body is not buffered."""

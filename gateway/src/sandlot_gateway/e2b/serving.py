@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from sandlot_contract.ids import SandboxId
 
-from sandlot_gateway.control.services import Services
+from sandlot_gateway.core.gateways import OtherGateways
+from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 
 from .pauses import PAUSED
 
 
 class Serving:
-    def __init__(self, have: Services) -> None:
-        self._directory = have.directory
-        self._others = have.backend.others
+    def __init__(self, directory: Directory, *, others: OtherGateways | None) -> None:
+        self._directory = directory
+        self._others = others
 
     async def find(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
         """Return the tenant's live sandbox for this id; None too if the id is of one that may only come to be known."""
