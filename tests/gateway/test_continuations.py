@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import msgspec
 import pytest
 from sandlot_contract.new_ids import new_instance_id, new_sandbox_id

@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE = 4  # transfers; each uses the full speed of a disk
 _SWEEP_EVERY = 3600.0  # seconds
+_NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 _MEASURING = 1.0  # seconds, of an answer that has other contents
 
 
@@ -71,6 +72,10 @@ class Checkpoints:
         async with self._lock:
             await self._sweep()
             if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
+                # Its maker ends the sandbox next, and then has nothing else.
+                age = time.time() - earlier.updated_at
+                if earlier.state is State.DURABLE and earlier.sandbox_id == sandbox.id and age < _NEWEST:
+                    raise Busy(f"checkpoint {earlier.id} of this sandbox is new; wait {_NEWEST:g} s")
                 await self.delete(earlier)
             before = await self.list(sandbox.tenant, sandbox.id)
             if any(one.state is State.PENDING for one in before):

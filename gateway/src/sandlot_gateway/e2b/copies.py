@@ -90,7 +90,8 @@ async def begin_like(
     """Begin a sandbox with these files, if the caller may still use its pool and its image. Raises Problem, ApiError."""
     pool = have.backend.pool(spec.pool) if spec.pool is not None else None
     usable = pool is not None and who.may_use(pool.owner) and pool.template.image in ("", spec.image)
-    if not usable and (why := images_refusal(spec.image, have=have, who=who)):
+    checked = pool is not None and usable and bool(pool.template.image)  # when the pool was created
+    if not checked and (why := images_refusal(spec.image, have=have, who=who)):
         raise Problem(400, f"templateID: {why}")
     made = msgspec.structs.replace(
         spec,

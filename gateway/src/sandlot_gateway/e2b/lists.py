@@ -10,12 +10,11 @@ from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox
 
 from . import documents
 from .deadlines import Deadlines
 from .listing import PAUSED, RUNNING, wanted_page, wanted_states
-from .pauses import Pauses
+from .pauses import Paused, Pauses
 from .templates import Templates
 
 
@@ -34,11 +33,11 @@ class Lists:
         states = wanted_states(query)
         metadata = parse_qsl(query.get("metadata", [""])[0], keep_blank_values=True)
         labels = [documents.label_of(unquote(name), unquote(value)) for name, value in metadata]
-        paused: dict[SandboxId, Sandbox] = {}
+        paused: dict[SandboxId, Paused] = {}
         if PAUSED in states:
-            each = (one.sandbox for one in await self._pauses.of_tenant(who.name))
-            paused = {one.id: one for one in each if set(labels) <= set(one.spec.labels)}
-        found = list(paused.values())
+            each = await self._pauses.of_tenant(who.name)
+            paused = {one.id: one for one in each if set(labels) <= set(one.sandbox.spec.labels)}
+        found = [one.sandbox for one in paused.values()]
         if RUNNING in states:
             await have.learn_claims(who)
             found += have.directory.list(
@@ -46,11 +45,12 @@ class Lists:
             ).sandboxes
         page, token = wanted_page(found, query, target=self._templates.target)
         running = [sandbox for sandbox in page if sandbox.id not in paused]
-        ends = dict(zip([one.id for one in running], await self._deadlines.of(running), strict=True))
+        ends = {one.id: one.checkpoint.created_at for one in paused.values()}
+        ends |= dict(zip([one.id for one in running], await self._deadlines.of(running), strict=True))
         listed = [
             documents.listed(
                 sandbox,
-                end_at=ends.get(sandbox.id, sandbox.updated_at),
+                end_at=ends[sandbox.id],
                 alias=self._templates.alias(documents.template_of(sandbox)),
                 state=PAUSED if sandbox.id in paused else RUNNING,
             )

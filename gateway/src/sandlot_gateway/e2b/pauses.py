@@ -18,6 +18,7 @@ from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive
@@ -72,14 +73,20 @@ class Pauses:
         was = msgspec.structs.replace(sandbox, id=id_of(sandbox), spec=spec)
         entry = msgspec.json.encode(_Record(was, secrets.token_hex(8))).decode()
         checkpoint_id = _checkpoint_id(was.id)
-        await taken(
-            sandbox,
-            have,
-            within=_WRITTEN_WITHIN,
-            what="the pause",
-            checkpoint_id=checkpoint_id,
-            metadata={_ENTRY: entry},
-        )
+        try:
+            await taken(
+                sandbox,
+                have,
+                within=_WRITTEN_WITHIN,
+                what="the pause",
+                checkpoint_id=checkpoint_id,
+                metadata={_ENTRY: entry},
+            )
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            # A 409 would say that it is paused already.
+            raise Problem(503, str(error.detail), headers=[(b"retry-after", b"1")]) from error
         have.lifecycle.ends.delete(sandbox, message=PAUSED)
         await have.lifecycle.deleted_everywhere(sandbox)
 
