@@ -71,19 +71,21 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-async def answer_early(answer: Response, receive: Receive, send: Send, *, limit: int) -> None:
-    """Answer before the body, drop what arrives of it for a moment, then close the connection."""
+async def answer_early(
+    answer: Response, receive: Receive, send: Send, *, limit: int, seconds: float = _SWALLOW_TIMEOUT
+) -> None:
+    """Answer before the body, drop what arrives of it for a while, then close the connection."""
     await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
     await send({"type": "http.response.body", "body": bytes(answer.body), "more_body": True})
     # Closing while the client still sends would reset the connection and lose the response.
-    await swallow(receive, limit=limit)
+    await swallow(receive, limit=limit, seconds=seconds)
     await send({"type": "http.response.body", "body": b""})
 
 
-async def swallow(receive: Receive, *, limit: int) -> None:
-    """Read and drop up to `limit` bytes for a moment; a client that sends more gets a reset."""
+async def swallow(receive: Receive, *, limit: int, seconds: float = _SWALLOW_TIMEOUT) -> None:
+    """Read and drop up to `limit` bytes for a while; a client that sends more gets a reset."""
     try:
-        async with asyncio.timeout(_SWALLOW_TIMEOUT):
+        async with asyncio.timeout(seconds):
             while limit > 0:
                 message = await receive()
                 if message["type"] == "http.disconnect" or not message.get("more_body"):

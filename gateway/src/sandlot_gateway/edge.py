@@ -241,7 +241,9 @@ class Edge:
             note(error="no_sandbox")
             text = f"the code did not run: {error}; send the request again"
             headers = {"retry-after": "1", "connection": "close"}
-            await answer_early(error_response(504, text, headers=headers), receive, send, limit=limit)
+            response = error_response(504, text, headers=headers)
+            # To its end: clients read no answer before that, and a reset is none that they repeat.
+            await answer_early(response, receive, send, limit=limit, seconds=BODY_TIMEOUT)
         else:
             if body is not None:
                 receive = replay(body, receive)
