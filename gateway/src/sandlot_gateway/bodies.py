@@ -45,6 +45,7 @@ async def read(scope: Scope, receive: Receive, *, limit: int, account: Account) 
 
 async def _read(receive: Receive, pieces: list[bytes], *, limit: int, account: Account) -> bytes | None:
     size = 0
+    refusal: NoRoom | None = None
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -53,10 +54,19 @@ async def _read(receive: Receive, pieces: list[bytes], *, limit: int, account: A
         size += len(piece)
         if size > limit:
             raise BodyTooLarge
-        # As it comes, not as it is announced: a slow sender holds what it sent.
-        account.add(len(piece))
-        pieces.append(piece)
+        if refusal is None:
+            try:
+                # As it comes, not as it is announced: a slow sender holds only what it sent.
+                account.add(len(piece))
+                pieces.append(piece)
+            except NoRoom as error:
+                # Clients read no answer before they have sent all, so the rest is read, and dropped.
+                refusal = error
+                pieces.clear()
+                account.close()
         if not message.get("more_body"):
+            if refusal is not None:
+                raise refusal
             return b"".join(pieces)
 
 
@@ -71,21 +81,19 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-async def answer_early(
-    answer: Response, receive: Receive, send: Send, *, limit: int, seconds: float = _SWALLOW_TIMEOUT
-) -> None:
-    """Answer before the body, drop what arrives of it for a while, then close the connection."""
+async def answer_early(answer: Response, receive: Receive, send: Send, *, limit: int) -> None:
+    """Answer before the body, drop what arrives of it for a moment, then close the connection."""
     await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
     await send({"type": "http.response.body", "body": bytes(answer.body), "more_body": True})
     # Closing while the client still sends would reset the connection and lose the response.
-    await swallow(receive, limit=limit, seconds=seconds)
+    await swallow(receive, limit=limit)
     await send({"type": "http.response.body", "body": b""})
 
 
-async def swallow(receive: Receive, *, limit: int, seconds: float = _SWALLOW_TIMEOUT) -> None:
-    """Read and drop up to `limit` bytes for a while; a client that sends more gets a reset."""
+async def swallow(receive: Receive, *, limit: int) -> None:
+    """Read and drop up to `limit` bytes for a moment; a client that sends more gets a reset."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(_SWALLOW_TIMEOUT):
             while limit > 0:
                 message = await receive()
                 if message["type"] == "http.disconnect" or not message.get("more_body"):

@@ -240,10 +240,8 @@ class Edge:
         except NoRoom as error:
             note(error="no_sandbox")
             text = f"the code did not run: {error}; send the request again"
-            headers = {"retry-after": "1", "connection": "close"}
-            response = error_response(504, text, headers=headers)
-            # To its end: clients read no answer before that, and a reset is none that they repeat.
-            await answer_early(response, receive, send, limit=limit, seconds=BODY_TIMEOUT)
+            response = error_response(504, text, headers={"retry-after": "1"})
+            await response(scope, receive, send)
         else:
             if body is not None:
                 receive = replay(body, receive)
