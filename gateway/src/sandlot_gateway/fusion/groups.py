@@ -54,7 +54,8 @@ class Group:
     free: list[Worker] = field(default_factory=list)  # the last used one is the last
     waiting: deque[asyncio.Future[Worker]] = field(default_factory=deque)
     trouble: str = ""  # why the last create failed
-    starved: bool = False  # requests wait, there is no worker, and the tenant's quota has no room for one
+    # Since when requests wait without a worker, because the tenant's quota has no room for one.
+    starved_since: float | None = None
     room: asyncio.Event = field(default_factory=asyncio.Event)  # it may have room now
 
     @property

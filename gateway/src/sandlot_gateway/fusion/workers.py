@@ -114,10 +114,11 @@ class Workers:
 
     async def _start(self, group: Group) -> None:
         worker: Worker | None = None
+        begun = asyncio.get_running_loop().time()
         try:
             while worker is None and group.waiting and not self._draining:
                 group.room.clear()
-                group.starved = False
+                group.starved_since = None
                 try:
                     worker = Worker(await self._create(group.who, group.place))
                     group.trouble = ""
@@ -127,7 +128,7 @@ class Workers:
                         continue
                     if group.total > 1:
                         break  # the others serve those that wait
-                    group.starved = error.over_quota
+                    group.starved_since = begun if error.over_quota else None
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(min(error.retry_after, _MOST_WAIT)):
                             await group.room.wait()
@@ -135,7 +136,7 @@ class Workers:
                     _log.error("code cannot run in %s: %s", group.place, error)
                     group.fail_all(error)
         finally:
-            group.starved = False
+            group.starved_since = None
             group.starting -= 1
             if worker is None:
                 group.total -= 1
@@ -162,22 +163,19 @@ class Workers:
         except ResetFailed as error:
             _log.info("a sandbox that ran code is replaced: %s", error, extra={"sandbox": sandbox.id})
         finally:
-            if not clean:
+            kept = clean and self._starved(group) is None
+            if not kept:
                 self._discard(group, worker)
-        if clean:
-            self._give_back(group, worker)
-        else:
-            self._start_more(group)
-
-    def _give_back(self, group: Group, worker: Worker) -> None:
-        """Give a worker that has served a request to the next one, or its room to a group that has none."""
-        starved = self._starved(group)
-        if starved is None:
+        if kept:
             self._give(group, worker)
-            return
-        self._discard(group, worker)
-        starved.starved = False
-        starved.room.set()  # its create comes before those of `_start_more`
+        else:
+            self._start_in_turn(group)
+
+    def _start_in_turn(self, group: Group) -> None:
+        """Start workers of a group that has lost one, after one of a group that has none."""
+        if (starved := self._starved(group)) is not None:
+            starved.starved_since = None
+            starved.room.set()  # its create comes before those of `_start_more`
         self._start_more(group)
 
     def _give(self, group: Group, worker: Worker) -> None:
@@ -194,11 +192,13 @@ class Workers:
             self._sweep_later()
 
     def _starved(self, group: Group) -> Group | None:
-        """Return another group of the tenant whose requests wait while this one has all that the quota allows."""
-        for each in self._groups_of(group.who):
-            if each.starved and each.waiting and each is not group and not self._draining:
-                return each
-        return None
+        """Return the other group of the tenant that has had no worker for longest, since the quota has no room."""
+        found = [
+            (each.starved_since, number, each)
+            for number, each in enumerate(self._groups_of(group.who))
+            if each.starved_since is not None and each.waiting and each is not group
+        ]
+        return min(found)[2] if found and not self._draining else None
 
     def _discard(self, group: Group, worker: Worker) -> None:
         self._delete(worker.sandbox)
