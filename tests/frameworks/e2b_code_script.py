@@ -25,7 +25,20 @@ print("before")
 display(Rich())
 Rich()
 """
-FORMATS = "text html markdown svg png jpeg pdf latex json javascript data chart".split()
+FORMATS = [
+    "text",
+    "html",
+    "markdown",
+    "svg",
+    "png",
+    "jpeg",
+    "pdf",
+    "latex",
+    "json",
+    "javascript",
+    "data",
+    "chart",
+]
 
 
 def raises(kind: type[BaseException], work: Callable[[], object]) -> BaseException:
@@ -90,7 +103,10 @@ def contexts(box: Sandbox) -> None:
     assert {(each.id, each.cwd) for each in again.list_code_contexts()} >= {(context.id, "/tmp/there")}
     assert all("python3" not in each.cmd for each in box.commands.list())
     again.restart_code_context(context)
-    assert text(box.run_code("'x' in globals(), os" if False else "'x' in globals()", context=context)) == "False"
+    assert (
+        text(box.run_code("'x' in globals(), os" if False else "'x' in globals()", context=context))
+        == "False"
+    )
     box.remove_code_context(context.id)
     assert [each.id for each in box.list_code_contexts()] == ["default"]
     raises(NotFoundException, lambda: box.run_code("1", context=context))
@@ -104,7 +120,10 @@ def ends(box: Sandbox) -> None:
     box.run_code("x = 1")
     raises(TimeoutException, lambda: box.run_code("while True: pass", timeout=1))
     assert text(box.run_code("x")) == "1"  # it was interrupted
-    raises(TimeoutException, lambda: box.run_code("import time\nwhile True:\n  try: time.sleep(60)\n  except: pass", timeout=1))
+    raises(
+        TimeoutException,
+        lambda: box.run_code("import time\nwhile True:\n  try: time.sleep(60)\n  except: pass", timeout=1),
+    )
     lost = box.run_code("x")
     assert lost.error is not None
     assert (lost.error.name, "time limit" in lost.error.value) == ("ContextRestarting", True)
