@@ -26,3 +26,4 @@ assert.equal((await box.runCode('x')).text, '41')
 setTimeout(() => box.kill(), 500)
 await assert.rejects(box.runCode('while True: pass'))
 console.log('all of it')
+process.exit(0) // else the SDK's timers of 60 s keep it
