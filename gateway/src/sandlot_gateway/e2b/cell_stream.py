@@ -12,7 +12,7 @@ from sandlot_contract.frames import END, KEEP_ALIVE, STDERR, STDOUT
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.errors import UpstreamError
 from sandlot_gateway.data.frames import FrameReader
-from sandlot_gateway.python_context.answers import Answer, NoAnswer, parse
+from sandlot_gateway.python_context.answers import Answer, BadOutput, NoAnswer, parse
 
 from . import events
 
@@ -97,7 +97,7 @@ class CellStream:
             if self._began:  # else it may be the rest of a line of an earlier cell
                 self._found.append(error)
             return
-        if answer is None:
+        except BadOutput:
             return
         if answer.id == self._wanted or answer.type == "ready":
             self._began = self._began or answer.type == "begin"

@@ -102,7 +102,7 @@ async def restart(call: SidecarCall, name: str, receive: Receive) -> None:
             await contexts.send(call, found.op_id, type="restart", id=name)
             while (await source.next()).id != name:
                 pass
-    except (TimeoutError, ProgramEnded) as error:
+    except (TimeoutError, NoAnswer, ProgramEnded) as error:
         await contexts.kill(call, found.op_id)
         if not found.is_default:
             text = f"context {found.name!r} was not found: its program did not answer, and was killed"
@@ -119,11 +119,13 @@ async def _start(call: SidecarCall, found: Found, receive: Receive, *, cwd: str 
         try:
             while (await source.next()).type != "ready":
                 pass
-        except ProgramEnded as ended:
-            _check(call, ended)
-            why = ended.errors[-300:] or str(ended)
+        except (NoAnswer, ProgramEnded) as error:
+            why = str(error)
+            if isinstance(error, ProgramEnded):
+                _check(call, error)
+                why = error.errors[-300:] or why
             text = f"its image needs Python 3.8 or later as python3, which did not run here: {why}"
-            raise invalid("sandbox", text) from ended
+            raise invalid("sandbox", text) from error
     return place
 
 

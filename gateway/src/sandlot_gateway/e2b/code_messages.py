@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sandlot_gateway.python_context.answers import Answer, media
+from sandlot_gateway.python_context.answers import Answer, BadOutput, media
 
 from .failures import invalid
 from .messages import Message
@@ -83,17 +83,22 @@ def of_answer(answer: Answer) -> list[dict[str, Any]]:
         case "stdout" | "stderr":
             return [{"type": answer.type, "text": answer.text, "timestamp": time.time_ns()}]
         case "display" | "result":
-            return [_result(answer)]
+            return _results(answer)
         case "done":
             return _done(answer)
         case _:
             return []
 
 
-def _result(answer: Answer) -> dict[str, Any]:
+def _results(answer: Answer) -> list[dict[str, Any]]:
+    """Return what a cell showed; nothing for an output that is not valid."""
+    try:
+        shown = media(answer.data, objects=_OBJECTS)
+    except BadOutput:
+        return []
     result: dict[str, Any] = {"type": "result", "is_main_result": answer.type == "result"}
     extra: dict[str, Any] = {}
-    for kind, value in media(answer.data, objects=_OBJECTS).items():
+    for kind, value in shown.items():
         field = _FIELDS.get(kind)
         if field is None:
             extra[kind] = value
@@ -103,7 +108,7 @@ def _result(answer: Answer) -> dict[str, Any]:
             result[field] = value
     if extra:
         result["extra"] = extra
-    return result
+    return [result]
 
 
 def _unquoted(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandlot_gateway.python_context.answers import Answer, NoAnswer, media, parse
+from sandlot_gateway.python_context.answers import Answer, BadOutput, NoAnswer, media, parse
 
 _AT_ONCE = 500  # lines that are read until other requests get their turn
 _MOST_LEFT_OUT = 1000  # outputs that are not valid; each costs more than a valid one
@@ -64,16 +64,15 @@ class Cells:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             try:
-                answer = parse(line)
-                if answer is None:
-                    left_out += 1
-                    if left_out > _MOST_LEFT_OUT:
-                        raise NoAnswer("code wrote into the answers to its cells")
-                    continue
+                self._take(parse(line))
+            except BadOutput:
+                left_out += 1
+                if left_out > _MOST_LEFT_OUT:
+                    self.stopped = "code showed too many invalid outputs"
+                    return
             except NoAnswer as error:
                 self.stopped = str(error)
                 return
-            self._take(answer)
 
     def _take(self, message: Answer) -> None:
         name = message.id or ""

@@ -37,21 +37,25 @@ class NoAnswer(Exception):
     """A line that the program did not write: code wrote into the answers to its cells."""
 
 
+class BadOutput(Exception):
+    """An output that is not valid, as one with NaN, which no JSON has; nothing of it is shown."""
+
+
 _decoder = msgspec.json.Decoder(Answer)
 
 
-def parse(line: bytes) -> Answer | None:
-    """Parse a line; None for an output that is not valid, as one with NaN, which no JSON has. Raises NoAnswer."""
+def parse(line: bytes) -> Answer:
+    """Parse a line. Raises NoAnswer, BadOutput."""
     try:
         return _decoder.decode(line)
     except _INVALID as error:
         if line.startswith(_OUTPUTS):
-            return None
+            raise BadOutput from error
         raise NoAnswer("code wrote into the answers to its cells") from error
 
 
 def media(data: dict[str, msgspec.Raw], *, objects: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the media types and their values: text, or JSON that does not harm who reads it.
+    """Return the media types and their values: text, or JSON that does not harm who reads it. Raises BadOutput.
 
     `objects`: types besides those of JSON whose values need not be text.
     """
@@ -63,8 +67,8 @@ def media(data: dict[str, msgspec.Raw], *, objects: tuple[str, ...] = ()) -> dic
                 kept[kind] = msgspec.json.decode(content, type=str)
             elif (kind.endswith("json") or kind in objects) and _is_harmless(content):
                 kept[kind] = msgspec.Raw(content)  # which needs less memory than the objects
-        except _INVALID:
-            continue
+        except _INVALID as error:
+            raise BadOutput from error
     return kept
 
 
