@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.e2b.conftest import OTHER_KEY, Box
-from tests.e2e.processes import sidecars
+from tests.e2e.processes import init, sidecars
 from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack
 from tests.waiting import wait_until
@@ -99,23 +99,41 @@ def test_a_cell_whose_client_leaves_is_interrupted_or_never_begins(make_box: Cal
     assert box.execute("ran")[1]["text"] == "['first']"
 
 
-def test_a_lost_sandbox_cuts_the_answer(make_box: Callable[..., Box], stack: Stack) -> None:
+def test_a_loss_cuts_the_answer_and_is_no_result(make_box: Callable[..., Box], stack: Stack) -> None:
     box = make_box(timeout=300)
+
+    def after() -> tuple[int, str]:
+        answer = box.envd.post("/execute", json={"code": "6 * 7"}, headers=box.headers())
+        return answer.status_code, answer.text
+
+    _cut_by(box, lambda: init(_sidecar_of(stack)))
+    for _ in range(2):  # nobody has been told that the state is gone
+        status, text = after()
+        assert (status, "lost" in text) == (502, True), text
+    restart = "/contexts/default/restart"  # which is lost, too, until the sandbox has another init
+    wait_until(lambda: box.envd.post(restart, headers=box.headers()).status_code == 204)
+    assert box.execute("6 * 7")[1]["text"] == "42"
+    _cut_by(box, lambda: _sidecar_of(stack))
+    status, text = after()
+    assert (status, "was not found" in text) == (502, True), text
+
+
+def _cut_by(box: Box, victim: Callable[[], int]) -> None:
+    """Kill a process while a cell runs."""
     cell = "import subprocess\nprint('begun', flush=True)\nsubprocess.run(['sleep', '4207'])"
     with box.envd.stream("POST", "/execute", json={"code": cell}, headers=box.headers()) as answer:
         lines = answer.iter_lines()
         while "begun" not in next(lines):
             pass
-        os.kill(wait_until(lambda: _sidecar_of(stack, b"sleep\x004207\0")), signal.SIGKILL)
+        os.kill(victim(), signal.SIGKILL)
         with pytest.raises(httpx.RemoteProtocolError):
             list(lines)
-    after = box.envd.post("/execute", json={"code": "1"}, headers=box.headers())
-    assert after.status_code == 502
-    assert "was not found" in after.text
 
 
-def _sidecar_of(stack: Stack, command: bytes) -> int:
-    for sidecar in sidecars(stack):
-        if any(command_line(pid).endswith(command) for pid in descendants(sidecar)):
-            return sidecar
-    return 0
+def _sidecar_of(stack: Stack) -> int:
+    """The sidecar whose sandbox runs the cell of `_cut_by`."""
+    return wait_until(lambda: next((each for each in sidecars(stack) if _sleeps_in(each)), 0))
+
+
+def _sleeps_in(sidecar: int) -> bool:
+    return any(command_line(pid).endswith(b"sleep\x004207\0") for pid in descendants(sidecar))
