@@ -29,7 +29,7 @@ from .messages import read
 from .op_ends import loss
 from .sidecar_call import SidecarCall
 
-_KILL_AFTER = 2.0  # seconds from the interrupt of a cell whose client has left
+_KILL_AFTER = 5.0  # seconds from the interrupt of a cell whose client has left
 _RESTART = 30.0  # seconds until a program that does not answer is killed
 
 
