@@ -218,3 +218,37 @@ def test_a_long_value_of_an_error_is_whole_and_its_traceback_short() -> None:
 )
 def test_cut(text: str, limit: int, left: int) -> None:
     assert len(python_driver.cut(text, limit)) == left
+
+
+def test_a_cells_own_environment_ends_with_it() -> None:
+    show = "import os\nos.environ.pop('A', 'none'), os.environ['HOME']"
+    with driver() as running:
+        running.run("a", "import os\nos.environ['HOME'] = '/before'")
+        running.run("b", show, env={"A": "1", "HOME": "/b"})
+        running.run("c", show)
+        running.run("bad", "1", env={"A=B": "1"})  # no request
+        running.run("d", "1")
+        running.until("done", "d")
+    shown = {item["id"]: item["data"]["text/plain"] for item in running.messages if item["type"] == "result"}
+    assert shown == {"b": "('1', '/b')", "c": "('none', '/before')", "d": "1"}
+
+
+def test_a_cell_that_ignores_the_interrupt_of_its_client_is_killed() -> None:
+    stubborn = (
+        "import time\nwhile True:\n  try:\n    print('x', flush=True)\n    time.sleep(60)\n  except: pass"
+    )
+    with driver() as running:
+        running.run("a", stubborn)
+        running.until("stdout", "a")
+        running.send(line(type="interrupt", id="a", kill_after=0.2))
+        done = running.until("done", "a")
+        assert (done["status"], done["state_lost"]) == ("timeout", True)
+        running.run("b", "1")
+        assert running.until("done", "b")["status"] == "refused"
+        running.send(line(type="restart", id="r1", only_lost=True))
+        running.until("ready", "r1")
+        running.run("c", "x = 1")
+        running.send(line(type="restart", id="r2", only_lost=True))  # a process is there
+        running.run("d", "x")
+        assert running.until("done", "d")["status"] == "ok"
+    assert not any(item["type"] == "ready" and item["id"] == "r2" for item in running.messages)

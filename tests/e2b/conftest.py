@@ -42,6 +42,12 @@ class Box:
         assert answer.status_code == 200, answer.text
         return answer.content
 
+    def execute(self, code: str, **fields: Any) -> list[dict[str, Any]]:
+        """Run a cell; return the documents of the whole stream."""
+        answer = self.envd.post("/execute", json={"code": code, **fields}, headers=self.headers())
+        assert answer.status_code == 200, answer.text
+        return [json.loads(line) for line in answer.text.splitlines()]
+
 
 def enveloped(document: Any) -> bytes:
     payload = json.dumps(document).encode()

@@ -309,6 +309,10 @@ def test_a_host_name_of_the_domain_decides_the_sandbox(
     assert plain_http.get(f"{stack.url}/health", headers={**host, **token}).status_code == 204
     token = {"X-Access-Token": others.token, "E2b-Sandbox-Id": others.id}
     assert plain_http.get(f"{stack.url}/health", headers={**host, **token}).status_code == 401
+    code = {"Host": f"49999-{box.id}.{DOMAIN}", "E2B-Traffic-Access-Token": box.token}
+    assert plain_http.get(f"{stack.url}/contexts", headers=code).status_code == 200
+    there = {**code, "Host": f"49999-{others.id}.{DOMAIN}"}
+    assert plain_http.get(f"{stack.url}/contexts", headers=there).status_code == 401
     api = {"Host": f"api.{DOMAIN}", "X-API-Key": stack.api_key}
     assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=api).status_code == 200
     there = {"E2b-Sandbox-Id": others.id, "X-Access-Token": others.token, **host}
@@ -317,7 +321,7 @@ def test_a_host_name_of_the_domain_decides_the_sandbox(
     assert plain_http.get(f"{stack.url}/sandboxes/{box.id}", headers=other).status_code == 404
 
 
-def test_processes_and_deadlines_outlive_the_gateway(
+def test_processes_contexts_and_deadlines_outlive_the_gateway(
     make_box: Callable[..., Box], client: httpx.Client, stack: Stack
 ) -> None:
     box = make_box(timeout=300)
@@ -327,6 +331,7 @@ def test_processes_and_deadlines_outlive_the_gateway(
     ) as answer:
         (_, told), *_ = messages(next(answer.iter_raw()))
     pid = told["event"]["start"]["pid"]
+    assert box.execute("x = 41") == [{"type": "number_of_executions", "execution_count": 1}]
     assert client.post(f"/sandboxes/{box.id}/timeout", json={"timeout": 3000}).status_code == 204
     before = client.get(f"/sandboxes/{box.id}").json()
     stack.kill()
@@ -335,6 +340,7 @@ def test_processes_and_deadlines_outlive_the_gateway(
     assert [each["pid"] for each in box.rpc("process.Process/List", {}).json()["processes"]] == [pid]
     answer = box.rpc("process.Process/SendSignal", {"process": {"pid": pid}, "signal": 9})
     assert answer.status_code == 200
+    assert box.execute("x + 1")[1]["text"] == "42"
 
 
 def test_a_timeout_of_none_ends_the_sandbox(make_box: Callable[..., Box], client: httpx.Client) -> None:

@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
 Run = Callable[..., str]
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "e2b.md"
-JAVASCRIPT = "2.51.0"
+CODE_PAGE = PAGE.with_name("e2b-code-interpreter.md")
+JAVASCRIPT = ("e2b@2.51.0", "@e2b/code-interpreter@2.8.0")
 PUBLIC = """
 import json
 from e2b import Sandbox
@@ -58,7 +59,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Secure:
 def stack(secure: Secure) -> Iterator[Stack]:
     tls = ("--tls-cert", str(secure.certificate.chain), "--tls-key", str(secure.certificate.key))
     port = ("--tls-port", secure.url.rpartition(":")[2])
-    e2b = ("--e2b", "--e2b-templates", "base=host")
+    e2b = ("--e2b", "--e2b-templates", "code-interpreter-v1=host,base=host")
     with private_stack("--pool", "warm=2", *e2b, *tls, *port) as running:
         yield running
 
@@ -88,10 +89,11 @@ def test_an_earlier_sdk_works_with_the_key_in_the_form_that_it_wants(
     assert run_framework("e2b", script, "old", oldest=True, environment=environment) == "all of it\n"
 
 
-def test_the_javascript_sdk_works(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "node_modules").symlink_to(javascript_sdk())
+@pytest.mark.parametrize("name", ["e2b_script.mjs", "e2b_code_script.mjs"])
+def test_the_javascript_sdks_work(name: str, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "node_modules").symlink_to(javascript_sdks())
     script = tmp_path / "script.mjs"
-    script.write_bytes((HERE / "e2b_script.mjs").read_bytes())
+    script.write_bytes((HERE / name).read_bytes())
     key = "e2b_" + server.api_key.encode().hex()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **variables(server.url, key)}
     done = subprocess.run(
@@ -100,18 +102,18 @@ def test_the_javascript_sdk_works(server: Server, tmp_path: Path) -> None:
     assert done.stdout == "all of it\n", done.stdout + done.stderr + server.log()[-2000:]
 
 
-def javascript_sdk() -> Path:
-    """The modules of the SDK, installed once; skips the test without Node.js, or where no registry answers."""
+def javascript_sdks() -> Path:
+    """The modules of the SDKs, installed once; skips the test without Node.js, or where no registry answers."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("needs node and npm")
-    home = CACHE / f"node-e2b-{JAVASCRIPT}"
+    home = CACHE / ("node-" + "-".join(JAVASCRIPT).replace("/", "-"))
     if not home.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as directory:
             made = Path(directory) / "made"
             words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(made))
             done = subprocess.run(
-                [*words, f"e2b@{JAVASCRIPT}"], capture_output=True, text=True, check=False, timeout=200
+                [*words, *JAVASCRIPT], capture_output=True, text=True, check=False, timeout=200
             )
             if done.returncode != 0:
                 pytest.skip(f"needs a package registry: {done.stderr[-300:]}")
@@ -130,3 +132,28 @@ def test_the_page_says_of_every_public_method_whether_it_works(run_framework: Ru
     rows = re.findall(r"^\| (.+?) \| (works|differs|no)\b", PAGE.read_text(), re.MULTILINE)
     listed = {name for cell, _ in rows for name in re.findall(r"`([A-Za-z]+\.\w+)`", cell)}
     assert listed == methods
+
+
+@pytest.mark.parametrize("half", ["sync", "async"])
+def test_the_code_interpreters_sdk_works(half: str, server: Server, run_framework: Run) -> None:
+    environment = variables(server.url, server.api_key)
+    script = str(HERE / "e2b_code_script.py")
+    assert run_framework("e2b-code-interpreter", script, half, environment=environment) == "all of it\n"
+
+
+def test_the_code_interpreters_page_is_complete_and_its_example_works(
+    server: Server, run_framework: Run
+) -> None:
+    text = CODE_PAGE.read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    methods = """
+import e2b, e2b_code_interpreter
+print(*(name for name in dir(e2b_code_interpreter.Sandbox) if name not in dir(e2b.Sandbox) and name[0] != "_"))
+"""
+    environment = variables(server.url, server.api_key)
+    shown = run_framework("e2b-code-interpreter", "-c", example + methods, environment=environment)
+    *lines, listed = shown.splitlines()
+    assert lines == ["42", "ZeroDivisionError"]
+    assert set(listed.split()) == {*re.findall(r"^\| `(\w+)` \| (?:works|differs)", text, re.MULTILINE)} - {
+        "default_template"
+    }

@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     e2b_domain: str | None = Field(
         None,
         pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
-        description="With --e2b, also at `api.DOMAIN` and `49983-SANDBOX.DOMAIN`, as E2B_DOMAIN has clients do.",
+        description="With --e2b, also at `api.DOMAIN` and `PORT-SANDBOX.DOMAIN`, as E2B_DOMAIN has clients do.",
     )
     e2b_templates: Annotated[list[str], NoDecode] = Field(
         default_factory=list,

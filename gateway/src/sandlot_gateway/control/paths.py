@@ -27,4 +27,9 @@ def e2b_route(path: str) -> str:
 
 def is_envd(route: str) -> bool:
     """Return whether a route is of a sandbox, not of the control API."""
-    return route in ("health", "files") or route.startswith(_ENVD)
+    return route in ("health", "files") or route.startswith(_ENVD) or is_code(route)
+
+
+def is_code(route: str) -> bool:
+    """Return whether a route is of a sandbox's code interpreter."""
+    return route == "execute" or route.split("/", 1)[0] == "contexts"

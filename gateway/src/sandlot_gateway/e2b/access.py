@@ -18,7 +18,7 @@ from sandlot_gateway.tokens import Tokens
 
 from .failures import EnvdFailure, Problem
 from .file_query import FileQuery
-from .paths import ENVD_PORT, PORT_KEY, SANDBOX_KEY
+from .paths import CODE_PORT, ENVD_PORT, PORT_KEY, SANDBOX_KEY
 from .serving import Serving
 
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
@@ -54,8 +54,15 @@ class Access:
         """Return the envd access token of a sandbox."""
         return self._token(sandbox_id, tenant, self._tokens.signing_id)
 
-    def caller(self, scope: Scope, *, query: FileQuery | None = None, operation: str | None = None) -> Caller:
-        """Return whom a request to envd is of. Raises EnvdFailure.
+    def caller(
+        self,
+        scope: Scope,
+        *,
+        query: FileQuery | None = None,
+        operation: str | None = None,
+        port: bytes = ENVD_PORT,
+    ) -> Caller:
+        """Return whom a request to a sandbox's `port` is of. Raises EnvdFailure.
 
         `query`: that of a file call, which decides the user; `operation`: what its signature may allow.
         """
@@ -66,6 +73,8 @@ class Access:
                 "no sandbox is named: send E2b-Sandbox-Id, or use the host PORT-SANDBOX.DOMAIN",
             )
         token = _header(scope, b"x-access-token").decode("latin-1")
+        if not token and port == CODE_PORT:  # the only one that its SDKs send when they steer contexts
+            token = _header(scope, b"e2b-traffic-access-token").decode("latin-1")
         tenant = self._tokens.check_client(token, sandbox_id) if token else None
         if tenant is None and not token and query is not None and operation is not None:
             tenant = self._signer(query, sandbox_id, operation=operation)
@@ -74,10 +83,10 @@ class Access:
                 "unauthenticated",
                 "the access token is missing, wrong or of another sandbox: connect to the sandbox again",
             )
-        port = _header(scope, PORT_KEY)
-        if port not in (b"", ENVD_PORT):
+        asked = _header(scope, PORT_KEY)
+        if asked not in (b"", port):
             # Behind the credential: the answer says that the sandbox may exist.
-            text = f"port is not open here: {port.decode('latin-1')}; only envd's, {ENVD_PORT.decode()}, is served"
+            text = f"port is not open here: {asked.decode('latin-1')}; this is served at {port.decode()}"
             raise EnvdFailure("unavailable", text)
         return Caller(sandbox_id, tenant, _user(scope) if query is None else query.user or None)
 

@@ -51,7 +51,7 @@ def begun(sandbox: Sandbox, *, token: str, domain: str | None, alias: str | None
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": token,
-        "trafficAccessToken": None,
+        "trafficAccessToken": token,  # all that the code interpreter's SDKs send with some of their calls
         "domain": domain,
         **({} if alias is None else {"alias": alias}),
     }

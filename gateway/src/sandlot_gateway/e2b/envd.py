@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
@@ -15,14 +14,15 @@ from sandlot_gateway.data.time_slices import TimeSlices
 
 from . import filesystem, process
 from .access import Access, Caller
-from .envelope import HEADER, MAX_MESSAGE, EnvelopeReader, only
+from .entrance import Entrance
+from .envelope import HEADER, EnvelopeReader, only
 from .failures import EnvdFailure, invalid, translated
 from .file_query import FileQuery, file_query
 from .files import Files
 from .messages import StreamInput, read
 from .rpc_stream import RpcStream
 from .sidecar_call import SidecarCall
-from .uploads import body_pieces
+from .uploads import whole_body
 from .watchers import Watchers
 
 _PROCESS, _FILESYSTEM = "process.Process/", "filesystem.Filesystem/"
@@ -51,11 +51,14 @@ Done = TypeVar("Done")
 class Envd:
     """Requests that steer or watch a process take no place: queued behind commands that wait, they would deadlock."""
 
-    def __init__(self, *, access: Access, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
+    def __init__(
+        self, *, access: Access, gate: RequestGate, pool: HttpPool, turns: TimeSlices, entrance: Entrance
+    ) -> None:
         self._access = access
         self._gate = gate
         self._pool = pool
         self._turns = turns
+        self._entrance = entrance
         self._watchers = Watchers()
         self._unary: dict[str, _Unary] = {
             **_UNARY,
@@ -133,13 +136,15 @@ class Envd:
             if method not in _SIGNED:
                 raise EnvdFailure("unimplemented", f"{method}: /files has GET and POST", status=405)
             files = Files(scope, receive, send, query=query, request_id=request_id)
-            async with self._entered(caller, request_id, receive=None, takes_place=True) as call:
+            async with self._entrance.entered(caller, request_id, receive=None, takes_place=True) as call:
                 return await (files.download(call) if method == "GET" else files.upload(call))
         self._check_rpc(scope, route)
         if stream is None:
-            body = await _whole(receive)
+            body = await whole_body(receive)
             takes_place = route.startswith(_FILESYSTEM)
-            async with self._entered(caller, request_id, receive=receive, takes_place=takes_place) as call:
+            async with self._entrance.entered(
+                caller, request_id, receive=receive, takes_place=takes_place
+            ) as call:
                 found = await _while_there(self._unary[route](call, body), ReadAhead(receive), more=False)
             await send_json(send, 200, found, headers=[(b"x-request-id", request_id)])
             return 200
@@ -157,19 +162,19 @@ class Envd:
         stream: RpcStream,
     ) -> None:
         if route.endswith("/StreamInput"):
-            async with self._entered(caller, request_id, receive=None, takes_place=False) as call:
+            async with self._entrance.entered(caller, request_id, receive=None, takes_place=False) as call:
                 await _stream_input(call, ReadAhead(receive))
             stream.add({})
             await stream.end()
             return
-        body = only(await _whole(receive, more=HEADER))
+        body = only(await whole_body(receive, more=HEADER))
         if route == _WATCH:
-            async with self._entered(caller, request_id, receive=receive, takes_place=False) as call:
+            async with self._entrance.entered(caller, request_id, receive=receive, takes_place=False) as call:
                 await self._watchers.stream(call, body, stream)
             return
         starts = route.endswith("/Start")
         timeout_ms = _timeout_ms(scope) if starts else None
-        async with self._entered(caller, request_id, receive=receive, takes_place=starts) as call:
+        async with self._entrance.entered(caller, request_id, receive=receive, takes_place=starts) as call:
             turn = None
             if starts and call.route.address.startswith("unix:"):
                 turn = await self._turns.enter(caller.sandbox_id)
@@ -182,27 +187,6 @@ class Envd:
                 if turn is not None:
                     self._turns.leave(turn)
             await stream.end()
-
-    @asynccontextmanager
-    async def _entered(
-        self, caller: Caller, request_id: bytes, *, receive: Receive | None, takes_place: bool
-    ) -> AsyncIterator[SidecarCall]:
-        """Wait for the sandbox, and for a place if the request takes one, until the block is left."""
-        gate, sandbox_id = self._gate, caller.sandbox_id
-        route = await gate.ready(sandbox_id, caller.tenant, receive=receive)
-        queued = None
-        if takes_place and not gate.try_enter(sandbox_id, tenant=caller.tenant, name="e2b"):
-            seconds = await gate.enter(sandbox_id, tenant=caller.tenant, name="e2b", receive=receive)
-            queued = b"%.6f" % seconds
-        try:
-            if queued is not None:  # the sandbox may have ended meanwhile
-                route = await gate.ready(sandbox_id, caller.tenant, receive=receive)
-            yield SidecarCall(
-                pool=self._pool, route=route, request_id=request_id, user=caller.user, queued=queued
-            )
-        finally:
-            if takes_place:
-                gate.leave(sandbox_id)
 
     async def _health(self, caller: Caller, request_id: bytes) -> None:
         route = await self._gate.ready(caller.sandbox_id, caller.tenant, receive=None)
@@ -238,18 +222,6 @@ def _timeout_ms(scope: Scope) -> int | None:
     if not int(value):
         raise EnvdFailure("deadline_exceeded", "connect-timeout-ms: must be more than 0")
     return int(value)
-
-
-async def _whole(receive: Receive, *, more: int = 0) -> bytes:
-    """Read a body. Raises ClientGone, and EnvdFailure for one that is too large."""
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in body_pieces(receive):
-        size += len(piece)
-        if size > MAX_MESSAGE + more:
-            raise EnvdFailure("resource_exhausted", f"the request is larger than {MAX_MESSAGE} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 async def _while_there(work: Coroutine[Any, Any, Done], receive: ReadAhead, *, more: bool) -> Done:

@@ -12,10 +12,9 @@ from sandlot_contract.verdicts import CommandVerdict
 from sandlot_gateway.data.errors import WireError
 
 from . import sandbox_json
-from .failures import EnvdFailure, not_running
+from .failures import EnvdFailure
+from .op_ends import loss
 
-_LOST = (CommandVerdict.SANDBOX_BROKEN, CommandVerdict.SIDECAR_LOST)
-_ENDED = (CommandVerdict.SANDBOX_ENDED, CommandVerdict.EVICTED)
 _NEVER_RAN = 137  # exit code of a command that was killed before its process was known
 
 
@@ -78,10 +77,9 @@ def end(op: dict[str, Any], *, sandbox_id: str) -> dict[str, Any]:
     text = str(op.get("message") or verdict)
     if verdict == CommandVerdict.TIMEOUT:
         raise EnvdFailure("deadline_exceeded", text)
-    if verdict in _ENDED:
-        raise not_running(sandbox_id, text)
-    if verdict in _LOST:
-        raise EnvdFailure("unavailable", f"the command was lost, not ended by itself: {text}")
+    lost = loss(op, sandbox_id=sandbox_id)
+    if lost is not None:
+        raise lost
     if verdict == CommandVerdict.START_FAILED:
         # As envd answers: an unknown user is a wrong credential.
         raise EnvdFailure("unauthenticated" if text.startswith("user") else "invalid_argument", text)

@@ -11,6 +11,7 @@ from sandlot_gateway.data.answers import Scope
 from sandlot_gateway.settings import Settings
 
 ENVD_PORT = b"49983"
+CODE_PORT = b"49999"  # of the code interpreter
 SANDBOX_KEY = b"e2b-sandbox-id"
 PORT_KEY = b"e2b-sandbox-port"
 _LABEL = re.compile(rb"([0-9]{1,5})-(sb-[0-9a-f]{20})\Z")

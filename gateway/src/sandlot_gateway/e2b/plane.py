@@ -1,9 +1,9 @@
-"""What the data plane serves below /e2b: E2B's control API, and envd of each sandbox."""
+"""What the data plane serves below /e2b: E2B's control API, and envd and the code interpreter of each sandbox."""
 
 from __future__ import annotations
 
 from sandlot_gateway import logs
-from sandlot_gateway.control.paths import e2b_route, is_envd
+from sandlot_gateway.control.paths import e2b_route, is_code, is_envd
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive, Scope, Send
 from sandlot_gateway.data.pool import HttpPool
@@ -12,7 +12,9 @@ from sandlot_gateway.data.time_slices import TimeSlices
 
 from .access import Access
 from .control import Control
+from .entrance import Entrance
 from .envd import Envd
+from .interpreter import Interpreter
 from .serving import Serving
 
 
@@ -21,11 +23,15 @@ class E2bPlane:
         serving = Serving(have.directory, others=have.backend.others)
         access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory, serving=serving)
         self._control = Control(have, access=access, serving=serving, check_open=gate.check_open)
-        self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
+        entrance = Entrance(gate=gate, pool=pool)
+        self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns, entrance=entrance)
+        self._interpreter = Interpreter(access=access, gate=gate, entrance=entrance)
 
     def is_known(self, scope: Scope) -> bool:
         """Return whether a request is authenticated; otherwise its body is not buffered."""
         route = e2b_route(scope["path"])
+        if is_code(route):
+            return self._interpreter.is_known(scope)
         if is_envd(route):
             return self._envd.is_known(scope, route)
         return self._control.is_known(scope)
@@ -38,6 +44,8 @@ class E2bPlane:
         Raises ClientGone, Truncated.
         """
         route = e2b_route(scope["path"])
+        if is_code(route):
+            return await self._interpreter.http(scope, receive, send, route=route, request_id=request_id)
         if is_envd(route):
             return await self._envd.http(scope, receive, send, route=route, request_id=request_id)
         logs.request_id.set(request_id.decode("latin-1"))  # for the audit, and the sidecar's log

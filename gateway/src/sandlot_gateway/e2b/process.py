@@ -20,6 +20,7 @@ from .sidecar_call import SidecarCall
 _TAG = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _KILLED_WITHIN = 2  # seconds
 _NAME = "e2b-"  # begins the ids of ops; the tag follows after a colon
+CONTEXT = "e2b-code:"  # begins those of the code interpreter; the context's name follows
 
 
 async def start(call: SidecarCall, body: bytes, stream: RpcStream, *, timeout_ms: int | None) -> None:
@@ -121,7 +122,14 @@ def start_spec(message: Start, *, user: str | None, timeout_ms: int | None) -> d
 
 async def _running(call: SidecarCall) -> list[dict[str, Any]]:
     ops = (await call.json("GET", "/v1/ops?spec=1"))["ops"]
-    return [op for op in ops if op["state"] == "running" and op["spec"] is not None and op["pid"]]
+    return [
+        op
+        for op in ops
+        if op["state"] == "running"
+        and op["spec"] is not None
+        and op["pid"]
+        and not op["op_id"].startswith(CONTEXT)  # no process that a client has started
+    ]
 
 
 async def _find(call: SidecarCall, selector: Selector) -> dict[str, Any]:

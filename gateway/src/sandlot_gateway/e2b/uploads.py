@@ -1,4 +1,4 @@
-"""Streams one file of a request's body to the sandbox's sidecar, at the sidecar's speed."""
+"""Reads requests' bodies: whole, or as a file that streams to the sandbox's sidecar, at the sidecar's speed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sandlot_gateway.data.answers import Message, Receive
 from sandlot_gateway.data.errors import ClientGone
 from sandlot_gateway.data.forward import RequestHead, forward
 
+from .envelope import MAX_MESSAGE
 from .failures import EnvdFailure, invalid, of_sidecar
 from .sidecar_call import SidecarCall
 
@@ -27,6 +28,20 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
             yield piece
         if not message.get("more_body", False):
             return
+
+
+async def whole_body(receive: Receive, *, more: int = 0) -> bytes:
+    """Read a body. Raises ClientGone, and EnvdFailure for one that is too large."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in body_pieces(receive):
+        size += len(piece)
+        if size > MAX_MESSAGE + more:
+            raise EnvdFailure(
+                "resource_exhausted", f"the request is larger than {MAX_MESSAGE} bytes", status=413
+            )
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 async def unpacked(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

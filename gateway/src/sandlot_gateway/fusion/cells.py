@@ -8,35 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-import msgspec
+from sandlot_gateway.python_context.answers import Answer, BadOutput, NoAnswer, media, parse
 
-_MOST_JSON = 1 << 20  # bytes of an output's JSON
-_DEEPEST = 64  # nesting of an output's JSON; more than clients' own limits would fail there
 _AT_ONCE = 500  # lines that are read until other requests get their turn
 _MOST_LEFT_OUT = 1000  # outputs that are not valid; each costs more than a valid one
-_OUTPUTS = (b'{"type":"display"', b'{"type":"result"')
-
-
-class _Error(msgspec.Struct):
-    name: str
-    value: str
-    traceback: list[str]
-
-
-class _Message(msgspec.Struct):
-    type: str
-    id: str | None = None
-    text: str = ""
-    data: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict[str, msgspec.Raw])
-    status: str = ""
-    error: _Error | None = None
-    message: str = ""
-    state_lost: bool = False
-
-
-_decoder = msgspec.json.Decoder(_Message)
 
 
 @dataclass(slots=True)
@@ -87,15 +64,17 @@ class Cells:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             try:
-                self._take(_decoder.decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                if line.startswith(_OUTPUTS) and left_out < _MOST_LEFT_OUT:
-                    left_out += 1  # a representation with NaN, which no JSON has
-                    continue
-                self.stopped = "code wrote into the answers to its cells"
+                self._take(parse(line))
+            except BadOutput:
+                left_out += 1
+                if left_out > _MOST_LEFT_OUT:
+                    self.stopped = "code showed too many invalid outputs"
+                    return
+            except NoAnswer as error:
+                self.stopped = str(error)
                 return
 
-    def _take(self, message: _Message) -> None:
+    def _take(self, message: Answer) -> None:
         name = message.id or ""
         if message.type == "ready":
             self.ready = True
@@ -108,15 +87,15 @@ class Cells:
         elif name in self._cells and not self._cells[name].ended:
             self._output(self._cells[name], message)
 
-    def _output(self, cell: _Cell, message: _Message) -> None:
+    def _output(self, cell: _Cell, message: Answer) -> None:
         if message.type == "stdout":
             cell.stdout.append(message.text)
         elif message.type == "stderr":
             cell.stderr.append(message.text)
         elif message.type in ("display", "result"):
-            cell.display.append(_media(message.data))
+            cell.display.append(media(message.data))
 
-    def _done(self, message: _Message, name: str) -> None:
+    def _done(self, message: Answer, name: str) -> None:
         if message.status == "refused":
             self.stopped = self.stopped or message.message
             return
@@ -144,31 +123,3 @@ def _lines(output: bytes) -> Iterator[bytes]:
     while (end := output.find(b"\n", at)) != -1:
         yield output[at:end]
         at = end + 1
-
-
-def _media(data: dict[str, msgspec.Raw]) -> dict[str, Any]:
-    """Return the media types and their values: text, or JSON that does not harm who reads it."""
-    kept: dict[str, Any] = {}
-    for media, raw in data.items():
-        content = bytes(raw)
-        if content.startswith(b'"'):
-            kept[media] = msgspec.json.decode(content, type=str)
-        elif _is_harmless(media, content):
-            kept[media] = msgspec.Raw(content)  # which needs less memory than the objects
-    return kept
-
-
-def _is_harmless(media: str, content: bytes) -> bool:
-    if not media.endswith("json") or len(content) > _MOST_JSON:
-        return False
-    return _is_shallow(msgspec.json.decode(content), _DEEPEST)
-
-
-def _is_shallow(value: object, left: int) -> bool:
-    if isinstance(value, dict):
-        items = list(cast(dict[str, object], value).values())
-    elif isinstance(value, list):
-        items = cast(list[object], value)
-    else:
-        return True
-    return left > 0 and all(_is_shallow(item, left - 1) for item in items)

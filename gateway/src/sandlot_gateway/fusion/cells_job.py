@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-import msgspec
 from pydantic import Field
 from sandlot_contract.verdicts import CommandVerdict
+
+from sandlot_gateway.python_context.program import driver, request_line
 
 from .cells import Cells
 from .languages import TOOLCHAINS
@@ -50,7 +49,7 @@ class CellsJob:
         program = await program_of(TOOLCHAINS[_LANGUAGE], client, programs, language=_LANGUAGE, place=place)
         await write_all(client.write, request.contents())
         await client.write(STDIN, _input(request))
-        context = f"exec {program} -c {shlex.quote(_driver())} {_OUTPUT} < {STDIN}"
+        context = f"exec {program} -c {shlex.quote(driver())} {_OUTPUT} < {STDIN}"
         finished = await client.run(
             f"mkdir -p {DIRECTORY} && cd {DIRECTORY} && {context}",
             cwd="/",
@@ -83,21 +82,15 @@ class CellsJob:
         return _answer(sandbox=sandbox, finished=killed, cells=Cells(0, timeout=0.0), fetched={})
 
 
-@cache
-def _driver() -> str:
-    """Return the program of a Python context."""
-    return files("sandlot_contract").joinpath("python_driver.py").read_text(encoding="utf-8")
-
-
 def _input(request: RunJupyterRequest) -> bytes:
     """Return the requests of a whole context."""
-    messages: list[dict[str, Any]] = []
-    for number, code in enumerate(request.cells):
-        message = {"type": "run", "id": str(number), "code": code, "limit": _CELL_OUTPUT}
-        messages.append(message | ({"timeout": request.cell_timeout} if request.cell_timeout else {}))
-    messages.append({"type": "end", "id": "end"})
+    timeout = {"timeout": request.cell_timeout} if request.cell_timeout else {}
     try:
-        return b"".join(msgspec.json.encode(message) + b"\n" for message in messages)
+        lines = [
+            request_line(type="run", id=str(number), code=code, limit=_CELL_OUTPUT, **timeout)
+            for number, code in enumerate(request.cells)
+        ]
+        return b"".join([*lines, request_line(type="end", id="end")])
     except UnicodeEncodeError as error:
         raise BadInput("cells: not valid Unicode, since one has a lone surrogate: remove it") from error
 

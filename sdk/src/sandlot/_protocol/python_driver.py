@@ -159,7 +159,8 @@ class Cell:
     def __init__(self, request: Message) -> None:
         self.id: str = request["id"]
         self.code: str = request["code"]
-        if type(self.code) is not str or type(self.id) is not str:
+        self.env: dict[str, str] = request.get("env") or {}
+        if type(self.code) is not str or type(self.id) is not str or not is_environment(self.env):
             raise TypeError
         self.timeout: float | None = request.get("timeout")
         self.left: int = request.get("limit", LIMIT)
@@ -306,10 +307,11 @@ class Supervisor:
                 self._ending = True
                 break
             elif kind == "interrupt":
-                self._interrupt(name)
+                self._interrupt(name, kill_after=request.get("kill_after"))
             elif kind == "restart" and name not in self._known:
                 self._know(name)
-                self._restart(name)
+                if self._child is None or request.get("only_lost") is not True:
+                    self._restart(name)
         return True
 
     def _know(self, name: str) -> None:
@@ -317,9 +319,12 @@ class Supervisor:
         if len(self._known) > KNOWN_IDS:
             del self._known[next(iter(self._known))]
 
-    def _interrupt(self, name: str | None) -> None:
+    def _interrupt(self, name: str | None, *, kill_after: Any) -> None:
         if self._cell is not None and name in (None, self._cell.id):
             self._interrupt_running(self._cell)
+            if is_seconds(kill_after):
+                self._cell.timed_out = True
+                self._cell.deadline = time.monotonic() + kill_after
             return
         cell = next((cell for cell in self._queue if cell.id == name), None)
         if cell is not None:
@@ -372,7 +377,7 @@ class Supervisor:
             if cell.timeout is not None:
                 cell.deadline = cell.begun + cell.timeout
             self._send({"type": "begin", "id": cell.id, "execution_count": self._count})
-            self._child.outgoing = encode({"code": cell.code, "count": self._count})
+            self._child.outgoing = encode({"code": cell.code, "count": self._count, "env": cell.env})
             self._child.flush()
 
     def _check_time(self) -> None:
@@ -544,6 +549,18 @@ def is_list(value: object) -> bool:
     return isinstance(value, list)
 
 
+def is_seconds(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= 1e9
+
+
+def is_environment(value: Any) -> bool:
+    """Return whether these are variables that a process can have; others would end the child."""
+    return is_object(value) and all(
+        isinstance(item, str) and "\0" not in name + item and name and "=" not in name
+        for name, item in value.items()
+    )
+
+
 def clipped(error: Any) -> Message | None:
     """Return the child's description of an error in a form that clients can rely on."""
     if error is None:
@@ -632,6 +649,7 @@ class Kernel:
     def serve(self) -> None:
         for line in self._commands:
             request = json.loads(line)
+            earlier = changed(request["env"])
             error = self._run(request["code"], f"<cell {request['count']}>")
             for stream in (sys.stdout, sys.stderr):
                 try:
@@ -640,6 +658,7 @@ class Kernel:
                     continue  # a cell has closed or replaced it
             if os.getpid() != self._pid:
                 os._exit(0)  # a cell's fork has come to the cell's end
+            changed(earlier)
             self._send({"type": "done", "error": error})
 
     def display(self, *objects: Any, raw: bool = False, metadata: Any = None, **_: Any) -> None:
@@ -760,6 +779,17 @@ class Kernel:
             figure.savefig(file, format="png", bbox_inches="tight")
             pyplot.close(figure)
             self._show("display", ({"text/plain": repr(figure), "image/png": text_of(file.getvalue())}, {}))
+
+
+def changed(variables: dict[str, Any]) -> dict[str, str | None]:
+    """Set environment variables, or remove those with None; return what they were."""
+    earlier = {name: os.environ.get(name) for name in variables}
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return earlier
 
 
 class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):

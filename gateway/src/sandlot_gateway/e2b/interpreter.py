@@ -1,0 +1,108 @@
+"""Serves the routes of E2B's code interpreter: authenticates a request, and answers in the forms that its SDKs read."""
+
+from __future__ import annotations
+
+from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
+from sandlot_gateway.data.forward import Truncated
+from sandlot_gateway.data.request_gate import RequestGate
+
+from . import code_cells
+from .access import Access, Caller
+from .entrance import Entrance
+from .failures import EnvdFailure, translated
+from .grouped_response import GroupedResponse
+from .paths import CODE_PORT
+from .uploads import whole_body
+
+_LINES = b"application/x-ndjson"
+
+
+class Interpreter:
+    """Cells and new contexts take a place in the sandbox's queue; what steers contexts takes none."""
+
+    def __init__(self, *, access: Access, gate: RequestGate, entrance: Entrance) -> None:
+        self._access = access
+        self._gate = gate
+        self._entrance = entrance
+
+    def is_known(self, scope: Scope) -> bool:
+        """Return whether the request is authenticated; otherwise its body is not buffered."""
+        try:
+            self._caller(scope)
+        except EnvdFailure:
+            return False
+        return True
+
+    async def http(
+        self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes
+    ) -> tuple[int, bytes]:
+        """Answer one request; return its status, and the verdict if the context ended. Raises ClientGone, Truncated."""
+        stream = GroupedResponse(send, receive, request_id=request_id, content_type=_LINES)
+        try:
+            caller = await self._access.served(self._caller(scope))
+            with translated(self._gate, caller.sandbox_id):
+                self._gate.check_open(scope)
+                status = await self._answer(
+                    scope, send, route=route, caller=caller, request_id=request_id, stream=stream
+                )
+        except EnvdFailure as failure:
+            if stream.begun:
+                # A response that ends here would be a complete result to the client.
+                raise Truncated(str(failure)) from failure
+            status = failure.http_status
+            headers = [(b"x-request-id", request_id), (b"content-type", b"text/plain; charset=utf-8")]
+            if status in (429, 503):
+                headers.append((b"retry-after", b"1"))
+            if failure.code == "unauthenticated" or self._gate.draining:
+                headers.append((b"connection", b"close"))
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": str(failure).encode("utf-8", "replace")})
+        return status, stream.verdict
+
+    def _caller(self, scope: Scope) -> Caller:
+        return self._access.caller(scope, port=CODE_PORT)
+
+    async def _answer(
+        self,
+        scope: Scope,
+        send: Send,
+        *,
+        route: str,
+        caller: Caller,
+        request_id: bytes,
+        stream: GroupedResponse,
+    ) -> int:
+        receive = stream.receive
+        body = await whole_body(receive)
+        match scope["method"], route.split("/"):
+            case "POST", ["execute"]:
+                async with self._entrance.entered(caller, request_id, receive=receive) as call:
+                    await code_cells.execute(call, body, stream)
+                return 200
+            case "POST", ["contexts"]:
+                async with self._entrance.entered(caller, request_id, receive=receive) as call:
+                    found = await code_cells.create(call, body, receive)
+                await send_json(send, 200, found, headers=[(b"x-request-id", request_id)])
+                return 200
+            case "GET", ["contexts"]:
+                async with self._entrance.entered(
+                    caller, request_id, receive=receive, takes_place=False
+                ) as call:
+                    contexts = await code_cells.list_(call)
+                await send_json(send, 200, contexts, headers=[(b"x-request-id", request_id)])
+                return 200
+            case ("DELETE", ["contexts", name]) | ("POST", ["contexts", name, "restart"]):
+                async with self._entrance.entered(
+                    caller, request_id, receive=receive, takes_place=False
+                ) as call:
+                    if scope["method"] == "DELETE":
+                        await code_cells.remove(call, name)
+                    else:
+                        await code_cells.restart(call, name, receive)
+                await send(
+                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", request_id)]}
+                )
+                await send({"type": "http.response.body", "body": b""})
+                return 204
+            case method, _:
+                raise EnvdFailure("unimplemented", f"no such route: {method} /{route[:200]}", status=405)
