@@ -18,7 +18,7 @@ from .envd import Envd
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
         access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory)
-        self._control = Control(have, access=access, check_open=gate.check_open)
+        self._control = Control(have, access=access, gate=gate, pool=pool)
         self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
 
     def is_known(self, scope: Scope) -> bool:
@@ -27,6 +27,9 @@ class E2bPlane:
         if is_envd(route):
             return self._envd.is_known(scope, route)
         return self._control.is_known(scope)
+
+    async def close(self) -> None:
+        await self._control.close()
 
     async def http(
         self, scope: Scope, receive: Receive, send: Send, *, request_id: bytes

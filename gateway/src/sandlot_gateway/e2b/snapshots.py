@@ -15,6 +15,7 @@ from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
+from .builds.saved import KEY
 from .failures import Problem
 from .requests import read
 
@@ -59,7 +60,10 @@ class Snapshots:
         found = await checkpoints_of(self._have).of_tenant(who.name)
         wanted = query.get("sandboxID", [""])[0]
         return [
-            _document(one) for one in found if one.state is State.DURABLE and wanted in ("", one.sandbox_id)
+            _document(one)
+            for one in found
+            # A template is deleted by its name.
+            if one.state is State.DURABLE and wanted in ("", one.sandbox_id) and KEY not in one.metadata
         ]
 
     async def delete(self, who: Tenant, snapshot_id: str) -> None:
