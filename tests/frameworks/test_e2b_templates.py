@@ -13,17 +13,16 @@ from tests.stack import Stack, private_stack
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
 
-OTHER_KEY = "other-key"
 SCRIPT = str(Path(__file__).parent / "e2b_template_script.py")
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     options = ("--e2b", "--e2b-templates", "base=host", "--local-images", "host")
-    with private_stack(*options, "--api-keys", f"{OTHER_KEY}:other") as running:
+    with private_stack(*options) as running:
         yield running
 
 
 def test_templates_are_built_and_used(server: Server, run_framework: Callable[..., str]) -> None:
-    environment = {**variables(server.url, server.api_key), "OTHER_KEY": OTHER_KEY}
+    environment = variables(server.url, server.api_key)
     assert run_framework("e2b", SCRIPT, environment=environment) == "all of it\n"

@@ -27,7 +27,7 @@ from .logbook import Log
 from .records import BuildRecord, Lock, Records, State, Tagged
 from .replay import Failed, Replay
 from .saved import Saved
-from .steps import Step
+from .steps import Step, in_their_words
 
 _log = logging.getLogger(__name__)
 
@@ -106,10 +106,10 @@ class Builder:
     ) -> None:
         log = Log(self._records.log_path(build))
         try:
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(LIMIT), log.written():
                 checkpoint = await self._built(build, sandbox, saved, steps, log)
             log.add("the template is ready", step="finalize")
-            await log.flush(now=True)
+            await log.flush()
             await self.ready(build, checkpoint)
         except asyncio.CancelledError:
             self._failed_now(build, "the gateway stopped during the build: build the template again")
@@ -138,11 +138,11 @@ class Builder:
         loop = asyncio.get_running_loop()
         until = loop.time() + LIMIT
         log.add(f"waiting for a sandbox of {sandbox.spec.image}", step="base")
-        await log.flush(now=True)
         while sandbox.status is Status.PENDING:
             await self._have.directory.changed(sandbox.id, timeout=5.0)
         if sandbox.status is not Status.RUNNING:
-            text = f"the sandbox did not start: {sandbox.verdict}: {sandbox.message or sandbox.reason}"
+            why = in_their_words(sandbox.message or sandbox.reason or "without a message")
+            text = f"the sandbox did not start: {sandbox.verdict}: {why}"
             raise Failed(text, step="base")
         replay = Replay(
             self.commands(sandbox),
@@ -154,7 +154,6 @@ class Builder:
         )
         await replay.run(steps)
         log.add("keeping the files", step="finalize")
-        await log.flush(now=True)
         return await self._kept(build, sandbox, saved)
 
     async def _kept(self, build: BuildRecord, sandbox: Sandbox, saved: Saved) -> str:
@@ -180,7 +179,7 @@ class Builder:
     async def _failed(self, build: BuildRecord, message: str, *, log: Log, step: str | None = None) -> None:
         log.add(message, step=step, level="error")
         try:
-            await log.flush(now=True)
+            await log.flush()
             await asyncio.to_thread(self._failed_now, build, message, step)
         except OSError as error:
             _log.error("cannot record the failure of a build: %s", error)

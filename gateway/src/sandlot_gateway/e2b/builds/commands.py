@@ -40,7 +40,7 @@ class Commands:
         env: dict[str, str] | None = None,
         cwd: str | None = None,
         user: str | None = None,
-        output: Callable[[int, bytes], Any] = lambda kind, data: None,
+        output: Callable[[int, bytes], None] = lambda kind, data: None,
     ) -> dict[str, Any]:
         """Run a command to its end, and return how it ended; `output` gets each piece. It dies with this call."""
         spec: dict[str, Any] = {"command": command, "timeout": timeout, "output_limit": _OUTPUT_LIMIT}
@@ -56,9 +56,7 @@ class Commands:
                         if kind == END:
                             last = payload
                         elif kind in (STDOUT, STDERR):
-                            found = output(kind, payload)
-                            if found is not None:
-                                await found
+                            output(kind, payload)
             finally:
                 call.pool.release(connection)
             if not last:

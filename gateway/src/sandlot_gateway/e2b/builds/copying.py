@@ -43,9 +43,12 @@ esac
 mv -f "$found" "$target"
 """
 
-# Makes a user that a USER step names and the image lacks, as E2B does.
+# Makes a user that a USER step names and the image lacks, as E2B does, and prints its home.
 USER_SCRIPT = r"""
+set -e
 name=$1
-id -u "$name" >/dev/null 2>&1 && exit
-if command -v useradd >/dev/null; then useradd -m -s /bin/sh "$name"; else adduser -D "$name"; fi
+if ! id -u "$name" >/dev/null 2>&1; then
+    if command -v useradd >/dev/null; then useradd -m -s /bin/sh "$name"; else adduser -D "$name" >&2; fi
+fi
+eval "printf %s ~$name"
 """

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from ..documents import iso
 MOST_ENTRIES = 100  # of one answer; the SDK asks again until one is empty
 _MOST_BYTES = 512 << 10  # of a build's log
 _MOST_LINE = 2000  # characters of an entry
-_EVERY = 0.2  # seconds between writes, as often as the SDK asks
+_EVERY = 0.2  # seconds between two writes, as often as the SDK asks
 
 
 class Entry(msgspec.Struct):
@@ -35,7 +38,6 @@ class Log:
         self._pending: list[bytes] = []
         self._size = 0
         self._full = False
-        self._written_at = float("-inf")
 
     def add(self, message: str, *, step: str | None, level: str = "info") -> None:
         if self._full:
@@ -47,13 +49,29 @@ class Log:
         self._size += len(line)
         self._pending.append(line)
 
-    async def flush(self, *, now: bool = False) -> None:
-        """Write what was added, unless that was done a moment ago. Raises OSError."""
-        if not self._pending or (not now and time.monotonic() < self._written_at + _EVERY):
-            return
-        data, self._pending = b"".join(self._pending), []
-        self._written_at = time.monotonic()
-        await asyncio.to_thread(_append, self._path, data)
+    async def flush(self) -> None:
+        """Write what was added. Raises OSError."""
+        if self._pending:
+            data, self._pending = b"".join(self._pending), []
+            await asyncio.to_thread(_append, self._path, data)
+
+    @asynccontextmanager
+    async def written(self) -> AsyncIterator[None]:
+        """Write what is added, every moment until the block is left."""
+        left = asyncio.Event()
+        writing = asyncio.get_running_loop().create_task(self._write(left))
+        try:
+            yield
+        finally:
+            left.set()
+            await writing  # not cancelled: a later write would overtake one that is under way
+
+    async def _write(self, left: asyncio.Event) -> None:
+        while not left.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(left.wait(), _EVERY)
+            with contextlib.suppress(OSError):  # the end of the build meets it again
+                await self.flush()
 
 
 def _append(path: Path, data: bytes) -> None:

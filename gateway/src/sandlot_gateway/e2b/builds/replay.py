@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from .steps import Step, copy_of
 
 _TAIL = 1000  # characters of a failed step's output that its error keeps
 _LONGEST_LINE = 8192  # bytes
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?\Z")
 _SHORT = 60.0  # seconds for a command of the gateway's own
 
 
@@ -47,6 +49,7 @@ class Replay:
         self._log = log
         self._until = until
         self._base = "/"  # the image's working directory
+        self._home: str | None = None  # of the user, if that is what HOME says
 
     async def run(self, steps: list[Step]) -> None:
         """Replay all steps. Raises Failed, EnvdFailure, OSError."""
@@ -56,7 +59,6 @@ class Replay:
         for number, step in enumerate(steps, 1):
             name = str(number)
             self._log.add(f"[{number}/{len(steps)}] {step.short}", step=name)
-            await self._log.flush()
             try:
                 await self._kinds[step.type](self, step, name)
             except EnvdFailure as failure:
@@ -82,10 +84,21 @@ class Replay:
 
     async def _user(self, step: Step, name: str) -> None:
         user = await self._expanded(step.words[0], name)
-        only = user.partition(":")[0]
-        if not only.isdigit():
-            await self._succeeds(["/bin/sh", "-c", USER_SCRIPT, "sh", only], step, name)
+        if not _USER.match(user):
+            raise Failed(
+                f"{step.short}: {user[:100]!r} must be a name or number, or two with a colon", step=name
+            )
         self._saved.user = user
+        only = user.partition(":")[0]
+        if only.isdigit():
+            return
+        words = ["/bin/sh", "-c", USER_SCRIPT, "sh", only]
+        op, home = await self._commands.text(words, timeout=_SHORT, cwd="/", user="root")
+        if op.get("exit_code") != 0:
+            raise Failed(f"{step.short}: the user {only!r} cannot be made: {_why(op)}", step=name)
+        if self._saved.env.get("HOME") in (None, self._home):  # else an ENV has set it
+            self._saved.env = {**self._saved.env, "HOME": home}
+            self._home = home
 
     async def _copy(self, step: Step, name: str) -> None:
         wanted = copy_of(step)
@@ -162,7 +175,7 @@ class _Output:
         self._open = {STDOUT: b"", STDERR: b""}
         self.tail = ""
 
-    def __call__(self, kind: int, data: bytes) -> Awaitable[None]:
+    def __call__(self, kind: int, data: bytes) -> None:
         *lines, rest = (self._open[kind] + data).split(b"\n")
         if len(rest) > _LONGEST_LINE:
             lines.append(rest)
@@ -170,7 +183,6 @@ class _Output:
         self._open[kind] = rest
         for line in lines:
             self._add(kind, line)
-        return self._log.flush()
 
     def end(self) -> None:
         for kind, rest in self._open.items():

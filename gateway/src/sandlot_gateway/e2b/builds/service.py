@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,19 +34,11 @@ from .logbook import MOST_ENTRIES, Log, entries
 from .names import DEFAULT_TAG, is_files_hash, read_name, read_tags
 from .records import BuildRecord, Records, State, TooMany, new_build
 from .saved import Saved, of_metadata
-from .steps import Start, check
+from .steps import Start, check, in_their_words
 
 LABEL = "e2b-build"  # of a build's sandbox
 _AT_ONCE = 8  # builds of a tenant at one gateway
 _IDLE = 600.0  # seconds after which the sandbox of a gateway that died ends
-_ERRORS = {
-    "docker_image": "fromImage",
-    "checkpoint_id": "fromTemplate",
-    "pool": "fromTemplate",
-    "cpu_cores": "cpuCount",
-    "memory_gb": "memoryMB",
-}
-_FIELD = re.compile(r"^(" + "|".join(_ERRORS) + r")\b")
 
 
 class Requested(msgspec.Struct, rename="camel"):
@@ -175,7 +166,7 @@ class Builds:
             if not asked.forced and (known := await self._equal(build, saved.key)) is not None:
                 log = Log(self._records.log_path(build))
                 log.add("an equal build was found, whose files are used", step="finalize")
-                await log.flush(now=True)
+                await log.flush()
                 await self._builder.ready(build, known)
                 lock.release()
                 return
@@ -213,6 +204,10 @@ class Builds:
         build = await asyncio.to_thread(self._records.build, template, build_id, tenant=who.name)
         if build is None:
             raise Problem(404, "the build was not found: it is another tenant's, or ended hours ago")
+        if build.state is State.ERROR and build.sandbox is not None:
+            left = self._have.directory.of_tenant(build.sandbox, who.name)
+            if left is not None and left.live:  # that of a gateway that died
+                self._have.lifecycle.ends.delete(left)
         return build
 
     async def _base(self, asked: Start, who: Tenant) -> Template:
@@ -254,11 +249,12 @@ class Builds:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            raise Problem(400, _in_their_words(f"{place}: {first['msg']}")) from error
+            raise Problem(400, in_their_words(f"{place}: {first['msg']}")) from error
         except ApiError as error:
-            status = 400 if error.status == 422 else error.status
+            # An unknown or unfinished snapshot is the request's fault here.
+            status = 400 if error.status in (404, 409, 422) else error.status
             headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-            raise Problem(status, _in_their_words(str(error.detail)), headers=headers) from error
+            raise Problem(status, in_their_words(str(error.detail)), headers=headers) from error
 
 
 def _inherited(asked: Start, base: Template, build: BuildRecord) -> Saved:
@@ -287,7 +283,3 @@ def _number(query: Mapping[str, list[str]], name: str, *, default: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise Problem(400, f"{name}: must be a whole number")
     return int(text)
-
-
-def _in_their_words(text: str) -> str:
-    return _FIELD.sub(lambda found: _ERRORS[found[1]], text)

@@ -16,6 +16,14 @@ _MOST_STEPS = 500
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _MODE = re.compile(r"[0-7]{3,4}\Z")
 _GLOB = re.compile(r"[*?\[{]")
+_ERRORS = {
+    "docker_image": "fromImage",
+    "checkpoint_id": "fromTemplate",
+    "pool": "fromTemplate",
+    "cpu_cores": "cpuCount",
+    "memory_gb": "memoryMB",
+}
+_FIELD = re.compile(r"^(" + "|".join(_ERRORS) + r")\b")
 _ARGS = {"RUN": (1, 2), "COPY": (2, 4), "ENV": (2, 1000), "WORKDIR": (1, 1), "USER": (1, 2)}
 
 
@@ -129,3 +137,8 @@ def copy_of(step: Step) -> Copy:
     if mode and not _MODE.match(mode):
         raise ValueError(f"args: the mode {mode[:20]!r} must be octal, such as 0755")
     return Copy(path, target, owner or None, mode or None)
+
+
+def in_their_words(text: str) -> str:
+    """Name the field of a create of ours as the sender of a build wrote it."""
+    return _FIELD.sub(lambda found: _ERRORS[found[1]], text)
