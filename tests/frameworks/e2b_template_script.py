@@ -131,7 +131,7 @@ def background() -> None:
     assert Sandbox.kill(box.sandbox_id)  # which cancels the build
     status = settled(info, lambda status: status.status != "building")
     assert status.status == "error"
-    assert "was not found" in status.reason.message, status
+    assert "sandbox" in status.reason.message, status
 
 
 def settled(

@@ -15,9 +15,9 @@ from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
-from .builds.saved import KEY
 from .failures import Problem
 from .requests import read
+from .saved import KEY
 
 PREFIX = "cp-"  # of the ids of checkpoints
 _WRITTEN_WITHIN = 50.0  # seconds: the SDK gives up after 60

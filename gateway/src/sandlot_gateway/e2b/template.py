@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .builds.saved import Saved
+from .saved import Saved
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
 
 from ..failures import EnvdFailure
+from ..saved import Saved
 from .archives import Archives
 from .commands import Commands
 from .logbook import Log
 from .records import BuildRecord, Lock, Records, State, Tagged
 from .replay import Failed, Replay
-from .saved import Saved
 from .steps import Step, in_their_words
 
 _log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ from sandlot_gateway.keys import Tenant
 from ..documents import iso
 from ..failures import Problem
 from ..requests import read
+from ..saved import of_metadata
 from ..template import Template
 from ..templates import Templates
 from .building import assign, settle
 from .names import DEFAULT_TAG, is_template_id, named, read_name, read_tags, template_id
 from .records import Records, TemplateRecord
-from .saved import of_metadata
 
 
 class NewTags(msgspec.Struct):

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from ..failures import EnvdFailure, Problem
+from ..saved import Saved
 from .commands import Commands
-from .saved import Saved
 
 _PAUSES = (0.1, 0.2, 0.5, 1.0)  # seconds between two tries; the last one repeats
 

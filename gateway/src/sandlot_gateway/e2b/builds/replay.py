@@ -13,17 +13,18 @@ from sandlot_contract.frames import STDERR, STDOUT
 from sandlot_contract.verdicts import CommandVerdict
 
 from ..failures import EnvdFailure
+from ..saved import Saved
 from .archives import Archives, content
 from .commands import Commands
 from .copying import SCRIPT, USER_SCRIPT
 from .expansion import needs_shell, printing
 from .logbook import Log
-from .saved import Saved
 from .steps import Step, copy_of
 
 _TAIL = 1000  # characters of a failed step's output that its error keeps
 _LONGEST_LINE = 8192  # bytes
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?\Z")
+_ENDED = (CommandVerdict.SANDBOX_ENDED, CommandVerdict.EVICTED)
 _SHORT = 60.0  # seconds for a command of the gateway's own
 
 
@@ -196,6 +197,8 @@ class _Output:
 
 
 def _why(op: dict[str, Any]) -> str:
+    if op.get("verdict") in _ENDED:
+        return f"the build's sandbox has ended: {op.get('message') or op.get('verdict')}"
     if op.get("verdict") == CommandVerdict.EXITED:
         return f"exit code {op.get('exit_code')}"
     return str(op.get("message") or op.get("verdict"))

@@ -22,6 +22,7 @@ from sandlot_gateway.keys import Tenant
 
 from ..failures import Problem
 from ..requests import read
+from ..saved import Saved, of_metadata
 from ..template import Template
 from ..templates import Templates
 from ..uploads import body_pieces
@@ -33,7 +34,6 @@ from .links import Link, base_of, link, upload_of
 from .logbook import MOST_ENTRIES, Log, entries
 from .names import DEFAULT_TAG, is_files_hash, read_name, read_tags
 from .records import BuildRecord, Records, State, TooMany, new_build
-from .saved import Saved, of_metadata
 from .steps import Start, check, in_their_words
 
 LABEL = "e2b-build"  # of a build's sandbox
