@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.root
 
 OTHER_KEY = "other-key"
-HASH = "ab" * 32
+NEVER = "ab" * 32  # of files that no test uploads
 START = {"fromImage": "host", "steps": []}
 
 
@@ -114,10 +114,13 @@ def test_a_bad_request_for_a_build_names_the_field(client: httpx.Client, body: A
             {**START, "steps": [{"type": "COPY", "args": ["a", "/b"], "filesHash": "../.."}]},
             "steps.0.filesHash",
         ),
-        ({**START, "steps": [{"type": "COPY", "args": ["a", "/b"], "filesHash": HASH}]}, "steps.0.filesHash"),
-        ({**START, "steps": [{"type": "COPY", "args": ["../a", "/b"], "filesHash": HASH}]}, "steps.0.args"),
         (
-            {**START, "steps": [{"type": "COPY", "args": ["a", "/b", "", "9x"], "filesHash": HASH}]},
+            {**START, "steps": [{"type": "COPY", "args": ["a", "/b"], "filesHash": NEVER}]},
+            "steps.0.filesHash",
+        ),
+        ({**START, "steps": [{"type": "COPY", "args": ["../a", "/b"], "filesHash": NEVER}]}, "steps.0.args"),
+        (
+            {**START, "steps": [{"type": "COPY", "args": ["a", "/b", "", "9x"], "filesHash": NEVER}]},
             "steps.0.args",
         ),
         ({**START, "steps": [{"type": "RUN", "args": ["true"]}] * 501}, "steps"),
@@ -146,7 +149,7 @@ def test_another_tenant_finds_none_of_it(stack: Stack, client: httpx.Client) -> 
         answers = [
             other.get(f"/templates/{template}/builds/{build['buildID']}/status"),
             other.post(path_of(build), json=START),
-            other.get(f"/templates/{template}/files/{HASH}"),
+            other.get(f"/templates/{template}/files/{NEVER}"),
             other.get("/templates/aliases/private"),
             other.get(f"/templates/aliases/{template}"),
             other.get("/templates/private/tags"),
@@ -180,8 +183,9 @@ def _checkpoints(stack: Stack, name: str) -> list[dict[str, Any]]:
 
 def test_an_upload_needs_its_own_link(stack: Stack, client: httpx.Client) -> None:
     build = requested(client, "uploads")
+    files = "01" * 32
     path = f"/templates/{build['templateID']}/files"
-    told = client.get(f"{path}/{HASH}")
+    told = client.get(f"{path}/{files}")
     assert (told.status_code, told.json()["present"]) == (201, False)
     link = httpx.URL(told.json()["url"])
     other = "cd" * 32
@@ -192,21 +196,55 @@ def test_an_upload_needs_its_own_link(stack: Stack, client: httpx.Client) -> Non
             link.copy_set_param("signature", "A" * 43),
             link.copy_remove_param("signature"),
             link.copy_add_param("signature", "x"),
-            httpx.URL(str(link).replace(HASH, other)),
+            httpx.URL(str(link).replace(files, other)),
         ]
         for url in forged:
             assert plain.put(url, content=b"x").status_code == 401, url
         assert plain.get(link).status_code == 401
         assert plain.put(link, content=b"no archive").status_code == 200
-    assert client.get(f"{path}/{HASH}").json()["present"]
+    assert client.get(f"{path}/{files}").json()["present"]
     assert not client.get(f"{path}/{other}").json()["present"]
-    step = {"type": "COPY", "args": ["a", "/b"], "filesHash": HASH}
+    step = {"type": "COPY", "args": ["a", "/b"], "filesHash": files}
     started(client, build, step)
     failed = ended(client, build)
     assert (failed["status"], failed["reason"]["step"]) == ("error", "1")
     assert client.post(path_of(build), json=START).status_code == 409
-    signature = link.params["signature"]
-    assert signature not in (stack.state_dir / "audit.jsonl").read_text() + stack.log()
+    written = (stack.state_dir / "audit.jsonl").read_text()
+    assert link.params["signature"] not in written + stack.log()
+    told = [json.loads(line) for line in written.splitlines()]
+    uploads = [
+        (each["action"], each["id"], each["status"]) for each in told if each["action"] == "template.upload"
+    ]
+    assert uploads[-1] == ("template.upload", build["templateID"], 200)
+
+
+def test_another_gateway_takes_the_files_and_knows_the_build(stack: Stack, client: httpx.Client) -> None:
+    shared = ("--checkpoint-dir", str(stack.state_dir / "checkpoints"))
+    build = requested(client, "shared", tags=["v1"])
+    files = "23" * 32
+    with (
+        private_stack("--e2b", "--local-images", "host", *shared) as running,
+        plain_http.client(
+            base_url=f"{running.url}/e2b", headers={"X-API-Key": running.api_key}, timeout=60
+        ) as other,
+    ):
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w:gz") as tar:
+            entry = tarfile.TarInfo("a")
+            entry.size, entry.uid, entry.mode = 1, 1234, 0o600
+            tar.addfile(entry, io.BytesIO(b"1"))
+        told = other.get(f"/templates/{build['templateID']}/files/{files}").json()
+        with plain_http.client(timeout=60) as plain:
+            assert plain.put(told["url"], content=data.getvalue()).status_code == 200
+        copy = {"type": "COPY", "args": ["a", "/srv/a/"], "filesHash": files}
+        look = {"type": "RUN", "args": ["stat -c '%u %a' /srv/a/a"]}
+        started(client, build, copy, look)
+        found = ended(other, build)
+        assert found["status"] == "ready", found
+        assert "0 600" in [each["message"] for each in found["logEntries"]]
+        assert other.get("/templates/aliases/shared:v1").status_code == 200
+        answer = other.post("/sandboxes", json={"templateID": "shared:v1"})
+        assert answer.status_code == 201, answer.text
 
 
 def test_an_archive_cannot_leave_its_sandbox_and_links_replace_nothing(
@@ -220,10 +258,11 @@ def test_an_archive_cannot_leave_its_sandbox_and_links_replace_nothing(
             entry.linkname, entry.mode = link, 0o755
             tar.addfile(entry)
     build = requested(client, "hostile")
-    told = client.get(f"/templates/{build['templateID']}/files/{HASH}").json()
+    files = "45" * 32
+    told = client.get(f"/templates/{build['templateID']}/files/{files}").json()
     with plain_http.client(timeout=60) as plain:
         assert plain.put(told["url"], content=data.getvalue()).status_code == 200
-    started(client, build, {"type": "COPY", "args": ["d", "/srv/d"], "filesHash": HASH})
+    started(client, build, {"type": "COPY", "args": ["d", "/srv/d"], "filesHash": files})
     assert ended(client, build)["status"] in ("ready", "error")
     assert not (stack.state_dir.parent / "escaped").exists()
 

@@ -152,7 +152,11 @@ class Control:
             status = 400 if sandbox.verdict in _CALLER_FAULTS else 503
             text = f"the sandbox did not start: {sandbox.verdict}: {sandbox.message or sandbox.reason}"
             raise Problem(status, text, headers=[(b"should-retry", b"false")])
-        await self._builds.wait_ready(sandbox, template, until=until)
+        if template.saved is not None and template.saved.ready and not has_hung_up(receive):
+            await self._builds.wait_ready(sandbox, template.saved, until=until)
+            if has_hung_up(receive):
+                note(left=True)
+                have.lifecycle.ends.orphans.hung_up(sandbox)
         return 201, self._begun(sandbox), []
 
     async def _list(self, scope: Scope, who: Tenant) -> Answer:

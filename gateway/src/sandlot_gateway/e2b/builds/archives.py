@@ -94,20 +94,26 @@ def _path(directory: Path, files_hash: str) -> Path:
     return directory / "files" / f"{files_hash}.tar"
 
 
-def _room(directory: Path, *, but: Path) -> int:
-    """Delete old archives; return how many bytes another may have, which may replace one. Raises Problem."""
+def sweep(directory: Path) -> dict[Path, int]:
+    """Delete a tenant's old archives; return the others with their sizes. Raises OSError."""
     files = directory / "files"
-    files.mkdir(parents=True, exist_ok=True, mode=0o700)
     before = time.time() - KEPT
-    count = size = 0
-    for path in files.iterdir():
+    left: dict[Path, int] = {}
+    for path in files.iterdir() if files.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):
             found = path.stat()
             if found.st_mtime < before:
                 path.unlink()
-            elif path != but:
-                count += 1
-                size += found.st_size
+            else:
+                left[path] = found.st_size
+    return left
+
+
+def _room(directory: Path, *, but: Path) -> int:
+    """Return how many bytes another archive may have, which may replace one. Raises Problem."""
+    (directory / "files").mkdir(parents=True, exist_ok=True, mode=0o700)
+    others = {path: size for path, size in sweep(directory).items() if path != but}
+    count, size = len(others), sum(others.values())
     if count >= _MOST_COUNT:
         text = f"the tenant has {count} archives of the last hour, as many as it may: wait an hour"
         raise Problem(413, text, headers=[(b"connection", b"close")])

@@ -22,7 +22,7 @@ from sandlot_gateway.tasks import Tasks
 
 from ..failures import EnvdFailure
 from ..saved import Saved
-from .archives import Archives
+from .archives import Archives, sweep
 from .commands import Commands
 from .logbook import Log
 from .records import BuildRecord, Lock, Records, State, Tagged
@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 LIMIT = 3600.0  # seconds of a build
 SLACK = 120.0  # seconds that its sandbox lives longer
 FORMER_KEPT = 3600.0  # seconds for creates that have just read a tag
+_SWEEP_EVERY = 600.0  # seconds
 _PAUSE = 0.1
 
 
@@ -48,6 +49,7 @@ class Builder:
         self._pool = pool
         self._tasks = Tasks()
         self._running: dict[str, int] = {}  # tenant -> builds
+        self._sweeping: asyncio.Task[None] | None = None
 
     def running(self, tenant: str) -> int:
         """Return how many builds of a tenant this gateway runs."""
@@ -59,6 +61,27 @@ class Builder:
         """Run a build, whose lock this takes over."""
         self._running[build.tenant] = self.running(build.tenant) + 1
         self._tasks.spawn(self._run(build, sandbox, saved, steps, lock))
+
+    def sweep_later(self) -> None:
+        """Delete what is old from now on, until nothing is left that can become so."""
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = self._tasks.spawn(self._sweep())
+
+    async def _sweep(self) -> None:
+        left = True
+        while left:
+            await asyncio.sleep(_SWEEP_EVERY)
+            try:
+                left = False
+                for directory in await asyncio.to_thread(self._records.tenants):
+                    left |= await asyncio.to_thread(self._records.sweep, directory)
+                    left |= bool(await asyncio.to_thread(sweep, directory))
+                    for template in await asyncio.to_thread(self._records.templates, directory):
+                        left |= bool(template.former)
+                        await self.forget_former(template.id, tenant=template.tenant)
+            except OSError as error:
+                _log.error("cannot delete what old builds left: %s", error)
+                left = True
 
     def commands(self, sandbox: Sandbox) -> Commands:
         return Commands(pool=self._pool, gate=self._gate, sandbox_id=sandbox.id, tenant=sandbox.tenant)

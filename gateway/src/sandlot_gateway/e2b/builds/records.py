@@ -23,6 +23,7 @@ from sandlot_gateway.atomic_file import write_atomic
 from .names import is_build_id, is_template_id, template_id, tenant_part
 
 KEPT = 2 * 3600.0  # seconds after its end, or its request, for which a build can be asked for
+_OF_BUILDS = ("build-*.json", "*-*.log", "*-*.lock", "*.new")
 _MOST_BUILDS = 1000  # documents of a tenant
 
 Kind = TypeVar("Kind")
@@ -92,7 +93,7 @@ class Records:
         """Keep a new build and its template. Raises TooMany."""
         directory = self.tenant_directory(build.template)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._sweep(directory)
+        self.sweep(directory)
         if sum(1 for _ in directory.glob("build-*.json")) >= _MOST_BUILDS:
             raise TooMany(f"{_MOST_BUILDS} builds of the last {KEPT / 3600:g} hours are kept: wait for some")
         with self.template(build.template, tenant=build.tenant, name=build.name):
@@ -163,10 +164,21 @@ class Records:
         with lock:
             yield
 
-    def _sweep(self, directory: Path) -> None:
-        """Delete what builds left that ended, or were requested and never begun, long ago."""
+    def tenants(self) -> list[Path]:
+        """Return the directories of all tenants."""
+        return (
+            [path for path in self._directory.iterdir() if path.is_dir()] if self._directory.is_dir() else []
+        )
+
+    def templates(self, directory: Path) -> list[TemplateRecord]:
+        """Return the templates of a tenant's directory."""
+        found = (self._read(path, TemplateRecord) for path in directory.glob("template-*.json"))
+        return [one for one in found if one is not None]
+
+    def sweep(self, directory: Path) -> bool:
+        """Delete what builds left that ended, or were requested and never begun, long ago; say if some are left."""
         before = time.time() - KEPT
-        for path in [*directory.glob("build-*.json"), *directory.glob("*.log"), *directory.glob("*-*.lock")]:
+        for path in [path for kind in _OF_BUILDS for path in directory.glob(kind)]:
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_mtime < before:
                     path.unlink()
@@ -175,6 +187,7 @@ class Records:
                 found = self._read(path, TemplateRecord)
                 if path.stat().st_mtime < before and (found is None or not (found.tags or found.former)):
                     path.unlink()
+        return any(path for kind in _OF_BUILDS for path in directory.glob(kind))
 
     def _template(self, template: str) -> Path:
         return self._file(template, f"template-{template}.json")

@@ -25,6 +25,7 @@ _TAIL = 1000  # characters of a failed step's output that its error keeps
 _LONGEST_LINE = 8192  # bytes
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?\Z")
 _ENDED = (CommandVerdict.SANDBOX_ENDED, CommandVerdict.EVICTED)
+_KEEP_EVERY = 60.0  # seconds
 _SHORT = 60.0  # seconds for a command of the gateway's own
 
 
@@ -49,6 +50,7 @@ class Replay:
         self._directory = directory
         self._log = log
         self._until = until
+        self._kept_at = asyncio.get_running_loop().time()
         self._base = "/"  # the image's working directory
         self._home: str | None = None  # of the user, if that is what HOME says
 
@@ -64,9 +66,17 @@ class Replay:
                 await self._kinds[step.type](self, step, name)
             except EnvdFailure as failure:
                 raise Failed(f"{step.short}: {failure}", step=name) from failure
-            for other in steps[number:]:  # a long build's archives are to stay until their turn
-                if other.files_hash is not None:
-                    await asyncio.to_thread(self._archives.present, self._directory, other.files_hash)
+            await self._keep_archives(steps[number:])
+
+    async def _keep_archives(self, steps: list[Step]) -> None:
+        """Let the archives of a long build stay until their turn."""
+        now = asyncio.get_running_loop().time()
+        if now < self._kept_at + _KEEP_EVERY:
+            return
+        self._kept_at = now
+        for step in steps:
+            if step.files_hash is not None:
+                await asyncio.to_thread(self._archives.present, self._directory, step.files_hash)
 
     async def _run(self, step: Step, name: str) -> None:
         user = (await self._expanded(step.words[1], name)) if len(step.words) > 1 else ""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.store import State as CheckpointState
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
@@ -19,6 +20,7 @@ from sandlot_gateway.data.answers import Receive, Scope
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox
 
 from ..failures import Problem
 from ..requests import read
@@ -65,20 +67,20 @@ class Builds:
     @property
     def _records(self) -> Records:
         checkpoints_of(self._have)  # a 501 without a directory
+        self._builder.sweep_later()
         return self._kept
 
     async def close(self) -> None:
         """Fail the builds that run here."""
         await self._builder.close()
 
-    async def wait_ready(self, sandbox: Any, template: Template, *, until: float) -> None:
-        """Wait for what the template says shows that its start command serves; delete the sandbox if it fails."""
-        if template.saved is not None and template.saved.ready:
-            try:
-                await readiness.wait(self._builder.commands(sandbox), template.saved, until=until)
-            except Problem:
-                self._have.lifecycle.ends.delete(sandbox)
-                raise
+    async def wait_ready(self, sandbox: Sandbox, saved: Saved, *, until: float) -> None:
+        """Wait until the template's ready command succeeds; delete the sandbox if it does not."""
+        try:
+            await readiness.wait(self._builder.commands(sandbox), saved, until=until)
+        except Problem:
+            self._have.lifecycle.ends.delete(sandbox)
+            raise
 
     async def request(self, body: bytes, who: Tenant) -> dict[str, Any]:
         """Begin a build, which then waits for its files and its steps."""
@@ -106,6 +108,7 @@ class Builds:
             await self._builder.forget_former(build.template, tenant=who.name)
         except TooMany as error:
             raise Problem(429, str(error), headers=[(b"retry-after", b"60")]) from error
+        note(id=build.template)
         return {
             "templateID": build.template,
             "buildID": build.id,
@@ -229,7 +232,7 @@ class Builds:
                 return found.id
         return None
 
-    async def _sandbox(self, base: Template, build: BuildRecord, receive: Receive, who: Tenant) -> Any:
+    async def _sandbox(self, base: Template, build: BuildRecord, receive: Receive, who: Tenant) -> Sandbox:
         fields: dict[str, Any] = {
             "name": f"build of {build.name}",
             "labels": [f"{LABEL}={build.id}"],
