@@ -33,7 +33,7 @@ def iso(seconds: float) -> str:
 
 
 def template_of(sandbox: Sandbox) -> str:
-    return sandbox.spec.pool or sandbox.spec.image
+    return sandbox.spec.pool or sandbox.spec.checkpoint or sandbox.spec.image
 
 
 def begun(sandbox: Sandbox, *, token: str, domain: str | None, alias: str | None) -> dict[str, Any]:

@@ -159,7 +159,9 @@ class Replay:
         )
         output.end()
         if op.get("verdict") != CommandVerdict.EXITED or op.get("exit_code") != 0:
-            raise Failed(f"{step.short}: {_why(op)}: {output.tail}".rstrip(": \n"), step=name)
+            # The sidecar's own last line says what the verdict says.
+            tail = "\n".join(line for line in output.tail.splitlines() if not line.startswith("sandlot: "))
+            raise Failed(f"{step.short}: {_why(op)}: {tail}".rstrip(": \n"), step=name)
 
     async def _expanded(self, value: str, name: str) -> str:
         """Return a value with the variables that it names."""

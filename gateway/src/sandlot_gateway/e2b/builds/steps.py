@@ -130,7 +130,7 @@ def copy_of(step: Step) -> Copy:
             break
         parts.append(part)
     path = posixpath.normpath("/".join(parts) or ".")
-    if path.startswith(("/", "..")) and not path.startswith("..."):
+    if path == ".." or path.startswith(("/", "../")):
         raise ValueError(f"args: the source {source[:100]!r} must be below the directory of the files")
     if not target:
         raise ValueError("args: COPY needs a destination")
