@@ -181,7 +181,7 @@ class Builder:
 
     async def _kept(self, build: BuildRecord, sandbox: Sandbox, saved: Saved) -> str:
         try:
-            body = CheckpointRequest(name=build.name, metadata=saved.metadata())
+            body = CheckpointRequest(name=build.name, metadata=saved.metadata(), paths=[], without=[])
         except ValidationError as error:
             text = "the variables and commands of the template are too long together: put them into files"
             raise Failed(text, step="finalize") from error
