@@ -290,6 +290,8 @@ class Gateway:
             await self.fusion.close(timeout=min(2.0, times.cleanups))
         if self.mcp is not None:
             await self.mcp.close()
+        if self.data.e2b is not None:
+            await self.data.e2b.close()
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():

@@ -117,6 +117,17 @@ class Tokens:
         made = (self.mcp_session(nonce, api_key, key_id).encode() for key_id in self._keys)
         return nonce if any(hmac.compare_digest(one, given) for one in made) else None
 
+    def e2b_upload(self, template: str, files_hash: str, expires_at: int, key_id: str | None = None) -> str:
+        """Return the signature of an upload link for one archive of a template, valid until `expires_at`."""
+        parts = b"e2b upload", template.encode(), files_hash.encode(), b"%d" % expires_at
+        return encode(self._mac(*parts, key_id=key_id))
+
+    def is_e2b_upload(self, text: str, template: str, files_hash: str, expires_at: int) -> bool:
+        return (
+            self._maker(text, lambda key_id: self.e2b_upload(template, files_hash, expires_at, key_id))
+            is not None
+        )
+
     def exposure_key(self, text: str) -> str | None:
         """Return the id of the key of which a gateway generated this id, or None if none did."""
         return self._maker(text, lambda key_id: self.exposure(text[: self.NONCE], key_id))

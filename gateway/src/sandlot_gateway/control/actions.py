@@ -85,6 +85,20 @@ _ACTIONS = {
     },
     f"GET {E2B_BASE}/snapshots": "checkpoint.list",
     f"DELETE {E2B_BASE}/templates/{{checkpoint_id}}": "checkpoint.delete",
+    f"POST {E2B_BASE}/v3/templates": "template.create",
+    **{
+        f"{method} {E2B_BASE}/templates/{path}": action
+        for method, path, action in (
+            ("POST", "{template_id}/builds/{build_id}", "template.build"),
+            ("GET", "{template_id}/builds/{build_id}/status", "template.get_build"),
+            ("GET", "{template_id}/files/{files_hash}", "template.create_upload"),
+            ("PUT", "{template_id}/files/{files_hash}", "template.upload"),
+            ("GET", "aliases/{template_id}", "template.get"),
+            ("GET", "{template_id}/tags", "template.list_tags"),
+            ("POST", "tags", "template.put_tags"),
+            ("DELETE", "tags", "template.delete_tags"),
+        )
+    },
     "POST /run_code": "code.run",
     "POST /run_jupyter": "code.run",
     "GET /metrics": "metrics.get",

@@ -12,6 +12,10 @@ class Mounted(Protocol):
         """Return whether a request is authenticated; otherwise its body is not buffered."""
         ...
 
+    async def close(self) -> None:
+        """End what it does in the background."""
+        ...
+
     async def http(
         self, scope: Scope, receive: Receive, send: Send, *, request_id: bytes
     ) -> tuple[int, bytes]:

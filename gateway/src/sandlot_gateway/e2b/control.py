@@ -11,16 +11,22 @@ from pydantic import ValidationError
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
 from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send, send_json
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
 from . import documents, requests
 from .access import Access
+from .builds import routes as build_routes
+from .builds.service import Builds
 from .deadlines import Deadlines
 from .failures import Problem
 from .forks import forks
@@ -30,7 +36,7 @@ from .pauses import Paused, Pauses
 from .requests import in_their_words
 from .serving import Serving
 from .snapshots import Snapshots
-from .starts import HOLD, started
+from .starts import CREATE_WAIT, HOLD, started
 from .templates import Templates
 from .uploads import body_pieces
 from .usage import metrics
@@ -43,10 +49,9 @@ Answer = tuple[int, Any, list[tuple[bytes, bytes]]]
 
 class Control:
     def __init__(
-        self, have: Services, *, access: Access, serving: Serving, check_open: Callable[[Scope], None]
+        self, have: Services, *, access: Access, serving: Serving, gate: RequestGate, pool: HttpPool
     ) -> None:
-        """`check_open` raises Refusal while the gateway shuts down."""
-        self._check_open = check_open
+        self._check_open = gate.check_open  # raises Refusal while the gateway shuts down
         self._have = have
         self._access = access
         self._serving = serving
@@ -55,22 +60,32 @@ class Control:
         self._snapshots = Snapshots(have)
         self._pauses = Pauses(have)
         self._lists = Lists(have, templates=self._templates, deadlines=self._deadlines, pauses=self._pauses)
+        self._builds = Builds(have, templates=self._templates, gate=gate, pool=pool)
         self._domain = have.settings.e2b_domain
 
     def is_known(self, scope: Scope) -> bool:
-        """Return whether the request has a valid API key; otherwise its body is not buffered."""
+        """Return whether the request has a valid API key or link; otherwise its body is not buffered."""
+        if self._builds.is_upload(scope):
+            return True
         try:
             self._access.tenant(scope)
         except Problem:
             return False
         return True
 
+    async def close(self) -> None:
+        """Fail the builds that run here."""
+        await self._builds.close()
+
     async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:
         """Answer one request; return its status. Raises ClientGone."""
         try:
             self._check_open(scope)
-            who = self._access.tenant(scope)
-            status, document, headers = await self._answer(scope, receive, route=route, who=who)
+            if self._builds.is_upload(scope):
+                status, document, headers = await build_routes.upload(self._builds, scope, receive)
+            else:
+                who = self._access.tenant(scope)
+                status, document, headers = await self._answer(scope, receive, route=route, who=who)
         except Problem as problem:
             status, document, headers = problem.status, problem.document(), problem.headers
             if status == 401:
@@ -93,6 +108,9 @@ class Control:
 
     async def _answer(self, scope: Scope, receive: Receive, *, route: str, who: Tenant) -> Answer:
         method: str = scope["method"]
+        found = await build_routes.answer(self._builds, scope, receive, route=route, who=who, body=_body)
+        if found is not None:
+            return found
         match route.split("/"):
             case ["sandboxes"] if method == "POST":
                 return await self._create(scope, receive, who)
@@ -134,10 +152,16 @@ class Control:
         have = self._have
         key = _header(scope, b"idempotency-key") or None
         asked = requests.read(await _body(receive), requests.NewSandbox)
-        template = self._templates.find(asked.template_id, who)
+        until = asyncio.get_running_loop().time() + CREATE_WAIT
+        template = await self._builds.catalogue.find(asked.template_id, who)
         request = requests.create_request(asked, template, key=key, wait=HOLD)
         sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
         await started(sandbox, receive=receive, have=have)
+        if template.saved is not None and template.saved.ready and not has_hung_up(receive):
+            await self._builds.wait_ready(sandbox, template.saved, until=until)
+            if has_hung_up(receive):
+                note(left=True)
+                have.lifecycle.ends.orphans.hung_up(sandbox)
         return 201, self._begun(sandbox), []
 
     async def _get(self, found: Sandbox | Paused) -> Answer:

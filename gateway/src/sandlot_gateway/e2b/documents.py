@@ -40,7 +40,7 @@ def id_of(sandbox: Sandbox) -> SandboxId:
 
 
 def template_of(sandbox: Sandbox) -> str:
-    return sandbox.spec.pool or sandbox.spec.image
+    return sandbox.spec.pool or sandbox.spec.checkpoint or sandbox.spec.image
 
 
 def begun(sandbox: Sandbox, *, token: str, domain: str | None, alias: str | None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
         serving = Serving(have.directory, others=have.backend.others)
         access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory, serving=serving)
-        self._control = Control(have, access=access, serving=serving, check_open=gate.check_open)
+        self._control = Control(have, access=access, serving=serving, gate=gate, pool=pool)
         entrance = Entrance(gate=gate, pool=pool)
         self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns, entrance=entrance)
         self._interpreter = Interpreter(access=access, gate=gate, entrance=entrance)
@@ -35,6 +35,9 @@ class E2bPlane:
         if is_envd(route):
             return self._envd.is_known(scope, route)
         return self._control.is_known(scope)
+
+    async def close(self) -> None:
+        await self._control.close()
 
     async def http(
         self, scope: Scope, receive: Receive, send: Send, *, request_id: bytes

@@ -121,6 +121,11 @@ def create_request(asked: NewSandbox, template: Template, *, key: str | None, wa
         "wait_seconds": wait,
         "vm": True,
     }
+    if template.saved is not None:
+        saved = template.saved
+        fields["environment_vars"] = {**saved.env, **fields["environment_vars"]}
+        fields |= {"workdir": saved.workdir, "user": saved.user, "start_command": saved.start}
+        fields |= {"cpu_cores": saved.cpu, "memory_gb": saved.memory_gb}
     allowed, denied = egress_lists(asked.network or Network(), internet=asked.allow_internet_access)
     if allowed == []:
         fields["network"] = "none"

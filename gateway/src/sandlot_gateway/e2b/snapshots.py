@@ -18,6 +18,7 @@ from .copies import taken
 from .failures import Problem
 from .pauses import is_pause
 from .requests import read
+from .saved import KEY
 
 PREFIX = "cp-"  # of the ids of checkpoints
 _WRITTEN_WITHIN = 50.0  # seconds: the SDK gives up after 60
@@ -48,7 +49,11 @@ class Snapshots:
         return [
             _document(one)
             for one in found
-            if one.state is State.DURABLE and wanted in ("", one.sandbox_id) and not is_pause(one)
+            # A template is deleted by its name, a pause by its sandbox.
+            if one.state is State.DURABLE
+            and wanted in ("", one.sandbox_id)
+            and KEY not in one.metadata
+            and not is_pause(one)
         ]
 
     async def delete(self, who: Tenant, snapshot_id: str) -> None:

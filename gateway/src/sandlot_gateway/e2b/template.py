@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .saved import Saved
+
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Exactly one of these is set."""
+    """Exactly one of `pool`, `image` and `checkpoint` is set; `saved`: what a template of the tenant sets besides."""
 
     pool: str | None = None
     image: str | None = None
     checkpoint: str | None = None
+    saved: Saved | None = None

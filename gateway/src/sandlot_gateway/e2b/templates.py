@@ -37,6 +37,20 @@ class Templates:
             " that the operator has set (--e2b-templates)",
         )
 
+    def is_operators(self, name: str, who: Tenant) -> bool:
+        """Return whether a name is an alias of the setting, or a pool that the caller may use."""
+        pool = self._backend.pool(name)
+        return name in self._targets or (pool is not None and who.may_use(pool.owner))
+
+    def image(self, name: str) -> Template:
+        """Return what stands for an image: another by an alias of the setting, else itself."""
+        target = self._targets.get(name, name)
+        return (
+            Template(pool=target)
+            if self._backend.pool(target) is not None and target != name
+            else Template(image=target)
+        )
+
     def target(self, name: str) -> str:
         return self._targets.get(name, name)
 

@@ -1,0 +1,288 @@
+"""E2B's routes of builds: request one, upload its files, start it, and ask how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from sandlot_gateway.audit.call import note
+from sandlot_gateway.checkpoints.store import State as CheckpointState
+from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.models import CreateRequest
+from sandlot_gateway.control.sandboxes import create_sandbox
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.data.answers import Receive, Scope
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.data.request_gate import RequestGate
+from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox
+
+from ..failures import Problem
+from ..requests import read
+from ..saved import Saved, of_metadata
+from ..template import Template
+from ..templates import Templates
+from ..uploads import body_pieces
+from . import readiness
+from .archives import Archives
+from .building import LIMIT, SLACK, Builder
+from .catalogue import Catalogue
+from .links import Link, base_of, link, upload_of
+from .logbook import MOST_ENTRIES, Log, entries
+from .names import DEFAULT_TAG, is_files_hash, read_name, read_tags
+from .records import BuildRecord, Records, State, TooMany, new_build
+from .steps import Start, check, in_their_words
+
+LABEL = "e2b-build"  # of a build's sandbox
+_AT_ONCE = 8  # builds of a tenant at one gateway
+_IDLE = 600.0  # seconds after which the sandbox of a gateway that died ends
+
+
+class Requested(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    alias: str | None = None
+    tags: list[str] | None = None
+    cpu_count: int | None = None
+    memory_mb: int | None = msgspec.field(default=None, name="memoryMB")
+    min_free_disk_mb: int | None = msgspec.field(default=None, name="minFreeDiskMb")
+
+
+class Builds:
+    """Methods raise Problem, ApiError; a tenant sees nothing of others."""
+
+    def __init__(self, have: Services, *, templates: Templates, gate: RequestGate, pool: HttpPool) -> None:
+        self._have = have
+        self._templates = templates
+        directory = have.settings.checkpoints()
+        self._kept = Records((have.settings.state_dir if directory is None else directory) / "e2b")
+        self._archives = Archives()
+        self._builder = Builder(have, records=self._kept, archives=self._archives, gate=gate, pool=pool)
+        self.catalogue = Catalogue(have, records=directory and self._kept, templates=templates)
+
+    @property
+    def _records(self) -> Records:
+        checkpoints_of(self._have)  # a 501 without a directory
+        self._builder.sweep_later()
+        return self._kept
+
+    async def close(self) -> None:
+        """Fail the builds that run here."""
+        await self._builder.close()
+
+    async def wait_ready(self, sandbox: Sandbox, saved: Saved, *, until: float) -> None:
+        """Wait until the template's ready command succeeds; delete the sandbox if it does not."""
+        try:
+            await readiness.wait(self._builder.commands(sandbox), saved, until=until)
+        except Problem:
+            self._have.lifecycle.ends.delete(sandbox)
+            raise
+
+    async def request(self, body: bytes, who: Tenant) -> dict[str, Any]:
+        """Begin a build, which then waits for its files and its steps."""
+        asked = read(body, Requested)
+        wanted = read_name(asked.name or asked.alias or "", field="name")
+        if self._templates.is_operators(wanted.name, who):
+            text = (
+                f"name: {wanted.name!r} is a pool or an alias of the operator, which would win: use another"
+            )
+            raise Problem(400, text)
+        if asked.min_free_disk_mb:
+            text = "minFreeDiskMb: not supported here: the disk is that of the base; leave it out"
+            raise Problem(400, text)
+        for field, value in (("cpuCount", asked.cpu_count), ("memoryMB", asked.memory_mb)):
+            if value is not None and not 0 < value < 1 << 22:
+                raise Problem(
+                    400, f"{field}: {value} is out of range: use a positive number, or leave it out"
+                )
+        tags = read_tags([*([wanted.tag] if wanted.tag else []), *(asked.tags or [])]) or [DEFAULT_TAG]
+        memory = None if asked.memory_mb is None else asked.memory_mb / 1024
+        build = new_build(who.name, wanted.name, tags)
+        build.cpu, build.memory_gb = asked.cpu_count, memory
+        try:
+            await asyncio.to_thread(self._records.request, build)
+            await self._builder.forget_former(build.template, tenant=who.name)
+        except TooMany as error:
+            raise Problem(429, str(error), headers=[(b"retry-after", b"60")]) from error
+        note(id=build.template)
+        return {
+            "templateID": build.template,
+            "buildID": build.id,
+            "public": False,
+            "names": [build.name],
+            "aliases": [build.name],
+            "tags": tags,
+        }
+
+    async def upload_link(self, template: str, files_hash: str, scope: Scope, who: Tenant) -> dict[str, Any]:
+        """Say whether an archive is there, and where to put it."""
+        found = await asyncio.to_thread(self._records.find, template, tenant=who.name)
+        if found is None or not is_files_hash(files_hash):
+            raise Problem(404, "the template was not found, or the hash is not 64 hexadecimal digits")
+        directory = self._records.tenant_directory(template)
+        present = await asyncio.to_thread(self._archives.present, directory, files_hash)
+        base = base_of(scope, public_url=self._have.settings.public_url)
+        return {"present": present, "url": link(self._have.tokens, Link(template, files_hash), base=base)}
+
+    def is_upload(self, scope: Scope) -> bool:
+        return upload_of(scope, self._have.tokens) is not None
+
+    async def upload(self, scope: Scope, receive: Receive) -> None:
+        """Keep the archive of a request whose link is valid. Raises ClientGone."""
+        to = upload_of(scope, self._have.tokens)
+        found = None if to is None else await asyncio.to_thread(self._records.of_upload, to.template)
+        if to is None or found is None:
+            raise Problem(
+                403, "the upload link has expired: ask for another", headers=[(b"connection", b"close")]
+            )
+        directory = self._records.tenant_directory(to.template)
+        await self._archives.take(directory, to.files_hash, body_pieces(receive))
+
+    async def start(self, template: str, build_id: str, body: bytes, receive: Receive, who: Tenant) -> None:
+        """Begin the steps of a requested build, in a sandbox of the tenant."""
+        build = await self._build(template, build_id, who)
+        asked = read(body, Start)
+        check(asked)
+        directory = self._records.tenant_directory(template)
+        for number, step in enumerate(asked.steps or ()):
+            if step.files_hash is not None and not await asyncio.to_thread(
+                self._archives.present, directory, step.files_hash
+            ):
+                raise Problem(
+                    400, f"steps.{number}.filesHash: these files were not uploaded: upload them first"
+                )
+        if self._builder.running(who.name) >= _AT_ONCE:
+            text = f"{_AT_ONCE} builds of yours run already: wait until one has ended"
+            raise Problem(429, text, headers=[(b"retry-after", b"5")])
+        base = await self._base(asked, who)
+        lock = await asyncio.to_thread(self._records.lock, build)
+        if lock is None or (await self._build(template, build_id, who)).state is not State.WAITING:
+            if lock is not None:
+                lock.release()
+            raise Problem(409, "the build has begun already: request another")
+        try:
+            saved = _inherited(asked, base, build)
+            if not asked.forced and (known := await self._equal(build, saved.key)) is not None:
+                log = Log(self._records.log_path(build))
+                log.add("an equal build was found, whose files are used", step="finalize")
+                await log.flush()
+                await self._builder.ready(build, known)
+                lock.release()
+                return
+            sandbox = await self._sandbox(base, build, receive, who)
+            build.state, build.sandbox = State.BUILDING, sandbox.id
+            await asyncio.to_thread(self._records.save, build)
+        except BaseException:
+            lock.release()
+            raise
+        self._builder.begin(build, sandbox, saved, asked.steps or [], lock)
+
+    async def status(
+        self, template: str, build_id: str, query: Mapping[str, list[str]], who: Tenant
+    ) -> dict[str, Any]:
+        """Return the state of a build and a part of its log."""
+        offset = _number(query, "logsOffset", default=0)
+        limit = min(_number(query, "limit", default=MOST_ENTRIES), MOST_ENTRIES)
+        build = await self._build(template, build_id, who)
+        path = self._records.log_path(build)
+        found = await asyncio.to_thread(entries, path, offset=offset, limit=limit)
+        document: dict[str, Any] = {
+            "templateID": build.template,
+            "buildID": build.id,
+            "status": build.state,
+            "logs": [],
+            "logEntries": [each.document() for each in found],
+        }
+        if build.state is State.ERROR:
+            document["reason"] = {"message": build.message, "logEntries": []}
+            if build.step is not None:
+                document["reason"]["step"] = build.step
+        return document
+
+    async def _build(self, template: str, build_id: str, who: Tenant) -> BuildRecord:
+        build = await asyncio.to_thread(self._records.build, template, build_id, tenant=who.name)
+        if build is None:
+            raise Problem(404, "the build was not found: it is another tenant's, or ended hours ago")
+        if build.state is State.ERROR and build.sandbox is not None:
+            left = self._have.directory.of_tenant(build.sandbox, who.name)
+            if left is not None and left.live:  # that of a gateway that died
+                self._have.lifecycle.ends.delete(left)
+        return build
+
+    async def _base(self, asked: Start, who: Tenant) -> Template:
+        """Return what the build's sandbox begins with."""
+        if asked.from_image:
+            return self._templates.image(asked.from_image)
+        try:
+            return await self.catalogue.find(asked.from_template or "", who)
+        except Problem as problem:
+            raise Problem(400, f"fromTemplate: {problem}") from problem
+
+    async def _equal(self, build: BuildRecord, key: str) -> str | None:
+        """Return the checkpoint of an equal build of the same template."""
+        known = await asyncio.to_thread(self._records.find, build.template, tenant=build.tenant)
+        for tagged in known.tags.values() if known is not None else ():
+            found = await checkpoints_of(self._have).get(build.tenant, tagged.checkpoint)
+            saved = None if found is None else of_metadata(found.metadata)
+            if found and saved and found.state is CheckpointState.DURABLE and saved.key == key:
+                return found.id
+        return None
+
+    async def _sandbox(self, base: Template, build: BuildRecord, receive: Receive, who: Tenant) -> Sandbox:
+        fields: dict[str, Any] = {
+            "name": f"build of {build.name}",
+            "labels": [f"{LABEL}={build.id}"],
+            "pool": base.pool,
+            "docker_image": base.image,
+            "checkpoint_id": base.checkpoint,
+            "cpu_cores": build.cpu,
+            "memory_gb": build.memory_gb,
+            "timeout_seconds": LIMIT + SLACK,
+            "idle_timeout_seconds": _IDLE,
+            "wait_seconds": 0,
+            "vm": True,
+        }
+        try:
+            request = CreateRequest.model_validate(fields)
+            return await create_sandbox(request, receive=receive, have=self._have, who=who)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise Problem(400, in_their_words(f"{place}: {first['msg']}")) from error
+        except ApiError as error:
+            # An unknown or unfinished snapshot is the request's fault here.
+            status = 400 if error.status in (404, 409, 422) else error.status
+            headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+            raise Problem(status, in_their_words(str(error.detail)), headers=headers) from error
+
+
+def _inherited(asked: Start, base: Template, build: BuildRecord) -> Saved:
+    """Return what the template's sandboxes have before the first step."""
+    before = base.saved or Saved()
+    parts = asked.digest(build.cpu, build.memory_gb)
+    origin = base.checkpoint or base.pool or base.image
+    return Saved(
+        template=build.template,
+        build=build.id,
+        key=f"{parts}:{origin}",
+        env=dict(before.env),
+        workdir=before.workdir,
+        user=before.user,
+        start=asked.start_cmd or before.start,
+        ready=asked.ready_cmd or before.ready,
+        cpu=build.cpu,
+        memory_gb=build.memory_gb,
+    )
+
+
+def _number(query: Mapping[str, list[str]], name: str, *, default: int) -> int:
+    text = query.get(name, [""])[0]
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Problem(400, f"{name}: must be a whole number")
+    return int(text)

@@ -1,0 +1,51 @@
+"""The unmodified E2B SDK builds templates at the gateway, and creates sandboxes from them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.test_e2b import variables
+from tests.prime.server import Server
+from tests.stack import Stack, private_stack
+
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "e2b-templates.md"
+PUBLIC = """
+import json
+from e2b import Template
+from e2b.template.main import TemplateBuilder
+classes = {"Template": Template, "builder": TemplateBuilder}
+print(json.dumps([f"{name}.{each}" for name, kind in classes.items() for each in dir(kind)
+                  if not each.startswith("_") and callable(getattr(kind, each))]))
+"""
+SCRIPT = str(Path(__file__).parent / "e2b_template_script.py")
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    options = ("--e2b", "--e2b-templates", "base=host,python:3.12-slim=host", "--local-images", "host")
+    with private_stack(*options) as running:
+        yield running
+
+
+def test_templates_are_built_and_used(server: Server, run_framework: Callable[..., str]) -> None:
+    environment = variables(server.url, server.api_key)
+    assert run_framework("e2b", SCRIPT, environment=environment) == "all of it\n"
+
+
+def test_the_example_of_the_page_works_and_its_table_has_every_method(
+    server: Server, run_framework: Callable[..., str]
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    environment = variables(server.url, server.api_key)
+    *shown, methods = run_framework("e2b", "-c", example + PUBLIC, environment=environment).splitlines()
+    assert shown == ["42", ""]
+    rows = re.findall(r"^\| (.+?) \| (works|differs|no)\b", PAGE.read_text(), re.MULTILINE)
+    listed = {name for cell, _ in rows for name in re.findall(r"`([A-Za-z]+\.\w+)`", cell)}
+    assert listed == set(json.loads(methods))
