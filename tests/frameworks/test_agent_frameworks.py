@@ -28,7 +28,6 @@ FRAMEWORKS = {
     "Pydantic AI": "pydantic-ai-slim",
     "LangChain Deep Agents": "deepagents",
     "mini-swe-agent": "mini-swe-agent",
-    "OpenEnv": "openenv-core",
     "tinker-cookbook": "tinker-cookbook",
 }
 # The page has an image with an environment's server in it; here the sandbox, which has a /tmp of its own, gets a server.
@@ -56,14 +55,8 @@ def assert_nothing_left(server: Server) -> None:
 def test_the_example_of_the_page_runs(
     server: Server, run_framework: Callable[..., str], name: str, package: str, tmp_path: Path
 ) -> None:
-    text = example(name)
-    if name == "OpenEnv":
-        source = (HERE / "openenv_server.py").read_text()
-        served = SERVED.format(source=source, python=framework_python(package))
-        assert "from_docker_image(image, " in text
-        text = text.replace("from_docker_image(image, ", served)
     script = tmp_path / "example.py"
-    script.write_text(text)
+    script.write_text(example(name))
     run_framework(package, str(script))
     assert_nothing_left(server)
 
@@ -104,8 +97,16 @@ def test_mini_swe_agent(server: Server, run_framework: Callable[..., str]) -> No
     assert_nothing_left(server)
 
 
-def test_openenv(server: Server, run_framework: Callable[..., str]) -> None:
-    run_framework("openenv-core", str(HERE / "openenv_script.py"))
+def test_openenv_and_its_example_of_the_page(
+    server: Server, run_framework: Callable[..., str], tmp_path: Path
+) -> None:
+    text = example("OpenEnv")
+    source = (HERE / "openenv_server.py").read_text()
+    served = SERVED.format(source=source, python=framework_python("openenv-core"))
+    assert "from_docker_image(image, " in text
+    script = tmp_path / "example.py"
+    script.write_text(text.replace("from_docker_image(image, ", served))
+    run_framework("openenv-core", str(HERE / "openenv_script.py"), str(script))
     assert_nothing_left(server)
 
 
