@@ -14,8 +14,8 @@ import xml.etree.ElementTree as xml
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.frameworks.listed import NEWEST_IN, WHOLE, Framework, frameworks
-from tests.prime.environments import EnvironmentFailed, newest_environment
+from tests.frameworks.listed import NEWEST_IN, Framework, frameworks
+from tests.prime.environments import WHOLE, EnvironmentFailed, newest_environment
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,6 @@ LIST = Path(__file__).with_name("frameworks.toml")
 NEWEST_IN = (
     "SANDLOT_NEWEST_FRAMEWORKS"  # a directory with environments of newest releases, which tests use then
 )
-# Set: suites run also what takes long and shows little more. `python -m tests.frameworks` sets it.
-WHOLE = "SANDLOT_WHOLE_FRAMEWORK_SUITES"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import pytest
 from sandlot import Client, Sandbox
 
 from tests.frameworks.conftest import framework_python
-from tests.frameworks.listed import WHOLE
+from tests.prime.environments import WHOLE
 from tests.prime.server import Server
 
 pytestmark = [
