@@ -14,7 +14,7 @@ import sandlot
 from sandlot.integrations.openenv import SandlotProvider
 
 CREATE = {"labels": ["openenv"]}
-SECONDS = 90.0
+SECONDS = 200.0
 
 
 def left() -> list[Any]:

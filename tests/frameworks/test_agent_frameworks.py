@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.longest,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.longest,
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 KEPT = [
@@ -54,7 +54,7 @@ def jobs(run_framework: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
         command(home / "all", home / "again", environment=OURS, agent="oracle", more=("-i", "dockerfile")),
         command(home / "ten", home / "kept", environment=OURS, agent="oracle", more=KEPT),
     ]
-    run_framework("harbor", str(SCRIPT), json.dumps(lines), environment=ALONE)
+    run_framework("harbor", str(SCRIPT), json.dumps(lines), environment=ALONE, seconds=800)
     return home
 
 
