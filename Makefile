@@ -20,7 +20,7 @@ test: setup  ## run the tests that need only this machine
 test-clients: setup  ## run the tests of published clients of Prime and others, which a package index gives
 	$(RUN)/python -m tests.prime.environments
 	$(RUN)/python -m tests.frameworks.listed
-	SCOPE=clients bash tools/test.sh
+	SANDLOT_WHOLE_SUITES=1 SCOPE=clients bash tools/test.sh
 
 test-frameworks: setup  ## run the suites of frameworks with the newest release of each: ARGS="--pinned PACKAGE..."
 	$(RUN)/python -m tests.frameworks $(ARGS)

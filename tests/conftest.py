@@ -8,6 +8,7 @@ import sys
 from hypothesis import Phase, settings
 
 pytest_plugins = [
+    "tests.plugins.collected",
     "tests.plugins.longest_first",
     "tests.plugins.skips",
     "tests.plugins.unstable",

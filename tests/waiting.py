@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SECONDS = 90.0  # as long as a machine may need on which other tests run, too
+SECONDS = 200.0  # as long as a machine may need on which other tests run, too
 
 
 def wait_until(look: Callable[[], T], *, seconds: float = SECONDS, pause: float = 0.02, what: str = "") -> T:

@@ -21,7 +21,7 @@ from tests.chart.release import Release
 from tests.chart.render import environment, one
 from tests.kube.apiserver import ApiServer
 from tests.ports import free_port
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def running(command: list[str], *, log: Path, variables: dict[str, str]) -> Iter
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -113,7 +113,7 @@ def until(
     read: Callable[[], T],
     good: Callable[[T], bool],
     *,
-    timeout: float = 60.0,
+    timeout: float = SECONDS,
 ) -> T:
     """Asks until the answer is good, as long as the program lives."""
 

@@ -54,7 +54,7 @@ def promtool(*words: str | Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -157,7 +157,7 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
         homes = {f"HELM_{name}_HOME": f"{home}/{name}" for name in ("CACHE", "CONFIG", "DATA")}
         command = [str(program), *arguments, *(("--values", str(file)) if values is not None else ())]
         return subprocess.run(
-            command, env=os.environ | homes, capture_output=True, text=True, timeout=90, check=False
+            command, env=os.environ | homes, capture_output=True, text=True, timeout=200, check=False
         )
 
 

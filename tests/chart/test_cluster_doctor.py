@@ -35,7 +35,7 @@ def sandlot(*words: str, kubectl: bool = True, **variables: str) -> subprocess.C
         [sys.executable, "-m", "sandlot", *words],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=200,
         check=False,
         env={**kept, "PATH": path, **WARNINGS_SHOWN, **variables},
     )

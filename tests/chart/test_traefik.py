@@ -97,7 +97,7 @@ class World:
             env=os.environ | {"SANDLOT_API_KEY": self.stack.api_key, "SSL_CERT_FILE": str(trust)},
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=250,
             cwd=ROOT,
             check=False,
         )

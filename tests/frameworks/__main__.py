@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.frameworks.listed import NEWEST_IN, Framework, frameworks
-from tests.prime.environments import EnvironmentFailed, newest_environment
+from tests.prime.environments import WHOLE, EnvironmentFailed, newest_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _run(row: Row, home: Path, *, pinned: bool) -> None:
-    framework, environment = row.framework, dict(os.environ)
+    framework, environment = row.framework, {**os.environ, WHOLE: "1"}
     try:
         if pinned:
             python = framework.environment()

@@ -33,7 +33,7 @@ def run_framework(server: Server, sdk_path: Path) -> Run:
     def run(
         package: str,
         *arguments: str,
-        seconds: float = 300,
+        seconds: float = 600,
         environment: Mapping[str, str] | None = None,
         oldest: bool = False,
     ) -> str:

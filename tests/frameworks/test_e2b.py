@@ -22,7 +22,7 @@ from tests.prime.server import Server
 from tests.prime.trust import trusting
 from tests.stack import Stack, private_stack
 
-pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 
 Run = Callable[..., str]
 HERE = Path(__file__).parent
@@ -97,7 +97,7 @@ def test_the_javascript_sdks_work(name: str, server: Server, tmp_path: Path) -> 
     key = "e2b_" + server.api_key.encode().hex()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **variables(server.url, key)}
     done = subprocess.run(
-        ["node", str(script)], env=environment, capture_output=True, text=True, timeout=200, check=False
+        ["node", str(script)], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.stdout == "all of it\n", done.stdout + done.stderr + server.log()[-2000:]
 

@@ -13,7 +13,7 @@ from sandlot import Client, Sandbox
 
 from tests.stack import Stack, private_stack
 
-pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).with_name("mcp_script.py")
 

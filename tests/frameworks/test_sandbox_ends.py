@@ -12,7 +12,7 @@ from sandlot import Client, Sandbox
 from tests.stack import Stack
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 OWNERS = """
 import sys
@@ -47,5 +47,5 @@ def test_sandboxes_end_with_their_owners_and_with_the_process(stack: Stack) -> N
         assert process.stdout is not None
         assert process.stdout.readline() == "made\n"
         wait_until(lambda: owned(stack) == 2)
-        told = process.communicate(timeout=30)
+        told = process.communicate(timeout=200)
     assert (told, process.returncode, owned(stack)) == (("", ""), 0, 0)

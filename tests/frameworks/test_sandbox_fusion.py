@@ -14,7 +14,7 @@ import pytest
 from tests.frameworks.conftest import Run
 from tests.stack import Stack, private_stack
 
-pytestmark = [pytest.mark.clients, pytest.mark.root]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 
 SCRIPTS = Path(__file__).with_name("scripts")
 PAGE = Path(__file__).parents[2] / "docs" / "sandbox-fusion.md"

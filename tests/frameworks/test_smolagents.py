@@ -8,7 +8,7 @@ import pytest
 
 from tests.frameworks.conftest import Run
 
-pytestmark = [pytest.mark.clients, pytest.mark.root]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 
 
 def test_agents_with_a_scripted_model(run_framework: Run) -> None:

@@ -30,7 +30,7 @@ from tests.ports import free_ports
 from tests.stopped import stopped
 from tests.waiting import wait_until
 
-_START_SECONDS = 90.0
+_START_SECONDS = 200.0
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",

@@ -31,7 +31,7 @@ class Result:
 def run_all(reports: Path) -> tuple[int, str]:
     # A directory of its own for what the command makes, so that nothing else on the machine is taken for its leavings.
     with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
-        done = run("all", "--short", "--every", "0.5", reports=reports, timeout=570, env={"TMPDIR": home})
+        done = run("all", "--short", "--every", "0.5", reports=reports, timeout=1100, env={"TMPDIR": home})
         assert with_mark(home) == []
         assert home not in Path("/proc/self/mountinfo").read_text()
         assert os.listdir(home) == []

@@ -21,7 +21,7 @@ from loadtests import publish
 from loadtests.load import events, profile_files
 from tests.load.short_runs import Result, run_all
 
-pytestmark = [pytest.mark.loads, pytest.mark.longest, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.loads, pytest.mark.longest, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

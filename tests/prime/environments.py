@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+# Set, as by `make test-clients` and `make test-frameworks`: also what takes long and shows little more.
+WHOLE = "SANDLOT_WHOLE_SUITES"
 CACHE = Path(os.environ.get("SANDLOT_CLIENTS_CACHE", Path.home() / ".cache" / "sandlot-clients"))
 
 SDKS = ("0.2.6", "0.2.13", "0.2.27", "0.2.36", "0.2.42", "0.3.0", "0.3.2", "0.4.0", "0.4.7", "0.5.0", "0.5.1")

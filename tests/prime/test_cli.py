@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -44,27 +46,46 @@ def _live(client: httpx.Client) -> set[str]:
 
 
 @pytest.fixture
-def prime(server: Server, home: Path, nothing_left: None) -> Prime:
-    program = client_python("prime", "0.18.0", also=("prime-sandboxes==0.5.1",)).with_name("prime")
+def prime(server: Server, home: Path, nothing_left: None) -> Iterator[Prime]:
+    python = client_python("prime", "0.18.0", also=("prime-sandboxes==0.5.1",))
     variables = server.variables(home)
     # It deletes by label or all only for a user id, and asks the package index for a newer version of itself.
     variables |= {"PRIME_USER_ID": "default", "PRIME_DISABLE_VERSION_CHECK": "1", "COLUMNS": "300"}
-
-    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [str(program), "sandbox", *arguments],
+    with (home / "errors").open("w+") as errors:
+        process = subprocess.Popen(
+            [str(python), "-B", str(Path(__file__).with_name("cli_script.py"))],
             env=variables,
             cwd=home,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
-            timeout=120,
-            check=False,
+            start_new_session=True,
         )
-        assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
-        return done
 
-    return run
+        def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(["sandbox", *arguments]) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer, (home / "errors").read_text()
+            done = subprocess.CompletedProcess(arguments, *json.loads(answer))
+            assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
+            return done
+
+        try:
+            yield run
+        finally:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.close()  # it ends
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with a command that has not ended
+                process.wait()
+            process.stdout.close()
 
 
 def new(prime: Prime, server: Server, name: str, *more: str) -> str:

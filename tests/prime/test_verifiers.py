@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,37 @@ from tests.policies import skip_without_egress_policies
 from tests.prime.conftest import run_client
 from tests.prime.server import Server
 
-pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+# `longest`: the tests of this module read the results of one process.
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.longest,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 
-@pytest.mark.longest
+@pytest.fixture(scope="module")
+def rollouts(server: Server) -> dict[str, Any]:
+    """What became of those of each sandbox environment, in one process: verifiers takes seconds of CPU to import."""
+    kinds = ["bash"]
+    if (
+        server.image != "host"
+        or not subprocess.run(
+            ["bash", "-lc", "command -v python"], capture_output=True, check=False
+        ).returncode
+    ):
+        kinds.append("python")
+    return run_client(
+        server,
+        Path(__file__).with_name("verifiers_script.py"),
+        *kinds,
+        package="verifiers",
+        version="0.1.14",
+        also=("prime-sandboxes==0.2.36",),
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "said", "metrics"),
     [
@@ -22,21 +50,12 @@ pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.ma
         ("python", ["(no output)", "Out[2]: 42"], {"python_ready_wait_time"}),
     ],
 )
-def test_rollouts_of_the_sandbox_environments(server: Server, kind: str, said: list[str], metrics: set[str]):
-    if (
-        kind == "python"
-        and server.image == "host"
-        and subprocess.run(["bash", "-lc", "command -v python"], capture_output=True, check=False).returncode
-    ):
+def test_rollouts_of_the_sandbox_environments(
+    rollouts: dict[str, Any], kind: str, said: list[str], metrics: set[str]
+):
+    if kind not in rollouts:
         pytest.skip("PythonEnv runs `python`, which the image `host` has not on this machine")
-    seen = run_client(
-        server,
-        Path(__file__).with_name("verifiers_script.py"),
-        kind,
-        package="verifiers",
-        version="0.1.14",
-        also=("prime-sandboxes==0.2.36",),
-    )
+    seen = rollouts[kind]
     assert seen["errors"] == ["None", "None"]
     assert seen["said"] == [said, said]
     assert seen["rewards"] == [1.0, 1.0]
@@ -46,7 +65,6 @@ def test_rollouts_of_the_sandbox_environments(server: Server, kind: str, said: l
     assert all(0 < seen["metrics"][name] < 60 for name in timed)
 
 
-@pytest.mark.longest
 def test_rollout_of_the_prime_runtime(server: Server):
     seen = run_client(
         server,

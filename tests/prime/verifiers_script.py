@@ -1,6 +1,6 @@
 """Rollouts of verifiers 0.1 in its sandbox environments, with a model that answers from a script. Run by the client's Python.
 
-`verifiers_script.py bash|python` prints one JSON document.
+`verifiers_script.py bash python` prints one JSON document, by environment.
 """
 
 from __future__ import annotations
@@ -65,4 +65,4 @@ async def main(kind: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(sys.argv[1]))))
+    print(json.dumps({kind: asyncio.run(main(kind)) for kind in sys.argv[1:]}))

@@ -2,51 +2,51 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 from sandlot_sidecar.core.verdicts import SIGKILL, Question, exit_code, judge, question
 
-
-@pytest.mark.parametrize("cause", [None, "timeout", "killed", "client_gone", "sandbox_broken"])
-@pytest.mark.parametrize("sent", [None, 9, 15])
-@pytest.mark.parametrize("died", [None, 9, 15, 11])
-@pytest.mark.parametrize("code", [0, 1])
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {},
-        {"oom": True},
-        {"node_oom": True},
-        {"disk_full": "sandbox"},
-        {"disk_full": "node"},
-        {"pids_hit": True},
-    ],
+CAUSES = (None, "timeout", "killed", "client_gone", "sandbox_broken")
+SENT = (None, 9, 15)
+DIED = (None, 9, 15, 11)
+FACTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"oom": True},
+    {"node_oom": True},
+    {"disk_full": "sandbox"},
+    {"disk_full": "node"},
+    {"pids_hit": True},
 )
-def test_verdicts(
+
+
+def expected_verdict(
     cause: str | None, sent: int | None, died: int | None, code: int, facts: dict[str, Any]
-) -> None:
-    verdict, _ = judge(
-        cause=cause,
-        cause_message=None,
-        sent_signal=sent,
-        facts={"signal": died, "exit_code": None if died else code, **facts},
-    )
-    if cause == "sandbox_broken" or (cause is not None and died == SIGKILL):
-        expected = cause
-    elif facts.get("oom") and (died or code):
-        expected = "oom"
-    elif facts.get("node_oom") and (died or code):
-        expected = "sandbox_broken"
-    elif died:
-        expected = "killed" if sent == died else "signaled"
-    elif facts.get("disk_full") and code:
-        expected = "disk_full" if facts["disk_full"] == "sandbox" else "sandbox_broken"
-    elif facts.get("pids_hit"):
-        expected = "pids_limit"
-    else:
-        expected = "exited"
-    assert verdict == expected
+) -> str:
+    if cause is not None and (cause == "sandbox_broken" or died == SIGKILL):
+        return cause
+    if facts.get("oom") and (died or code):
+        return "oom"
+    if facts.get("node_oom") and (died or code):
+        return "sandbox_broken"
+    if died:
+        return "killed" if sent == died else "signaled"
+    if facts.get("disk_full") and code:
+        return "disk_full" if facts["disk_full"] == "sandbox" else "sandbox_broken"
+    return "pids_limit" if facts.get("pids_hit") else "exited"
+
+
+def test_verdicts() -> None:
+    # One test for all: 720 of one line each took longer to find and to report than to run.
+    for cause, sent, died, code, facts in product(CAUSES, SENT, DIED, (0, 1), FACTS):
+        verdict, _ = judge(
+            cause=cause,
+            cause_message=None,
+            sent_signal=sent,
+            facts={"signal": died, "exit_code": None if died else code, **facts},
+        )
+        assert verdict == expected_verdict(cause, sent, died, code, facts), (cause, sent, died, code, facts)
 
 
 @pytest.mark.parametrize(

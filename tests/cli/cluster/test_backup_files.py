@@ -218,7 +218,7 @@ HOSTILE: dict[str, tuple[Item, str]] = {
     "usage with another key": (_usage(binaryData=USAGE["binaryData"] | {"x": "eQ=="}), "has no usage"),
     "usage that is not packed": (_usage(binaryData={"sums": "eQ=="}), "has no usage"),
     "usage that unpacks to too much": (
-        _usage(binaryData={"sums": b64encode(zlib.compress(bytes(65 << 20))).decode()}),
+        _usage(binaryData={"sums": b64encode(zlib.compress(bytes(65 << 20), level=1)).decode()}),
         "has no usage",
     ),
 }

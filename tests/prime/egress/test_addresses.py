@@ -8,7 +8,7 @@ from tests.cable import Cable
 from tests.prime.egress.sandbox import Sandbox
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 
 def test_a_denied_network_is_out_of_reach_until_it_is_allowed_again(sandbox: Sandbox, net: Cable):

@@ -10,7 +10,7 @@ from tests.prime_rpc.conftest import make_box
 from tests.stack import Stack
 from tests.web import ASK
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 
 def test_an_allowed_name_is_reached_and_no_other(sandbox: Sandbox, net: Cable):

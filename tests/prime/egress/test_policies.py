@@ -13,7 +13,7 @@ from tests.prime_rpc.conftest import make_box
 from tests.probe import PROBE
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 
 def test_other_sandboxes_are_not_held(stack: Stack, sandbox: Sandbox, net: Cable):
