@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import re
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -189,6 +190,7 @@ async def ports_are_reachable(session: Any) -> None:
     )
     assert update.process_id is not None, update
     endpoint = await session.resolve_exposed_port(8765)
+    said = b""
     for _ in range(200):  # until it listens
         reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
         said = await reader.read(2)
@@ -197,6 +199,7 @@ async def ports_are_reachable(session: Any) -> None:
             break
         await asyncio.sleep(0.05)
     assert said == b"hi", said
+    assert await session.resolve_exposed_port(8765) == endpoint
     ended = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=1)
     assert ended.exit_code == 1, ended  # EOFError: it has no standard input
 
@@ -272,6 +275,83 @@ async def _when_begun(session: Any, lose: Callable[[str], None]) -> None:
     await asyncio.to_thread(lose, box.id)
 
 
+async def an_end_that_a_tool_catches_still_ends_the_run() -> None:
+    """`apply_patch` and `view_image` catch all exceptions: the model is not asked again after them either."""
+    async with await CLIENT.create() as session:
+        box = await sandlot.AsyncSandbox.connect(session.state.sandbox_id)
+
+        def losing(step: list[Any]) -> Callable[[Any], Any]:
+            async def lost(_: Any) -> Any:
+                process = await box.start("exec -a lost-patch sleep 600", shell="bash", detach=True)
+                assert await process.poll() is None
+                await asyncio.to_thread(kill_sidecar, "lost-patch")
+                return step
+
+            return lost
+
+        one, model = agent(command("true"), losing(patch("*** Add File: a", "+a")), DONE)
+        await raises(SessionLost, agents.Runner.run(one, "a task", run_config=config(session=session)))
+        assert len(model.calls) == 2, outputs(model)
+
+
+class Failing:
+    """A sandbox that fails as no sandbox of this machine can be made to within seconds."""
+
+    id = "sb-failing"
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def exec(self, *_: object, **__: object) -> None:
+        raise self.error
+
+    start = exec
+
+
+async def code_may_end_its_own_sandbox() -> None:
+
+    session = await CLIENT.create()
+    await session.start()
+    calls = session._inner._calls
+    box, calls.box = calls.box, Failing(sandlot.SandboxLost("it has ended", verdict="oom"))
+    try:
+        killed = (137, b"the sandbox has ended (oom): it has ended\n")
+        done = await session.exec("true")
+        assert (done.exit_code, done.stderr) == killed, done.stderr
+        process = await session.pty_exec_start("true")
+        assert (process.exit_code, process.output) == killed, process
+        await session.start()  # as the runner does before the next turn: no exception
+        await raises(ExecNonZeroError, session.read(Path("a")))
+        calls.ended_by_code = False
+        # A server that does not answer for longer than the SDK's patience is a loss.
+        calls.box = Failing(sandlot.ConnectionFailed("no answer", sent=True))
+        await raises(SessionLost, session.exec("true"))
+        assert not await session.running()
+        await raises(SessionLost, session.start())
+    finally:
+        calls.box = box
+        await CLIENT.delete(session)
+
+
+async def a_cancelled_run_leaves_nothing() -> None:
+    asked = asyncio.Event()
+
+    def first(_: Any) -> Any:
+        asked.set()
+        return command("echo > /tmp/begun; sleep 600", yield_time_ms=30_000)
+
+    one, _ = agent(first)
+    run = asyncio.create_task(agents.Runner.run(one, "a task", run_config=config()))
+    await asked.wait()
+    (found,) = await sandlot.AsyncSandbox.list(labels=["openai-agents"])
+    box = await sandlot.AsyncSandbox.connect(found.id)
+    assert (await box.exec("until [ -e /tmp/begun ]; do sleep 0.05; done", timeout=120)).ok
+    run.cancel()
+    await asyncio.wait((run,))
+    assert run.cancelled()
+    assert await sandlot.AsyncSandbox.list(labels=["openai-agents"]) == []
+
+
 async def main() -> None:
     await tools_work()
     await sessions_resume("tar")
@@ -279,7 +359,17 @@ async def main() -> None:
     waiting = command("echo > /tmp/begun; exec -a lost-openai sleep 600", shell="bash", yield_time_ms=30_000)
     await a_loss_ends_the_run(lambda _: kill_sidecar("lost-openai"), waiting, streamed=True)
     await a_loss_ends_the_run(kill_commands, waiting)
-    print("done")
+    await an_end_that_a_tool_catches_still_ends_the_run()
+    await code_may_end_its_own_sandbox()
+    await a_cancelled_run_leaves_nothing()
+
+
+def the_page_runs(page: Path) -> None:
+    model = ScriptedModel([command("uname"), DONE])
+    names: dict[str, Any] = {"model": model}
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        exec(code, names)  # noqa: S102
+    assert outputs(model)[0].endswith("Linux\n"), outputs(model)
 
 
 async def raises(kind: type[Exception], work: Any) -> None:
@@ -292,3 +382,5 @@ async def raises(kind: type[Exception], work: Any) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main())
+    the_page_runs(Path(sys.argv[1]))
+    print("done")

@@ -66,7 +66,8 @@ class Calls:
         except SessionLost:
             return False
         if info.ended:
-            self._ended(info.message or f"the sandbox is {info.status}", info.verdict or "sandbox_lost")
+            message = info.message or f"the sandbox is {info.status}"
+            self._ended(message, info.verdict or "sandbox_lost")
         return not info.ended
 
     async def delete(self) -> None:

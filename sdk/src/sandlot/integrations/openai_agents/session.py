@@ -66,6 +66,7 @@ class SandlotSession(BaseSandboxSession):
         self._processes = Processes(self._calls)
         self._create = create
         self._root_made = state.workspace_root_ready
+        self._endpoints: dict[int, str] = {}  # a sandbox may have few exposures
 
     # life
 
@@ -272,12 +273,15 @@ class SandlotSession(BaseSandboxSession):
         await self._calls.delete()
         self._calls.box = box
         self.state.sandbox_id = box.id
+        self._endpoints.clear()
 
     # ports
 
     async def _resolve_exposed_port(self, port: int) -> ExposedPortEndpoint:
         try:
-            endpoint = await self._calls.run(lambda box: box.expose(port, protocol="tcp"))
+            endpoint = self._endpoints.get(port) or await self._calls.run(
+                lambda box: box.expose(port, protocol="tcp")
+            )
         except (ApiError, EndedByCode) as error:
             raise ExposedPortUnavailableError(
                 port=port,
@@ -286,6 +290,7 @@ class SandlotSession(BaseSandboxSession):
                 context=_why(error),
                 cause=error,
             ) from error
+        self._endpoints[port] = endpoint
         host, _, number = endpoint.rpartition(":")
         return ExposedPortEndpoint(host=host.strip("[]"), port=int(number))
 
