@@ -48,8 +48,30 @@ DONE = [assistant_message("done")]
 Step = Sequence[Any] | Callable[[Any], Any]
 
 
+LONGEST = 30_000  # milliseconds that a tool call may wait; it returns early when its process ends
+
+
 def command(cmd: str, **more: Any) -> list[Any]:
-    return [function_call("exec_command", {"cmd": cmd, "login": False, **more}, call_id=uuid4().hex)]
+    arguments = {"cmd": cmd, "login": False, "yield_time_ms": LONGEST, **more}
+    return [function_call("exec_command", arguments, call_id=uuid4().hex)]
+
+
+def write(chars: str) -> Callable[[Any], Any]:
+    """Write to the process that was started last; nothing waits for it."""
+
+    def step(call: Any) -> Any:
+        number = re.findall(r"running with session ID (\d+)", str(call.input))[-1]
+        arguments = {"session_id": int(number), "chars": chars, "yield_time_ms": LONGEST}
+        return [function_call("write_stdin", arguments, call_id=uuid4().hex)]
+
+    return step
+
+
+# On a loaded machine, what the test does to the sandbox may come after the first call.
+WAITING = [
+    command("echo > /tmp/begun; exec -a lost-openai sleep 600", shell="bash"),
+    *(write("") for _ in range(6)),
+]
 
 
 def patch(*lines: str) -> list[Any]:
@@ -87,15 +109,6 @@ def png() -> bytes:
 
 async def tools_work() -> None:
     """Each built-in tool, and the code's own ends, which are output."""
-
-    def write(chars: str) -> Callable[[Any], Any]:
-        def step(call: Any) -> Any:
-            (number,) = re.findall(r"running with session ID (\d+)", str(call.input))[:1]
-            arguments = {"session_id": int(number), "chars": chars, "yield_time_ms": 1000}
-            return [function_call("write_stdin", arguments, call_id=uuid4().hex)]
-
-        return step
-
     one, model = agent(
         command("pwd; cat given/a.txt; echo $SEED; echo no >&2; exit 3"),
         command("python3 -c 'bytearray(1 << 30)'"),
@@ -107,8 +120,9 @@ async def tools_work() -> None:
         command("cat moved.txt; ls sub"),
         [function_call("view_image", {"path": "dot.png"}, call_id=uuid4().hex)],
         [function_call("view_image", {"path": "no.png"}, call_id=uuid4().hex)],
-        command("read line; echo got $line; test -t 0 && sleep 600", tty=True, yield_time_ms=250),
+        command("read line; echo got $line; test -t 0", tty=True, yield_time_ms=250),
         write("hello\n"),
+        command("sleep 600", tty=True, yield_time_ms=250),
         write("\x03"),
         [function_call("write_stdin", {"session_id": 7, "chars": "x"}, call_id=uuid4().hex)],
         command("cd / && rm -r /workspace"),
@@ -132,7 +146,8 @@ async def tools_work() -> None:
         [{"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(png()).decode()}"}],
         "image path `no.png` was not found",
         (None, ""),
-        (None, "hello\r\ngot hello\r\n"),
+        (0, "hello\r\ngot hello\r\n"),
+        (None, ""),
         (130, "^C"),
         (1, "write_stdin failed: PTY session not found: 7"),
         (0, ""),
@@ -191,7 +206,7 @@ async def ports_are_reachable(session: Any) -> None:
     assert update.process_id is not None, update
     endpoint = await session.resolve_exposed_port(8765)
     said = b""
-    for _ in range(200):  # until it listens
+    for _ in range(1200):  # until it listens
         reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
         said = await reader.read(2)
         writer.close()
@@ -200,7 +215,7 @@ async def ports_are_reachable(session: Any) -> None:
         await asyncio.sleep(0.05)
     assert said == b"hi", said
     assert await session.resolve_exposed_port(8765) == endpoint
-    ended = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=1)
+    ended = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=30)
     assert ended.exit_code == 1, ended  # EOFError: it has no standard input
 
 
@@ -338,9 +353,9 @@ async def a_cancelled_run_leaves_nothing() -> None:
 
     def first(_: Any) -> Any:
         asked.set()
-        return command("echo > /tmp/begun; sleep 600", yield_time_ms=30_000)
+        return WAITING[0]
 
-    one, _ = agent(first)
+    one, _ = agent(first, *WAITING[1:])
     run = asyncio.create_task(agents.Runner.run(one, "a task", run_config=config()))
     await asked.wait()
     (found,) = await sandlot.AsyncSandbox.list(labels=["openai-agents"])
@@ -356,9 +371,8 @@ async def main() -> None:
     await tools_work()
     await sessions_resume("tar")
     await sessions_resume("checkpoint")
-    waiting = command("echo > /tmp/begun; exec -a lost-openai sleep 600", shell="bash", yield_time_ms=30_000)
-    await a_loss_ends_the_run(lambda _: kill_sidecar("lost-openai"), waiting, streamed=True)
-    await a_loss_ends_the_run(kill_commands, waiting)
+    await a_loss_ends_the_run(lambda _: kill_sidecar("lost-openai"), *WAITING, streamed=True)
+    await a_loss_ends_the_run(kill_commands, *WAITING)
     await an_end_that_a_tool_catches_still_ends_the_run()
     await code_may_end_its_own_sandbox()
     await a_cancelled_run_leaves_nothing()
