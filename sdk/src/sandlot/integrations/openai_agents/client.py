@@ -23,7 +23,8 @@ from sandlot._async.client import default_client
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import NotFound
 from sandlot.integrations._shared_loop import on_shared_loop
-from sandlot.integrations.openai_agents.session import Persistence, SandlotSession, SandlotSessionState
+from sandlot.integrations.openai_agents.session import SandlotSession
+from sandlot.integrations.openai_agents.state import Persistence, SandlotSessionState
 
 
 class SandlotSandboxClientOptions(BaseSandboxClientOptions):

@@ -23,11 +23,11 @@ from agents.sandbox.session.pty_types import (
 
 from sandlot._async.process import AsyncProcess
 from sandlot._async.sandbox import AsyncSandbox
-from sandlot.errors import Conflict, SandlotError
+from sandlot.errors import Conflict
 from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.integrations.openai_agents.losses import Calls
-from sandlot.integrations.openai_agents.results import exit_code_of
+from sandlot.integrations.openai_agents.results import DROPPED, KILLED, exit_code_of
 from sandlot.models import Exit
 
 START_YIELD = 10.0  # seconds to wait for output, the defaults of the framework's tools
@@ -47,21 +47,18 @@ class _Running:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     used: float = field(default_factory=time.monotonic)
-    end: Exit | None = None
-    error: SandlotError | None = None
-    reader: asyncio.Task[None] | None = None
+    dropped: bool = False  # output that no tool call has fetched
+    reader: asyncio.Task[Exit] | None = None
 
-    async def read(self) -> None:
-        """Keep the output until a tool call fetches it, and then the end."""
+    async def read(self) -> Exit:
+        """Keep the output until a tool call fetches it, and then the end. Raises the SDK's errors."""
         try:
             async for event in self.process:
                 if isinstance(event, Exit):
-                    self.end = event
-                else:
-                    self._keep(event.data)
-                    self.news.set()
-        except SandlotError as error:
-            self.error = error
+                    return event
+                self._keep(event.data)
+                self.news.set()
+            raise AssertionError("the stream had no end")
         finally:
             self.closed.set()
             self.news.set()
@@ -72,6 +69,7 @@ class _Running:
         self.output.append(data)
         while len(self.output) > PIECES:
             self.output.popleft()
+            self.dropped = True
 
 
 class Processes:
@@ -137,10 +135,14 @@ class Processes:
 
     async def end_all(self) -> None:
         """End all processes."""
-        ended, self._running = list(self._running.values()), {}
-        if ended:
-            # Not by `run`, which raises an earlier loss: the readers end also then.
-            await on_shared_loop(lambda: _end(ended), to_the_end=True)
+
+        async def ended() -> None:
+            processes = list(self._running.values())
+            self._running.clear()
+            await _end(processes)
+
+        # Not by `run`, which raises an earlier loss: the readers end also then.
+        await on_shared_loop(ended, to_the_end=True)
 
     async def _update(
         self, number: int, running: _Running, milliseconds: int, tokens: int | None
@@ -154,16 +156,20 @@ class Processes:
             max_output_tokens=tokens,
         )
         running.used = time.monotonic()
+        if running.dropped:
+            running.dropped = False
+            output = DROPPED + output
         if not closed:
             return PtyExecUpdate(process_id=number, output=output, exit_code=None, original_token_count=count)
         self._running.pop(number, None)
-        if running.error is not None:
-            raise running.error
-        assert running.end is not None  # the stream ends with it
-        end = own_end(running.end, self._calls.box.id)
+        assert running.reader is not None
+        await asyncio.wait((running.reader,))
+        if running.reader.cancelled():  # by `end_all`, or to make room
+            return PtyExecUpdate(process_id=None, output=output, exit_code=KILLED, original_token_count=count)
+        end = own_end(running.reader.result(), self._calls.box.id)
         return PtyExecUpdate(
             process_id=None,
-            output=output,
+            output=output + DROPPED if end.truncated else output,
             exit_code=exit_code_of(end),
             original_token_count=count,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from agents.sandbox import ExecResult, ExposedPortEndpoint, User
 from agents.sandbox.errors import (
@@ -19,7 +19,6 @@ from agents.sandbox.errors import (
     WorkspaceStartError,
     WorkspaceWriteTypeError,
 )
-from agents.sandbox.session import SandboxSessionState
 from agents.sandbox.session.base_sandbox_session import BaseSandboxSession
 from agents.sandbox.session.pty_types import PtyExecUpdate
 from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER, RuntimeHelperScript
@@ -32,21 +31,11 @@ from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations.openai_agents import archives, results
 from sandlot.integrations.openai_agents.losses import Calls, EndedByCode
 from sandlot.integrations.openai_agents.processes import Processes
+from sandlot.integrations.openai_agents.state import SandlotSessionState
 
 Result = TypeVar("Result")
-Persistence = Literal["tar", "checkpoint"]
 
 _FAILED = (FileError, BadRequest, Conflict, EndedByCode)
-
-
-class SandlotSessionState(SandboxSessionState):
-    """What a later process needs to go on with a session."""
-
-    type: Literal["sandlot"] = "sandlot"
-    sandbox_id: str
-    image: str | None = None
-    timeout: float | None = None
-    workspace_persistence: Persistence = "tar"
 
 
 class SandlotSession(BaseSandboxSession):
@@ -146,7 +135,7 @@ class SandlotSession(BaseSandboxSession):
             raise ExecTimeoutError(command=words, timeout_s=timeout, context=output)
         return ExecResult(
             stdout=result.stdout.encode(),
-            stderr=result.stderr.encode(),
+            stderr=result.stderr.encode() + (results.DROPPED if result.truncated else b""),
             exit_code=result.exit_code,
         )
 
@@ -181,9 +170,9 @@ class SandlotSession(BaseSandboxSession):
                 tokens=max_output_tokens,
             )
         except StartFailed as error:
-            return _ended_process(error, results.NOT_STARTED)
+            return results.ended_process(error, results.NOT_STARTED)
         except EndedByCode as error:
-            return _ended_process(error, results.KILLED)
+            return results.ended_process(error, results.KILLED)
 
     async def pty_write_stdin(
         self,
@@ -199,9 +188,9 @@ class SandlotSession(BaseSandboxSession):
                 session_id, chars, yield_seconds=yield_time_s, tokens=max_output_tokens
             )
         except StartFailed as error:  # it is told with the first output
-            return _ended_process(error, results.NOT_STARTED)
+            return results.ended_process(error, results.NOT_STARTED)
         except EndedByCode as error:
-            return _ended_process(error, results.KILLED)
+            return results.ended_process(error, results.KILLED)
 
     async def pty_terminate_all(self) -> None:
         await self._processes.end_all()
@@ -308,9 +297,3 @@ def _name(user: str | User | None) -> str | None:
 
 def _why(error: BaseException) -> dict[str, object]:
     return {"backend": "sandlot", "reason": str(error)}
-
-
-def _ended_process(error: BaseException, exit_code: int) -> PtyExecUpdate:
-    return PtyExecUpdate(
-        process_id=None, output=f"{error}\n".encode(), exit_code=exit_code, original_token_count=None
-    )
