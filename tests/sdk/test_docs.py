@@ -24,6 +24,8 @@ PAGES = [
     "docs/sdk.md",
     "docs/python-contexts.md",
     "docs/results.md",
+    "docs/rl.md",
+    "docs/verifier.md",
     "docs/first-command.md",
     "docs/dockerfiles.md",
     "docs/migrate-agent-sandbox.md",

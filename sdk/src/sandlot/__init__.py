@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandlot._async.python import AsyncPythonContext
     from sandlot._async.sandbox import AsyncSandbox
     from sandlot._async.stream import AsyncOpStream
+    from sandlot._async.verifier import AsyncVerifier
     from sandlot._async.warmups import AsyncImageWarmups
     from sandlot._sync.accounting import Accounting
     from sandlot._sync.build import build
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sandlot._sync.python import PythonContext
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
+    from sandlot._sync.verifier import Verifier
     from sandlot._sync.warmups import ImageWarmups
     from sandlot.accounting import Quota, UsageReport, UsageRow
     from sandlot.builds import Built
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         FileDenied,
         FileError,
         FileMissing,
+        FilesRefused,
         FileTooLarge,
         NotFound,
         OpConflict,
@@ -98,6 +101,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncPythonContext",
     "AsyncSandbox",
+    "AsyncVerifier",
     "AuthError",
     "BadRequest",
     "BuildFailed",
@@ -126,6 +130,7 @@ __all__ = [
     "FileMissing",
     "FileTooLarge",
     "Files",
+    "FilesRefused",
     "ImageFailure",
     "ImageWarmups",
     "NetworkPolicy",
@@ -154,6 +159,7 @@ __all__ = [
     "UsageReport",
     "UsageRow",
     "Verdict",
+    "Verifier",
     "WaitTimeout",
     "WarmupInfo",
     "__version__",
@@ -170,6 +176,7 @@ _FLAVOURED = {
     "Process": "process",
     "PythonContext": "python",
     "Sandbox": "sandbox",
+    "Verifier": "verifier",
 }
 _MODELS = frozenset(
     [
