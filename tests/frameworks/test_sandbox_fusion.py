@@ -1,5 +1,6 @@
-"""Clients of SandboxFusion against the gateway, unmodified: its own SDK, verl's scorer, tinker-cookbook's client; and the
-examples of the page. Of the latter two a file of the wheel is loaded alone, since all of them is gigabytes.
+"""Clients of SandboxFusion against the gateway, unmodified: its own SDK, verl's scorer, SkyRL's tool and scorer,
+tinker-cookbook's client; and the examples of the page. Of the three trainers only these files of the wheels are loaded,
+since all of them is gigabytes.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ def test_the_examples_of_the_page_run(run_framework: Run) -> None:
 
 def test_verls_scorer_scores(run_framework: Run) -> None:
     assert run_framework("verl", str(SCRIPTS / "fusion_verl.py")) == "as expected\n"
+
+
+def test_skyrls_tool_and_scorer_run_code(run_framework: Run) -> None:
+    assert run_framework("skyrl", str(SCRIPTS / "fusion_skyrl.py")) == "as expected\n"
 
 
 def test_tinker_cookbooks_client_runs_code(run_framework: Run) -> None:

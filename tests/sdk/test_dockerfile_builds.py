@@ -225,6 +225,9 @@ async def test_a_run_that_fails_is_no_loss_and_leaves_no_sandbox(tmp_path: Path,
     with pytest.raises(BuildFailed) as caught:
         await build(tmp_path, labels=["failed"], timeout=1.5, client=client)
     assert caught.value.verdict == "timeout"
+    with pytest.raises(BuildFailed) as caught:
+        await build(tmp_path, labels=["failed"], timeout=0, client=client)
+    assert (caught.value.line, caught.value.verdict) == (1, "timeout")
     assert await labelled(client, "failed") == []
 
 

@@ -14,6 +14,16 @@ from sandlot_contract.trace import TRACEPARENT_KEY, parse_traceparent
 
 from sandlot_gateway import logs
 from sandlot_gateway.audit.call import note
+from sandlot_gateway.bodies import (
+    BODY_TIMEOUT,
+    Account,
+    BodyTooLarge,
+    NoRoom,
+    answer_early,
+    read,
+    replay,
+    swallow,
+)
 from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
 from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control, is_e2b
@@ -29,8 +39,6 @@ _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
 _DATA = ("/sbx/", "/expose/", E2B_BASE + "/")
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
 _PEERS = "/internal/"  # questions of other gateways
-_BODY_TIMEOUT = 30.0  # seconds for the body of a control request to arrive
-_SWALLOW_TIMEOUT = 2.0
 _RECOVERY_WAIT = 30.0
 
 
@@ -46,6 +54,10 @@ class Facade(Protocol):
 
     @property
     def max_body(self) -> int: ...
+
+    def account(self, scope: Scope) -> Account:
+        """Return what counts the bytes of this request's body until its answer begins."""
+        ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -129,8 +141,8 @@ class Edge:
                 text = "the gateway is shutting down: send the request again, to another gateway"
                 headers = {"retry-after": "1", "connection": "close"}
                 answer = _to_repeat(error_response(503, text, headers=headers), scope)
-                limit = self._app_of(scope)[1]
-                await _answer_early(answer, receive, self._identified(scope, send), limit=limit)
+                limit = self._limit_of(scope)
+                await answer_early(answer, receive, self._identified(scope, send), limit=limit)
                 self._counted(answer.status_code)
             else:
                 await self._in_flight(scope, receive, send)
@@ -179,117 +191,79 @@ class Edge:
         finally:
             self._requests.discard(task)
 
-    def _app_of(self, scope: Scope) -> tuple[App | Facade, int]:
-        """Return who answers this request, and how many bytes its body may have."""
-        if self._fusion is not None and scope["path"] in PATHS:
-            return self._fusion, self._fusion.max_body
-        return self._control, self._max_body
+    def _facade_of(self, scope: Scope) -> Facade | None:
+        """Return the facade that answers this request; None: the control API does."""
+        return self._fusion if scope["path"] in PATHS else None
+
+    def _limit_of(self, scope: Scope) -> int:
+        """Return how many bytes the body of this request may have."""
+        facade = self._facade_of(scope)
+        return self._max_body if facade is None else facade.max_body
 
     async def _controlled(self, scope: Scope, receive: Receive, send: Send) -> None:
         identified = self._identified(scope, send)
-        app, limit = self._app_of(scope)
         refusal = self._refusal(scope)
         if refusal is None and DROPPED in scope:  # its key became valid after its body was dropped
             refusal = "the API key was not valid yet when the request arrived: send it again"
         if refusal is not None:
             headers = {"www-authenticate": "Bearer", "connection": "close"}
             answer = error_response(401, refusal, headers=headers)
-            await _answer_early(answer, receive, identified, limit=limit)
-            self._counted(identified.status)
-            return
-        try:
-            body = await _read(scope, receive, limit=limit)
-        except _TooLarge:
-            # Closing while the client still sends would reset the connection and lose the response.
-            await _swallow(receive, limit=3 * limit)
-            detail = f"the body is larger than {limit} bytes: send files to the data plane"
-            response = error_response(413, detail, headers={"connection": "close"})
-            await response(scope, receive, identified)
-        except TimeoutError:
-            detail = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again, or send less"
-            response = error_response(408, detail, headers={"connection": "close"})
-            await response(scope, receive, identified)
+            await answer_early(answer, receive, identified, limit=self._limit_of(scope))
         else:
-            if body is not None:
-                receive = _replay(body, receive)
-                del body  # the application may be done with it long before it answers
-                await app(scope, receive, identified)
-        self._counted(identified.status)
+            facade = self._facade_of(scope)
+            account = Account() if facade is None else facade.account(scope)
+            identified.begins = account.close
+            try:
+                await self._answer(scope, receive, identified, account)
+            finally:
+                account.close()
+        if identified.status is not None:  # else the caller left
+            self._counted(identified.status)
         if _log.isEnabledFor(logging.DEBUG):
             about = {"method": scope["method"], "path": scope["path"], "status": identified.status}
             _log.debug("control request", extra=about)
 
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, account: Account) -> None:
+        limit = self._limit_of(scope)
+        try:
+            body = await read(scope, receive, limit=limit, account=account)
+        except BodyTooLarge:
+            # Closing while the client still sends would reset the connection and lose the response.
+            await swallow(receive, limit=3 * limit)
+            detail = f"the body is larger than {limit} bytes: send files to the data plane"
+            response = error_response(413, detail, headers={"connection": "close"})
+            await response(scope, receive, send)
+        except TimeoutError:
+            detail = f"the body did not arrive within {BODY_TIMEOUT:g} s: send it again, or send less"
+            response = error_response(408, detail, headers={"connection": "close"})
+            await _to_repeat(response, scope)(scope, receive, send)
+        except NoRoom as error:
+            note(error="no_sandbox")
+            text = f"the code did not run: {error}; send the request again"
+            response = error_response(504, text, headers={"retry-after": "1"})
+            await response(scope, receive, send)
+        else:
+            if body is not None:
+                receive = replay(body, receive)
+                del body  # the application may be done with it long before it answers
+                await (self._facade_of(scope) or self._control)(scope, receive, send)
+
 
 class _Identified:
-    """A `send` that adds the request's id to the response, and keeps its status."""
+    """A `send` that adds the request's id to the response, and keeps its status; None until there is one."""
 
     def __init__(self, send: Send, own: bytes) -> None:
         self._send = send
         self._header = (b"x-request-id", own)
-        self.status = 500
+        self.status: int | None = None
+        self.begins: Callable[[], None] = lambda: None  # called when the response begins
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.begins()
             message["headers"] = [*message.get("headers", ()), self._header]
         await self._send(message)
-
-
-class _TooLarge(Exception):
-    pass
-
-
-async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
-    """Read the whole body; return None if the client has disconnected."""
-    length = _header(scope, b"content-length")
-    if length.isdigit() and int(length) > limit:
-        raise _TooLarge
-    pieces: list[bytes] = []
-    size = 0
-    async with asyncio.timeout(_BODY_TIMEOUT):
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            piece = message.get("body", b"")
-            size += len(piece)
-            if size > limit:
-                raise _TooLarge
-            pieces.append(piece)
-            if not message.get("more_body"):
-                return b"".join(pieces)
-
-
-async def _answer_early(answer: Response, receive: Receive, send: Send, *, limit: int) -> None:
-    """Answer before the body, drop what arrives of it for a moment, then close the connection."""
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
-    await send({"type": "http.response.body", "body": bytes(answer.body), "more_body": True})
-    # Closing while the client still sends would reset the connection and lose the response.
-    await _swallow(receive, limit=limit)
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _swallow(receive: Receive, *, limit: int) -> None:
-    """Read and drop up to `limit` bytes for a moment; a client that sends more gets a reset."""
-    try:
-        async with asyncio.timeout(_SWALLOW_TIMEOUT):
-            while limit > 0:
-                message = await receive()
-                if message["type"] == "http.disconnect" or not message.get("more_body"):
-                    return
-                limit -= len(message.get("body", b""))
-    except TimeoutError:
-        return
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    held: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    del body
-
-    async def replayed() -> Message:
-        return held.pop() if held else await receive()
-
-    return replayed
 
 
 def _is_data(scope: Scope) -> bool:

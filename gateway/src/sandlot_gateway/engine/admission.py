@@ -55,6 +55,11 @@ class Admission:
                 retry_after=wait,
             )
 
+    def has_room(self, who: Tenant, spec: Spec) -> bool:
+        """Return whether the tenant's sandboxes leave room for this one, whatever the rate of its creates."""
+        used = self._holdings.of(who.name)
+        return excess(self._quotas.of(who), used=used, asked=spec.amounts()) is None
+
     def begun(self, who: Tenant) -> None:
         """Count a create that has begun."""
         if (rate := self._quotas.of_tenant(who.name).creates_per_second) is not None:

@@ -22,16 +22,17 @@ from sandlot_gateway.keys import Tenant
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 
-from .body_budget import BodyBudget, NoRoom
+from .body_budget import BodyAccount, BodyBudget
 from .cells_job import CellsJob, RunJupyterRequest
 from .creating import Creator
 from .entries import MOST, has_too_many
 from .execution import CodeJob
+from .groups import Misconfigured, NoWorker, Worker
 from .job import Job
 from .key_path import PATHS, PING, RUN_JUPYTER
 from .sandbox import BadInput, Lost, SandboxClient
 from .wire import RunCodeRequest
-from .workers import Misconfigured, NoWorker, Worker, Workers
+from .workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Fusion:
             create=creator.create,
             reset=have.lifecycle.reset,
             delete=have.lifecycle.ends.delete,
+            has_room=lambda who, sandbox: have.lifecycle.admission.has_room(who, sandbox.spec),
             limit=settings.fusion_sandboxes,
             idle=settings.fusion_idle,
         )
@@ -73,9 +75,15 @@ class Fusion:
         if response is not None:
             await response(scope, receive, send)
 
+    def account(self, scope: Scope) -> BodyAccount:
+        """Return what counts the bytes of this request's body until its answer begins."""
+        who = self._caller(scope)
+        return self._bodies.account("" if who is None else who.name)
+
     async def drain(self, *, timeout: float) -> None:
         """Answer new requests with 504, wait up to `timeout` seconds for those that run, and answer the rest so, too."""
         self._draining = True
+        self._workers.drain()
         await self._running.close(timeout=timeout)
 
     async def close(self, *, timeout: float) -> None:
@@ -84,8 +92,7 @@ class Fusion:
         await self._workers.close(timeout=timeout)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response | None:
-        authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        who = self._have.keys.find(bearer(authorization))
+        who = self._caller(scope)
         if who is None:
             text = "the API key is missing or unknown: send Authorization: Bearer KEY, or use /fusion/KEY/run_code"
             return _error(401, text, {"www-authenticate": "Bearer"})
@@ -98,17 +105,18 @@ class Fusion:
         if self._draining:
             return _retry("the gateway is shutting down")
         body = (await receive()).get("body", b"")
+        if has_too_many(body):
+            return _error(422, f"the body has too many entries: at most {MOST} in all are allowed")
         try:
-            with self._bodies.hold(who.name, len(body)):
-                if has_too_many(body):
-                    return _error(422, f"the body has too many entries: at most {MOST} in all are allowed")
-                job = _job(path, body)
-                del body  # a request that waits holds it only once, as parsed
-                return await self._until_answered(job, who, receive)
+            job = _job(path, body)
         except ValidationError as error:
             return _invalid(error)
-        except NoRoom as error:
-            return _retry(str(error))
+        del body  # a request that waits holds it only once, as parsed
+        return await self._until_answered(job, who, receive)
+
+    def _caller(self, scope: Scope) -> Tenant | None:
+        authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return self._have.keys.find(bearer(authorization))
 
     async def _until_answered(self, job: Job, who: Tenant, receive: Receive) -> Response | None:
         """Run the request unless its client leaves; then its code is killed."""

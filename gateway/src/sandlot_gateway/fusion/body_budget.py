@@ -1,16 +1,12 @@
-"""Bounds the memory of requests that run or wait: by default a few that are as large as allowed, of each tenant."""
+"""Bounds the memory of requests that arrive, wait or run: by default a few that are as large as allowed, of each tenant."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+from sandlot_gateway.bodies import Account, NoRoom
 
 _COPIES = 3  # of a body at most: as parsed, decoded from base64, and on its way to the sandbox
-
-
-class NoRoom(Exception):
-    """Raised when requests in flight hold all the memory that they may; a later one may find some."""
 
 
 class BodyBudget:
@@ -21,18 +17,37 @@ class BodyBudget:
         self._tenant = tenant
         self._held: Counter[str] = Counter()
 
-    @contextmanager
-    def hold(self, tenant: str, body: int) -> Iterator[None]:
-        """Count a body of this many bytes until the request ends. Raises NoRoom."""
-        size = _COPIES * body
+    def account(self, tenant: str) -> BodyAccount:
+        """Return what counts the body of one request of this tenant."""
+        return BodyAccount(self, tenant)
+
+    def take(self, tenant: str, size: int) -> None:
+        """Count bytes. Raises NoRoom, and counts nothing then."""
         if self._held.get(tenant, 0) + size > self._tenant:
             raise NoRoom("the bodies of this tenant's requests in flight are too large together")
         if self._held.total() + size > self._total:
             raise NoRoom("the bodies of all requests in flight are too large together")
         self._held[tenant] += size
-        try:
-            yield
-        finally:
-            self._held[tenant] -= size
-            if not self._held[tenant]:
-                del self._held[tenant]
+
+    def give_back(self, tenant: str, size: int) -> None:
+        self._held[tenant] -= size
+        if not self._held[tenant]:
+            del self._held[tenant]
+
+
+class BodyAccount(Account):
+    """The bytes of one request's body."""
+
+    def __init__(self, budget: BodyBudget, tenant: str) -> None:
+        self._budget = budget
+        self._tenant = tenant
+        self._size = 0
+
+    def add(self, size: int) -> None:
+        self._budget.take(self._tenant, _COPIES * size)
+        self._size += _COPIES * size
+
+    def close(self) -> None:
+        size, self._size = self._size, 0
+        if size:
+            self._budget.give_back(self._tenant, size)

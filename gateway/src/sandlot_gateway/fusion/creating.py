@@ -17,10 +17,11 @@ from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.fusion_option import Place
 from sandlot_gateway.keys import Tenant
+from sandlot_gateway.quotas import QuotaName
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError
 
-from .workers import CannotCreate, Misconfigured
+from .groups import CannotCreate, Misconfigured
 
 LABEL = "sandbox-fusion"
 # Ends of a create that the same create meets again.
@@ -47,7 +48,8 @@ class Creator:
         except QuotaReached as error:
             if error.field is not None:
                 raise Misconfigured(f"a sandbox of {place} exceeds a quota: {error}") from error
-            raise CannotCreate(str(error), retry_after=error.retry_after or 1.0) from error
+            held = error.quota is not QuotaName.CREATES_PER_SECOND
+            raise CannotCreate(str(error), retry_after=error.retry_after or 1.0, over_quota=held) from error
         try:
             # `changed` returns as soon as the gateway is to stop.
             sandbox = await have.lifecycle.wait(sandbox, timeout=have.settings.start_timeout)

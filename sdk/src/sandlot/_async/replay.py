@@ -39,6 +39,10 @@ LOOK = 'echo "$(uname -m)"; pwd; echo "$(id -u):$(id -g)"; cat /proc/self/enviro
 BY_CODE = frozenset(["oom", "init_killed", "deadline", "exited"])
 
 
+class _TooLate(Exception):
+    """Raised when the build's time is over."""
+
+
 class AsyncReplay:
     """One attempt at a build. `create` has the arguments of its sandboxes; it must be closed."""
 
@@ -151,7 +155,7 @@ class AsyncReplay:
             await self._copy(order(instruction, state), stage, box)
 
     async def _copy(self, wanted: Order, stage: Stage, box: AsyncSandbox) -> None:
-        copier = AsyncCopier(box)
+        copier = AsyncCopier(box, left=self._time)
         if not wanted.origin:
             await copier.from_context(wanted, self._context)
             return
@@ -224,10 +228,11 @@ class AsyncReplay:
     async def _guarded(self, instruction: Instruction, work: Callable[[], Awaitable[Result]]) -> Result:
         """Do the work of an instruction, and raise what it raises with the instruction's place."""
         try:
-            if now() > self._deadline:
-                message = "the build took longer than its timeout: raise it"
-                raise self._failed(message, instruction, verdict="timeout")
+            self._time()
             return await work()
+        except _TooLate:
+            message = "the build took longer than its timeout: raise it"
+            raise self._failed(message, instruction, verdict="timeout") from None
         except (BadWord, SourceMissing) as error:
             raise self._dockerfile.error(str(error), instruction) from None
         except FileError as error:
@@ -258,6 +263,13 @@ class AsyncReplay:
             verdict=verdict,
             output=output,
         )
+
+    def _time(self) -> float:
+        """Return the seconds that are left. Raises _TooLate."""
+        left = self._deadline - now()
+        if left <= 0:
+            raise _TooLate
+        return left
 
     def _left(self) -> float:
         return max(1.0, self._deadline - now())

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from sandlot._dockerfile.context import PIECE, Context, Entry, SourceMissing, inside
-from sandlot._dockerfile.copy_plan import KERNEL, Order, Source, Step, is_archive, members, replaced, steps
-from sandlot._dockerfile.ignore import has_wildcard, name_matches
+from sandlot._dockerfile.context import PIECE, Context, Entry
+from sandlot._dockerfile.copy_plan import Order, Source, Step, is_archive, members, replaced, steps
+from sandlot._sync.packing import Left, Packer, Small, read_files
 from sandlot._sync.sandbox import Sandbox
+from sandlot._sync.sandbox_sources import find_sources
 from sandlot._tasks_sync import each, run_blocking
 from sandlot.errors import FileConflict, FileMissing
-from sandlot.models import FileInfo
 
 AT_ONCE = 8  # files
 LINKS = 100  # of one command, whose arguments have a limit
@@ -27,13 +27,15 @@ SMALL = 4 << 20  # bytes; a file of this size is one request, which can be repea
 
 Name = str | int | None  # of a user or group; None: the user's own group
 Put = Callable[[Step, Name, Name, int], None]
+Read = Callable[[Sequence[Step]], list[bytes] | None]
 
 
 class Copier:
-    """Copies into one sandbox."""
+    """Copies into one sandbox. `left`: returns the seconds that are left for it, or raises."""
 
-    def __init__(self, box: Sandbox) -> None:
+    def __init__(self, box: Sandbox, *, left: Left) -> None:
         self._box = box
+        self._left = left
 
     def from_context(self, order: Order, context: Context) -> None:
         """Copy files of the context. Raises SourceMissing, BadWord, FileError, OSError."""
@@ -53,9 +55,12 @@ class Copier:
                 self._box.files.write(step.target, data, mode=mode, owner=user, group=group)
                 return
             with path.open("rb") as file:
-                self._box.files.write(step.target, _read(file), mode=mode, owner=user, group=group)
+                self._box.files.write(step.target, self._pieces(file), mode=mode, owner=user, group=group)
 
-        self._make(order, found, put)
+        def read(plan: Sequence[Step]) -> list[bytes]:
+            return run_blocking(lambda: [context.local(step.entry.path).read_bytes() for step in plan])
+
+        self._make(order, found, put, read)
         for name, data in order.texts:
             many = order.into or len(order.texts) + len(found) > 1 or self._is_dir(order.target)
             target = f"{order.target.rstrip('/')}/{name}" if many else order.target
@@ -69,56 +74,101 @@ class Copier:
         """Copy files of another sandbox, as streams. Raises SourceMissing, FileError."""
         found: list[Source] = []
         for source, written in zip(order.sources, order.written, strict=True):
-            found += _find(other, source, written)
+            found += find_sources(other, source, written)
 
         def put(step: Step, user: Name, group: Name, mode: int) -> None:
             pieces = other.files.stream(f"/{step.entry.path}")
             self._box.files.write(step.target, pieces, mode=mode, owner=user, group=group)
 
-        self._make(order, found, put)
+        def read(plan: Sequence[Step]) -> list[bytes] | None:
+            return read_files(other, [f"/{step.entry.path}" for step in plan], left=self._left)
 
-    def _make(self, order: Order, sources: Sequence[Source], put: Put) -> None:
+        self._make(order, found, put, read)
+
+    def _make(self, order: Order, sources: Sequence[Source], put: Put, read: Read) -> None:
         if order.into and sources:  # as Docker, which makes it before it copies, with a mode of its own
             self._make_plain(order, [order.target])
         plan = steps(order, sources, is_dir=self._is_dir(order.target))
-        self._remove_links(replaced(order, plan))
+        targets = replaced(order, plan)
+        taken = self._remove_links(targets)
         self._make_directories(order, plan)
+        files = [step for step in plan if step.entry.kind == "file"]
+        self._make_files(order, files, put, read, alone=taken | {order.target}, at_once=AT_ONCE)
+        self._make_links(order, [step for step in plan if step.entry.kind == "symlink"])
+
+    def _make_files(
+        self,
+        order: Order,
+        files: Sequence[Step],
+        put: Put,
+        read: Read,
+        *,
+        alone: Collection[str],
+        at_once: int,
+    ) -> None:
+        """Make files whose directories exist; those at the targets `alone` in requests of their own."""
 
         def one(step: Step) -> None:
+            self._left()
             user, group = _owner(order, step.entry)
             put(step, user, group, step.entry.mode if order.mode is None else order.mode)
 
-        files = [step for step in plan if step.entry.kind == "file"]
-        each(one, files, concurrency=AT_ONCE, return_exceptions=False, progress=None)
-        self._make_links(order, [step for step in plan if step.entry.kind == "symlink"])
+        small: list[Small[Step]] = []
+        others: list[Step] = []
+        for step in files:
+            if step.entry.size > SMALL or step.target in alone:
+                others.append(step)
+                continue
+            mode = step.entry.mode if order.mode is None else order.mode
+            small.append(Small(step.target, step.entry.size, mode, *_owner(order, step.entry), step))
+        others += Packer(self._box, read, left=self._left).write(small)
+        each(one, others, concurrency=at_once, return_exceptions=False, progress=None)
 
     def _make_directories(self, order: Order, plan: Sequence[Step]) -> None:
         planned = {step.target for step in plan if step.entry.kind == "dir"}
         parents = {posixpath.dirname(step.target) for step in plan}
         # A write makes its parents, too, but with the owner of its file.
         self._make_plain(order, sorted(parents - planned))
-        for step in plan:
-            if step.entry.kind != "dir":
-                continue
+
+        def one(step: Step) -> None:
+            self._left()
             user, group = _owner(order, step.entry)
             mode = step.entry.mode if order.mode is None else order.mode
             if step.top and self._is_dir(step.target):
-                continue
+                return
             self._box.files.mkdir(step.target, mode=mode, owner=user, group=group)
             if not step.top:  # an existing one gets the mode and the owner, too
                 self._box.files.chmod(step.target, mode=mode, owner=user, group=group)
 
-    def _remove_links(self, targets: Collection[str]) -> None:
-        """Remove those of these paths that are links."""
-        for parent in sorted({posixpath.dirname(target) for target in targets}):
+        levels: dict[int, list[Step]] = {}
+        for step in plan:
+            if step.entry.kind == "dir":
+                levels.setdefault(step.target.rstrip("/").count("/"), []).append(step)
+        for level in sorted(levels):
+            each(one, levels[level], concurrency=AT_ONCE, return_exceptions=False, progress=None)
+
+    def _remove_links(self, targets: Collection[str]) -> set[str]:
+        """Remove those of these paths that are links; return those that are something else than files."""
+        taken: set[str] = set()
+
+        def one(parent: str) -> None:
+            self._left()
             try:
                 there = self._box.files.list(parent)
             except (FileMissing, FileConflict):
-                continue
+                return
             for info in there:
                 path = posixpath.join(parent, info.name)
-                if info.type == "symlink" and path in targets:
+                if path not in targets or info.type == "file":
+                    continue
+                if info.type == "symlink":
                     self._box.files.remove(path, missing_ok=True)
+                else:
+                    taken.add(path)
+
+        parents = sorted({posixpath.dirname(target) for target in targets})
+        each(one, parents, concurrency=AT_ONCE, return_exceptions=False, progress=None)
+        return taken
 
     def _make_plain(self, order: Order, paths: Sequence[str]) -> None:
         """Make directories that are no sources; existing ones stay as they are."""
@@ -148,18 +198,30 @@ class Copier:
             root = order.target.rstrip("/")
             plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
             # As Docker, which replaces a link where the archive has a directory, too.
-            self._remove_links({step.target for step, _ in plan if step.entry.kind != "symlink"})
+            taken = self._remove_links({step.target for step, _ in plan if step.entry.kind != "symlink"})
             self._make_directories(order, [step for step, _ in plan])
-            for step, member in plan:
-                if step.entry.kind != "file":
-                    continue
-                user, group = _owner(order, step.entry)
-                mode = step.entry.mode if order.mode is None else order.mode
-                file = archive.extractfile(member)  # follows a hard link within the archive
+            of = {id(step): member for step, member in plan}
+
+            def put(step: Step, user: Name, group: Name, mode: int) -> None:
+                file = archive.extractfile(of[id(step)])  # follows a hard link within the archive
                 if file is not None:
                     with file:
-                        self._box.files.write(step.target, _read(file), mode=mode, owner=user, group=group)
+                        pieces = self._pieces(file)
+                        self._box.files.write(step.target, pieces, mode=mode, owner=user, group=group)
+
+            def read(plan: Sequence[Step]) -> list[bytes]:
+                return run_blocking(lambda: [_member(archive, of[id(step)]) for step in plan])
+
+            files = [step for step, _ in plan if step.entry.kind == "file"]
+            # A hard link has no size of its own, and an archive one position.
+            links = {step.target for step, member in plan if member.islnk()}
+            self._make_files(order, files, put, read, alone=taken | links, at_once=1)
             self._make_links(order, [step for step, _ in plan if step.entry.kind == "symlink"])
+
+    def _pieces(self, file: IO[bytes]) -> Iterator[bytes]:
+        while piece := run_blocking(lambda: file.read(PIECE)):
+            self._left()
+            yield piece
 
     def _is_dir(self, path: str) -> bool:
         try:
@@ -176,54 +238,6 @@ def _sources(context: Context, source: str, written: str) -> list[Source]:
     ]
 
 
-def _find(box: Sandbox, source: str, written: str) -> list[Source]:
-    """Return what a source of `COPY --from` names. Raises SourceMissing."""
-    found = [""]
-    for part in inside(source).split("/"):
-        if not has_wildcard(part):
-            found = [f"{path}/{part}" if part else path for path in found]
-            continue
-        following: list[str] = []
-        for path in found:
-            try:
-                names = [info.name for info in box.files.list(path or "/")]
-            except (FileMissing, FileConflict):
-                continue
-            following += [f"{path}/{name}" for name in names if name_matches(part, name)]
-        found = following
-    sources: list[Source] = []
-    for path in found:
-        try:
-            info = box.files.stat(path or "/")
-        except FileMissing:
-            if has_wildcard(source):
-                continue
-            raise SourceMissing(f"{written[:200]!r} is not in that stage: correct the path") from None
-        entry = _entry(info, path)
-        name = path.rpartition("/")[2]
-        sources.append(Source(name, entry, _below(box, path) if entry.kind == "dir" else ()))
-    return sources
-
-
-def _below(box: Sandbox, path: str) -> tuple[Entry, ...]:
-    if path in KERNEL:
-        return ()
-    found: list[Entry] = []
-    for info in box.files.list(path or "/"):
-        inner = f"{path}/{info.name}"
-        entry = _entry(info, inner)
-        if entry.kind in ("file", "dir", "symlink"):
-            found.append(entry)
-        if entry.kind == "dir":
-            found += _below(box, inner)
-    return tuple(found)
-
-
-def _entry(info: FileInfo, path: str) -> Entry:
-    owner = (info.uid, info.gid)
-    return Entry(path.lstrip("/"), info.type, int(info.mode, 8), info.size, info.target or "", owner)
-
-
 def _owner(order: Order, entry: Entry | None) -> tuple[Name, Name]:
     """Return user and group of what is made."""
     if order.user is not None:
@@ -233,6 +247,6 @@ def _owner(order: Order, entry: Entry | None) -> tuple[Name, Name]:
     return 0, 0
 
 
-def _read(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := run_blocking(lambda: file.read(PIECE)):
-        yield piece
+def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    return b"" if file is None else file.read()

@@ -40,6 +40,10 @@ LOOK = 'echo "$(uname -m)"; pwd; echo "$(id -u):$(id -g)"; cat /proc/self/enviro
 BY_CODE = frozenset(["oom", "init_killed", "deadline", "exited"])
 
 
+class _TooLate(Exception):
+    """Raised when the build's time is over."""
+
+
 class Replay:
     """One attempt at a build. `create` has the arguments of its sandboxes; it must be closed."""
 
@@ -148,7 +152,7 @@ class Replay:
             self._copy(order(instruction, state), stage, box)
 
     def _copy(self, wanted: Order, stage: Stage, box: Sandbox) -> None:
-        copier = Copier(box)
+        copier = Copier(box, left=self._time)
         if not wanted.origin:
             copier.from_context(wanted, self._context)
             return
@@ -221,10 +225,11 @@ class Replay:
     def _guarded(self, instruction: Instruction, work: Callable[[], Result]) -> Result:
         """Do the work of an instruction, and raise what it raises with the instruction's place."""
         try:
-            if now() > self._deadline:
-                message = "the build took longer than its timeout: raise it"
-                raise self._failed(message, instruction, verdict="timeout")
+            self._time()
             return work()
+        except _TooLate:
+            message = "the build took longer than its timeout: raise it"
+            raise self._failed(message, instruction, verdict="timeout") from None
         except (BadWord, SourceMissing) as error:
             raise self._dockerfile.error(str(error), instruction) from None
         except FileError as error:
@@ -255,6 +260,13 @@ class Replay:
             verdict=verdict,
             output=output,
         )
+
+    def _time(self) -> float:
+        """Return the seconds that are left. Raises _TooLate."""
+        left = self._deadline - now()
+        if left <= 0:
+            raise _TooLate
+        return left
 
     def _left(self) -> float:
         return max(1.0, self._deadline - now())

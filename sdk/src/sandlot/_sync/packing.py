@@ -1,0 +1,138 @@
+# This file is auto-generated from sdk/src/sandlot/_async/packing.py by tools/async_to_sync.py: do not change it.
+"""Writes many small files into a sandbox as a few archives, and reads them so, where its image has a tar."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sandlot._protocol.calls import new_id
+from sandlot._sync.sandbox import Sandbox
+from sandlot.errors import FileError, StartFailed
+
+FEWEST = 16  # files; fewer are as quick one by one
+MOST = 16 << 20  # bytes of an archive, which is in memory
+# A name with a dash at its front would be an option.
+PACK = ["/bin/sh", "-c", 'exec tar -cf "$1" -C / -T "$2"', "sh"]
+UNPACK = ["/bin/sh", "-c", 'exec tar -xpmf "$1" -C /', "sh"]
+
+Id = str | int | None  # of a user or group; None: the user's own group
+Left = Callable[[], float]  # returns seconds, or raises if none are left
+Source = TypeVar("Source")
+
+
+@dataclass(frozen=True, slots=True)
+class Small(Generic[Source]):
+    """A file to write; `source` says what to read for it."""
+
+    target: str
+    size: int
+    mode: int
+    user: Id
+    group: Id
+    source: Source
+
+
+class Packer(Generic[Source]):
+    """Writes into one sandbox. `read` returns the contents of several files, or None if it cannot read them at once."""
+
+    def __init__(
+        self,
+        box: Sandbox,
+        read: Callable[[Sequence[Source]], list[bytes] | None],
+        *,
+        left: Left,
+    ) -> None:
+        self._box = box
+        self._read = read
+        self._left = left
+        self._ids: dict[tuple[Id, Id], tuple[int, int]] = {}
+
+    def write(self, files: Sequence[Small[Source]]) -> list[Source]:
+        """Write files whose directories exist; return those that must be written one by one."""
+        pending = list(files)
+        while len(pending) >= FEWEST:
+            size = count = 0
+            while count < len(pending) and size < MOST:
+                size += pending[count].size
+                count += 1
+            # Whatever failed, such as a tar that is missing, writes one by one say what is wrong.
+            if not self._write(pending[:count]):
+                break
+            del pending[:count]
+        return [file.source for file in pending]
+
+    def _write(self, batch: Sequence[Small[Source]]) -> bool:
+        contents = self._read([file.source for file in batch])
+        if contents is None:
+            return False
+        buffer = io.BytesIO()
+        # GNU's tar, BusyBox and BSD's read this format, with names of any length and bytes.
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            for file, content in zip(batch, contents, strict=True):
+                member = tarfile.TarInfo(file.target.lstrip("/"))
+                member.size, member.mode, member.mtime = len(content), file.mode, int(time.time())
+                member.uid, member.gid = self._ids_of(file, content)
+                archive.addfile(member, io.BytesIO(content))
+        path = _path()
+        try:
+            self._left()
+            self._box.files.write(path, buffer.getvalue(), mode=0o600, owner=0, group=0)
+            done = self._box.exec([*UNPACK, path], user=0, cwd="/", timeout=self._left())
+            ok = done.ok
+        except (FileError, StartFailed):  # no room for both the archive and its files, or no shell
+            ok = False
+        self._box.files.remove(path, missing_ok=True)
+        return ok
+
+    def _ids_of(self, file: Small[Source], content: bytes) -> tuple[int, int]:
+        """Return the numbers of a file's owner; the sandbox knows those of names, once such a file is written."""
+        if isinstance(file.user, int) and isinstance(file.group, int):
+            return file.user, file.group
+        key = (file.user, file.group)
+        if key not in self._ids:
+            files = self._box.files
+            files.write(file.target, content, mode=file.mode, owner=file.user, group=file.group)
+            info = files.stat(file.target)
+            self._ids[key] = (info.uid, info.gid)
+        return self._ids[key]
+
+
+def read_files(box: Sandbox, paths: Sequence[str], *, left: Left) -> list[bytes] | None:
+    """Return the contents of files of a sandbox, of absolute paths; None if it cannot pack them."""
+    if any("\n" in path for path in paths):
+        return None
+    listed, packed = _path(), _path()
+    try:
+        names = "".join(f".{path}\n" for path in paths)
+        box.files.write(listed, names.encode("utf-8", "surrogateescape"), owner=0, group=0)
+        done = box.exec([*PACK, packed, listed], user=0, cwd="/", timeout=left())
+        archive = box.files.read(packed) if done.ok else None
+    except (FileError, StartFailed):
+        archive = None
+    for path in (listed, packed):
+        box.files.remove(path, missing_ok=True)
+    return None if archive is None else _contents(archive, paths)
+
+
+def _contents(packed: bytes, paths: Sequence[str]) -> list[bytes] | None:
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
+            for member in archive:
+                file = archive.extractfile(member)  # follows a hard link within the archive
+                if file is not None:
+                    found[posixpath.normpath(f"/{member.name}")] = file.read()
+    except (tarfile.TarError, KeyError):
+        return None
+    contents = [found.get(path) for path in paths]
+    return None if None in contents else [content for content in contents if content is not None]
+
+
+def _path() -> str:
+    return f"/.sandlot-copy-{new_id()}"
