@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from sandlot.errors import SandboxLost
-from sandlot.models import ExecResult, Verdict
+from sandlot.models import ExecResult, Exit, Verdict
+
+End = TypeVar("End", ExecResult, Exit)
 
 BY_CODE = frozenset(("exited", "oom", "init_killed"))  # verdicts of a sandbox that its own code has ended
 
 
-def own_end(result: ExecResult, sandbox_id: str) -> ExecResult:
-    """Return the result of a command whose caller has waited for it.
+def own_end(result: End, sandbox_id: str) -> End:
+    """Return the end of a command whose caller has waited for it.
 
     Raises SandboxLost, with `infrastructure` true, if its server was out of reach for too long (`client_gone`), or if
     someone else ended the command through the API (`killed`).

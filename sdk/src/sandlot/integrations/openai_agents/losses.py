@@ -1,0 +1,89 @@
+"""Calls of a session's sandbox, and what ended it: the code itself, which is output, or a loss, which ends the agent's run."""
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from agents.exceptions import AgentsException
+
+from sandlot._async.sandbox import AsyncSandbox
+from sandlot.errors import BadRequest, Conflict, FileError, SandboxLost, SandlotError
+from sandlot.integrations._lost_commands import BY_CODE
+from sandlot.integrations._shared_loop import on_shared_loop
+
+Result = TypeVar("Result")
+
+
+class SessionLost(AgentsException, SandboxLost):
+    """The session's sandbox, or a command of it, was lost; with `infrastructure` true, mask the sample.
+
+    An `AgentsException`, which the runner raises as it is, with the run's data.
+    """
+
+    def __init__(self, message: str, *, verdict: str = "sandbox_lost", sandbox_id: str = "") -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.sandbox_id = sandbox_id
+
+
+class EndedByCode(Exception):
+    """The code has ended its own sandbox, which is one of its results."""
+
+
+class Calls:
+    """Calls the sandbox of a session on the process's loop. A loss is kept: every later call raises it again."""
+
+    def __init__(self, box: AsyncSandbox) -> None:
+        self.box = box
+        self.lost: SessionLost | None = None
+        self.ended_by_code = False
+
+    async def run(self, work: Callable[[AsyncSandbox], Coroutine[Any, Any, Result]]) -> Result:
+        """Return `work(box)`. Raises SessionLost, EndedByCode, and the SDK's errors of a wrong argument or a file."""
+        if self.lost is not None:
+            raise self.lost
+        box = self.box
+        try:
+            return await on_shared_loop(lambda: work(box))
+        except (BadRequest, Conflict, FileError):
+            raise
+        except SandboxLost as error:
+            raise self._ended(str(error), error.verdict) from error
+        except (
+            SandlotError
+        ) as error:  # out of reach for longer than the SDK's retries: what happened is unknown
+            raise self._ended(str(error), "sandbox_lost") from error
+
+    async def running(self) -> bool:
+        """Return whether the server has the sandbox, and remember why not."""
+        if self.lost is not None or self.ended_by_code:
+            return False
+        try:
+            info = await self.run(AsyncSandbox.refresh)
+        except SessionLost:
+            return False
+        if info.ended:
+            message = info.message or f"the sandbox is {info.status}"
+            self._ended(message, info.verdict or "sandbox_lost")
+        return not info.ended
+
+    async def delete(self) -> None:
+        """End the sandbox; where the server is out of reach, it ends by its time limit."""
+
+        async def deleted() -> None:
+            try:
+                await self.box.delete()
+            except SandlotError:
+                return
+
+        await on_shared_loop(deleted, to_the_end=True)
+
+    def _ended(self, message: str, verdict: str) -> SessionLost | EndedByCode:
+        if verdict in BY_CODE:
+            self.ended_by_code = True
+            return EndedByCode(f"the sandbox has ended ({verdict}): {message}")
+        self.lost = SessionLost(message, verdict=verdict, sandbox_id=self.box.id)
+        return self.lost
