@@ -60,16 +60,13 @@ def _is_upload(name: str) -> bool:
 class _Moving:
     """What has left its place, until its new one is known."""
 
-    __slots__ = ("directory", "is_dir", "path", "reads", "upload")
+    __slots__ = ("directory", "is_dir", "path", "upload")
 
-    def __init__(
-        self, path: str, *, is_dir: bool, directory: Directory | None, upload: bool, reads: int
-    ) -> None:
+    def __init__(self, path: str, *, is_dir: bool, directory: Directory | None, upload: bool) -> None:
         self.path = path
         self.is_dir = is_dir
         self.directory = directory
         self.upload = upload
-        self.reads = reads
 
 
 class Events:
@@ -86,7 +83,6 @@ class Events:
         self.lost = False
         self._missed = False
         self._recursive = recursive
-        self._reads = 0
         self._moving: dict[int, _Moving] = {}
         self._listed: set[str] = set()  # reported as entries of new directories, whose own events may follow
         self._found: list[Event] = []
@@ -99,12 +95,15 @@ class Events:
 
     def take(self, data: bytes, *, last: bool) -> list[Event]:
         """Return the events of one read. `last`: the kernel had no more."""
-        self._reads += 1
         self._told.clear()
-        for number, mask, cookie, name in parse(data):
+        raw = parse(data)
+        arrived = {cookie for _, mask, cookie, _ in raw if mask & IN_MOVED_TO}
+        for cookie in self._moving.keys() - arrived:
+            self._settle(cookie)
+        for index, (number, mask, cookie, name) in enumerate(raw, 1):
             self._take(number, mask, cookie, name)
-        for cookie, moving in list(self._moving.items()):
-            if moving.reads < self._reads:
+            # The kernel reports both places of a move together: the second is here, or begins the next read.
+            if mask & IN_MOVED_FROM and cookie not in arrived and cookie in self._moving and index < len(raw):
                 self._settle(cookie)
         if last:
             self._listed.clear()
@@ -178,7 +177,7 @@ class Events:
         self._settle_at(path)
         self._listed.discard(path)
         below = directory.below.get(name) if is_dir else None
-        self._moving[cookie] = _Moving(path, is_dir=is_dir, directory=below, upload=upload, reads=self._reads)
+        self._moving[cookie] = _Moving(path, is_dir=is_dir, directory=below, upload=upload)
 
     def _moved_to(
         self, directory: Directory, name: str, path: str, cookie: int, *, is_dir: bool, upload: bool
