@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandlot._async.sandbox import AsyncSandbox
     from sandlot._async.stream import AsyncOpStream
     from sandlot._async.warmups import AsyncImageWarmups
+    from sandlot._async.watch import AsyncFileWatch
     from sandlot._sync.accounting import Accounting
     from sandlot._sync.build import build
     from sandlot._sync.client import Client
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
     from sandlot._sync.warmups import ImageWarmups
+    from sandlot._sync.watch import FileWatch
     from sandlot.accounting import Quota, UsageReport, UsageRow
     from sandlot.builds import Built
     from sandlot.cells import CellError, CellResult, CellStatus, RichOutput
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         StartFailed,
         WaitTimeout,
     )
+    from sandlot.file_records import FileEvent, TransferProgress
     from sandlot.models import (
         CheckpointInfo,
         DeleteResult,
@@ -91,6 +94,7 @@ __all__ = [
     "ApiError",
     "AsyncAccounting",
     "AsyncClient",
+    "AsyncFileWatch",
     "AsyncFiles",
     "AsyncImageWarmups",
     "AsyncOpStream",
@@ -122,9 +126,11 @@ __all__ = [
     "FileConflict",
     "FileDenied",
     "FileError",
+    "FileEvent",
     "FileInfo",
     "FileMissing",
     "FileTooLarge",
+    "FileWatch",
     "Files",
     "ImageFailure",
     "ImageWarmups",
@@ -150,6 +156,7 @@ __all__ = [
     "StartFailed",
     "Stderr",
     "Stdout",
+    "TransferProgress",
     "Usage",
     "UsageReport",
     "UsageRow",
@@ -163,6 +170,7 @@ __all__ = [
 _FLAVOURED = {
     "Accounting": "accounting",
     "Client": "client",
+    "FileWatch": "watch",
     "Files": "files",
     "ImageWarmups": "warmups",
     "OpStream": "stream",
@@ -193,6 +201,7 @@ _MODELS = frozenset(
         "WarmupInfo",
     ]
 )
+_FILES = frozenset(["FileEvent", "TransferProgress"])
 _CELLS = frozenset(["CellError", "CellResult", "CellStatus", "RichOutput"])
 _ACCOUNTS = frozenset(["Quota", "UsageReport", "UsageRow"])
 
@@ -203,6 +212,8 @@ def __getattr__(name: str) -> object:
         module = f"sandlot._{'async' if name != plain else 'sync'}.{_FLAVOURED[plain]}"
     elif name in _MODELS:
         module = "sandlot.models"
+    elif name in _FILES:
+        module = "sandlot.file_records"
     elif name == "Built":
         module = "sandlot.builds"
     elif name == "build":
