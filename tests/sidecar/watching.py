@@ -39,11 +39,23 @@ class Watch:
         missing = list(wanted)
         begun = len(self.seen)
         while missing:
-            kind, events = await self.frame()
-            assert kind == "w", (kind, events, self.seen)
-            self.seen += events
+            events = await self._more()
             missing = [one for one in missing if not any(one.items() <= event.items() for event in events)]
         return self.seen[begun:]
+
+    async def one_of(self, *wanted: dict[str, Any]) -> dict[str, Any]:
+        """Read until one of these has come; return the last of them."""
+        found: list[dict[str, Any]] = []
+        while not found:
+            events = await self._more()
+            found = [event for event in events if any(one.items() <= event.items() for one in wanted)]
+        return found[-1]
+
+    async def _more(self) -> list[dict[str, Any]]:
+        kind, events = await self.frame()
+        assert kind == "w", (kind, events, self.seen)
+        self.seen += events
+        return events
 
 
 @contextlib.asynccontextmanager

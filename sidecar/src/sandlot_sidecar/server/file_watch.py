@@ -30,6 +30,7 @@ QUEUED = (
 )  # bytes of events in the kernel beyond which they are dropped: gVisor has no limit of its own
 SHORTEST = 0.02  # seconds from one read to the next: what happens meanwhile is one message
 SHARE = 9  # rests so many times as long as the events took, so that a flood costs a tenth of a core
+LONGEST = 5.0  # seconds of such a rest, since on a loaded machine the time is not the watch's own
 MOVE_PATIENCE = 0.05  # seconds for the new place of what has moved away
 ANEW_AFTER = 1.0  # seconds before the directories are watched anew: code can cause it as often as it likes
 LOST_PATIENCE = 5.0  # seconds from the executor's end to the sandbox's
@@ -141,7 +142,7 @@ class FileWatch:
         events.stale.clear()
         if events.lost or queued > QUEUED:
             self.close()
-        self._rest = max(SHORTEST, SHARE * (self._loop.time() - began))
+        self._rest = min(LONGEST, max(SHORTEST, SHARE * (self._loop.time() - began)))
         return found
 
     async def _watch_new(self, inotify: Inotify) -> list[Event]:
@@ -160,7 +161,7 @@ class FileWatch:
 
     async def _anew(self) -> list[Event]:
         """Watch again after events were lost, then say so: a client that lists the directory now misses nothing."""
-        await self._pause(max(ANEW_AFTER, SHARE * self._opening))
+        await self._pause(min(LONGEST, max(ANEW_AFTER, SHARE * self._opening)))
         if self._stopped.done():
             return []
         try:
