@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .request import Answer, Request
     from .watch_events import Event
-    from .watch_routes import Room
+    from .watch_room import Room
 
 QUEUED = (
     1 << 20

@@ -1,34 +1,18 @@
-"""The route that watches directories, and the limits of all watches of a sandbox."""
+"""The route that watches directories."""
 
 from __future__ import annotations
-
-import asyncio
 
 from ..core.errors import ApiError
 from . import fields, file_query
 from .file_watch import FileWatch
 from .http import Route
+from .watch_room import MOST_WATCHES, Room
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .http import Http
     from .instance import Instance
     from .request import Request
-
-MOST_WATCHES = 16
-MOST_DIRECTORIES = 8192  # of all watches: each costs the sidecar 0.4 KiB, and the kernel 1 KiB
-
-
-class Room:
-    """The open watches."""
-
-    def __init__(self) -> None:
-        self.watches: set[FileWatch] = set()
-        self.lock = asyncio.Lock()  # of what takes room
-
-    def left(self) -> int:
-        """Return how many directories may be watched yet."""
-        return max(0, MOST_DIRECTORIES - sum(watch.directories for watch in self.watches))
 
 
 class WatchRoutes:
