@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sandlot._async.plane import AsyncPlane
 from sandlot._local_files import download_target, safe_name, upload_plan
@@ -15,16 +15,25 @@ from sandlot._tasks_async import run_blocking
 from sandlot.file_records import TransferMeter
 from sandlot.models import FileInfo
 
-if TYPE_CHECKING:
-    from sandlot._async.files import AsyncFiles
-
 PIECE = 1 << 20
+
+
+class AsyncCalls(Protocol):
+    """The single calls of which a copy consists."""
+
+    async def mkdir(self, path: str, *, mode: int | None = None, user: USER = None) -> None: ...
+
+    async def stat(self, path: str, *, user: USER = None) -> FileInfo: ...
+
+    async def list(self, path: str, *, user: USER = None) -> list[FileInfo]: ...
+
+    def stream(self, path: str, *, user: USER = None) -> AsyncIterator[bytes]: ...
 
 
 class AsyncTransfer:
     """One copy, with the rights of one user; the meter counts it."""
 
-    def __init__(self, files: AsyncFiles, *, plane: AsyncPlane, meter: TransferMeter, user: USER) -> None:
+    def __init__(self, files: AsyncCalls, *, plane: AsyncPlane, meter: TransferMeter, user: USER) -> None:
         self._files = files
         self._plane = plane
         self._meter = meter

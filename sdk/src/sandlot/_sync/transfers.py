@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sandlot._local_files import download_target, safe_name, upload_plan
 from sandlot._protocol import documents
@@ -16,16 +16,25 @@ from sandlot._tasks_sync import run_blocking
 from sandlot.file_records import TransferMeter
 from sandlot.models import FileInfo
 
-if TYPE_CHECKING:
-    from sandlot._sync.files import Files
-
 PIECE = 1 << 20
+
+
+class Calls(Protocol):
+    """The single calls of which a copy consists."""
+
+    def mkdir(self, path: str, *, mode: int | None = None, user: USER = None) -> None: ...
+
+    def stat(self, path: str, *, user: USER = None) -> FileInfo: ...
+
+    def list(self, path: str, *, user: USER = None) -> list[FileInfo]: ...
+
+    def stream(self, path: str, *, user: USER = None) -> Iterator[bytes]: ...
 
 
 class Transfer:
     """One copy, with the rights of one user; the meter counts it."""
 
-    def __init__(self, files: Files, *, plane: Plane, meter: TransferMeter, user: USER) -> None:
+    def __init__(self, files: Calls, *, plane: Plane, meter: TransferMeter, user: USER) -> None:
         self._files = files
         self._plane = plane
         self._meter = meter

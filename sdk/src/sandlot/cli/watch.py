@@ -48,4 +48,6 @@ def watch(
 
 def _line(event: FileEvent) -> str:
     path = event.path if event.old_path is None else f"{event.old_path} -> {event.path}"
-    return f"{event.kind:10} {path}{'/' if event.is_dir else ''}"
+    # Code chooses the names: one with control characters must not steer the terminal.
+    shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in path)
+    return f"{event.kind:10} {shown}{'/' if event.is_dir else ''}"

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from .watch_events import Event
     from .watch_room import Room
 
-QUEUED = (
-    1 << 20
-)  # bytes of events in the kernel beyond which they are dropped: gVisor has no limit of its own
+QUEUED = 1 << 20  # bytes of unread events, beyond which they are dropped: gVisor has no limit of its own
 SHORTEST = 0.02  # seconds from one read to the next: what happens meanwhile is one message
 SHARE = 9  # rests so many times as long as the events took, so that a flood costs a tenth of a core
 LONGEST = 5.0  # seconds of such a rest, since on a loaded machine the time is not the watch's own
@@ -190,7 +188,8 @@ class FileWatch:
                     self.close()
             writing.result()
         finally:
-            writing.cancel()
+            if not writing.cancel() and not writing.cancelled():
+                writing.exception()  # else the loop reports it as never retrieved
 
 
 def _frame(kind: int, document: object) -> bytes:
