@@ -134,22 +134,26 @@ class FileWatch:
         data = inotify.read()
         queued = inotify.queued()
         found = events.take(data, last=not queued)
-        if events.new and not events.lost:
-            found += await self._watch_new(inotify)
-        inotify.forget(events.stale)
-        events.stale.clear()
+        self._forget(inotify)
+        if not events.lost and (new := events.new_directories()):
+            found += await self._watch_new(inotify, new)
+            self._forget(inotify)
         if events.lost or queued > QUEUED:
             self.close()
         self._rest = min(LONGEST, max(SHORTEST, SHARE * (self._loop.time() - began)))
         return found
 
-    async def _watch_new(self, inotify: Inotify) -> list[Event]:
+    def _forget(self, inotify: Inotify) -> None:
+        """End stale watches; before new ones, since a directory that has another name by now has the same number."""
+        inotify.forget(self._events.stale)
+        self._events.stale.clear()
+
+    async def _watch_new(self, inotify: Inotify, new: list[str]) -> list[Event]:
         events = self._events
-        more, events.new = events.new, []
         try:
             async with self._room.lock:
                 answer, _ = await self._instance.executor.ask(
-                    "file", attached=[inotify.fd], op="watch", path=events.watched.path, more=more, recursive=True,
+                    "file", attached=[inotify.fd], op="watch", path=events.watched.path, more=new, recursive=True,
                     most=self._room.left(), **self._acting,
                 )  # fmt: skip
         except ApiError:  # its process was killed, or the user is no more: `open` says so

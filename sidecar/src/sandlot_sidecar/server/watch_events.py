@@ -72,13 +72,12 @@ class _Moving:
 class Events:
     """Takes what was read, in order, and keeps the watched directories up to date.
 
-    The caller watches the directories in `new` (paths from the first one), ends the watches in `stale`, and watches
-    anew if events are `lost`.
+    The caller ends the watches in `stale`, watches `new_directories`, and all anew if events are `lost`.
     """
 
     def __init__(self, watched: Watched, *, recursive: bool) -> None:
         self.watched = watched
-        self.new: list[str] = []
+        self._new: list[tuple[Directory, str]] = []  # by parent and name: a later event may rename the parent
         self.stale: list[int] = []
         self.lost = False
         self._missed = False
@@ -111,8 +110,15 @@ class Events:
         found, self._found = self._found, []
         return found
 
+    def new_directories(self) -> list[str]:
+        """Return the directories that are to be watched, as paths from the first one, once."""
+        new, self._new = self._new, []
+        begin = len(self.watched.path.rstrip("/")) + 1
+        there = [(parent, name) for parent, name in new if self.watched.get(parent.number) is parent]
+        return [self.watched.path_of(parent, name)[begin:] for parent, name in there]
+
     def added(self, answer: dict[str, Any]) -> list[Event]:
-        """Take the executor's answer about `new` directories; return the events of their entries."""
+        """Take the executor's answer about new directories; return the events of their entries."""
         known = len(self.watched)
         directories: list[Directory | None] = []
         fresh: set[int] = set()
@@ -184,6 +190,9 @@ class Events:
     ) -> None:
         source = self._moving.pop(cookie, None)
         self._settle_at(path)
+        replaced = directory.below.get(name) if is_dir else None
+        if replaced is not None and (source is None or replaced is not source.directory):
+            self._drop(replaced)
         if upload:
             if source is not None and not source.upload:
                 self._tell("removed", source.path, is_dir=False)
@@ -197,18 +206,18 @@ class Events:
             # One below it that was not found had its former name, and would stay unwatched.
             self.lost = self.lost or self._missed
         else:
-            self._watch_later(directory, name, path, is_dir=is_dir)
+            self._watch_later(directory, name, is_dir=is_dir)
 
     def _arrived(self, directory: Directory, name: str, path: str, *, is_dir: bool) -> None:
         if path in self._listed:
             self._listed.discard(path)
         else:
             self._tell("created", path, is_dir=is_dir)
-        self._watch_later(directory, name, path, is_dir=is_dir)
+        self._watch_later(directory, name, is_dir=is_dir)
 
-    def _watch_later(self, directory: Directory, name: str, path: str, *, is_dir: bool) -> None:
+    def _watch_later(self, directory: Directory, name: str, *, is_dir: bool) -> None:
         if is_dir and self._recursive and name not in directory.below:
-            self.new.append(path[len(self.watched.path.rstrip("/")) + 1 :])
+            self._new.append((directory, name))
 
     def _settle_at(self, path: str) -> None:
         """Report what has moved away from here before what comes here."""
