@@ -1,6 +1,6 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-clients test-frameworks test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
+.PHONY: help setup demo demo-rl demo-cluster test test-clients test-frameworks test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -42,6 +42,9 @@ test-cluster: setup  ## run the tests that need a cluster, Kubernetes' programs 
 
 test-outages: setup  ## run only those that kill nodes, the API server and etcd
 	bash tools/test_outages.sh
+
+demo-rl: setup  ## train a small policy whose every program runs in a local sandbox; report in reports/
+	$(RUN)/sandlot demo-rl
 
 demo-cluster: setup  ## run the demo in gVisor sandboxes on a cluster: cluster up, images, chart, demo, down
 	bash tools/demo_cluster.sh

@@ -14,18 +14,18 @@ from tests.kubernetes.pools import REPLACED
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE
 
-SIZE = 8
-CREATES = 10  # more than the pool holds: the ninth was once cold each time, and nobody knew why
+SIZE = 4
+CREATES = 6  # more than the pool holds: the first of them was once cold each time, and nobody knew why
 VALUES = {
     # Where pods are reused, a claim is recorded only after ten seconds, and nothing takes its place before.
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}, "reuse": REPLACED}},
     "controller.replicas": 1,
-    # By a tenth of a core each, the 18 pods would fill the nodes to the last one, beside those of other releases.
+    # By a tenth of a core each, the 10 pods would fill the nodes to the last one, beside those of other releases.
     "sandboxes.pods.cpuShare": 0.02,
 }
 
 
-@pytest.mark.timeout(1800)  # ten pods start one after the other
+@pytest.mark.timeout(1800)  # the pods start one after the other
 def test_more_creates_than_the_pool_holds_hit_it_each_time_that_it_is_full() -> None:
     assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in VALUES.items())
     with release_of_its_own("full", runtime="gvisor") as stack, ExitStack() as held:

@@ -25,6 +25,8 @@ PAGES = [
     "docs/python-contexts.md",
     "docs/file-watch.md",
     "docs/results.md",
+    "docs/rl.md",
+    "docs/verifier.md",
     "docs/first-command.md",
     "docs/dockerfiles.md",
     "docs/migrate-agent-sandbox.md",

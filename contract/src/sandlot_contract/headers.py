@@ -9,6 +9,7 @@ QUEUED = "X-Sandlot-Queued"  # seconds that the request was queued at the gatewa
 VERDICT = "X-Sandlot-Verdict"  # how the command or its sandbox has ended
 MODE, MTIME = "X-Sandlot-Mode", "X-Sandlot-Mtime"  # of a file
 ENTRIES, BYTES = "X-Sandlot-Entries", "X-Sandlot-Bytes"  # of an exported layer
+SELECTED = "X-Sandlot-Selected"  # 1: the layer has only what was asked for; older sidecars export everything
 # Of a webhook.
 INSTANCE, SENDER, SIGNATURE = "X-Sandlot-Instance", "X-Sandlot-Sender", "X-Sandlot-Signature"
 GATEWAY = "X-Sandlot-Gateway"  # of its answer: shows that a gateway gave it
@@ -19,11 +20,12 @@ GATEWAY = "X-Sandlot-Gateway"  # of its answer: shows that a gateway gave it
     QUEUED_KEY,
     VERDICT_KEY,
     BYTES_KEY,
+    SELECTED_KEY,
     INSTANCE_KEY,
     SENDER_KEY,
     SIGNATURE_KEY,
     GATEWAY_KEY,
 ) = (
     name.lower().encode()
-    for name in (OP, ATTACHED, QUEUED, VERDICT, BYTES, INSTANCE, SENDER, SIGNATURE, GATEWAY)
+    for name in (OP, ATTACHED, QUEUED, VERDICT, BYTES, SELECTED, INSTANCE, SENDER, SIGNATURE, GATEWAY)
 )

@@ -70,7 +70,7 @@ def grade(
         if html is not None:
             done.page().write(html)
     except (SandlotError, ValueError, OSError) as error:
-        _fail(error, as_json=as_json)
+        fail(error, as_json=as_json)
     if as_json:
         typer.echo(json.dumps(done.document()))
     else:
@@ -124,7 +124,7 @@ def demo(
             )
         )
     except (SandlotError, OSError) as error:
-        _fail(error, as_json=as_json)
+        fail(error, as_json=as_json)
     whole = time.monotonic() - begun
     if as_json:
         typer.echo(
@@ -151,7 +151,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def _fail(error: Exception, *, as_json: bool) -> NoReturn:
+def fail(error: Exception, *, as_json: bool) -> NoReturn:
     """Print the error and exit: 2 for invalid input, 1 for other errors."""
     if as_json:
         typer.echo(json.dumps({"error": type(error).__name__, "message": str(error)}))

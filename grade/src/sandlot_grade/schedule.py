@@ -22,10 +22,15 @@ def fitting(*, memory: int, cores: int | None = None, available: int | None = No
     Many more than one a core, since endless loops run until their timeout: the more run concurrently, the sooner
     all of them are done, and the others still get their share of the cores.
     """
-    cores = cores or len(os.sched_getaffinity(0))
+    cores = cores or usable_cores()
     available = available_memory() if available is None else available
     by_memory = int(available * 0.7) // (memory + SANDBOX_OVERHEAD)
     return max(1, min(12 * cores, by_memory, 256))
+
+
+def usable_cores() -> int:
+    """Return the number of this machine's cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def available_memory() -> int:
@@ -50,7 +55,7 @@ class Pace:
 
     def __init__(self, *, most: int, least: int | None = None) -> None:
         self.most = most
-        self.least = min(most, least or 2 * len(os.sched_getaffinity(0)))
+        self.least = min(most, least or 2 * usable_cores())
         self._now = float(max(self.least, most // 2))
 
     @property

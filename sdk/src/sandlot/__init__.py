@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandlot._async.python import AsyncPythonContext
     from sandlot._async.sandbox import AsyncSandbox
     from sandlot._async.stream import AsyncOpStream
+    from sandlot._async.verifier import AsyncVerifier
     from sandlot._async.warmups import AsyncImageWarmups
     from sandlot._async.watch import AsyncFileWatch
     from sandlot._sync.accounting import Accounting
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sandlot._sync.python import PythonContext
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
+    from sandlot._sync.verifier import Verifier
     from sandlot._sync.warmups import ImageWarmups
     from sandlot._sync.watch import FileWatch
     from sandlot.accounting import Quota, UsageReport, UsageRow
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         FileDenied,
         FileError,
         FileMissing,
+        FilesRefused,
         FileTooLarge,
         NotFound,
         OpConflict,
@@ -102,6 +105,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncPythonContext",
     "AsyncSandbox",
+    "AsyncVerifier",
     "AuthError",
     "BadRequest",
     "BuildFailed",
@@ -132,6 +136,7 @@ __all__ = [
     "FileTooLarge",
     "FileWatch",
     "Files",
+    "FilesRefused",
     "ImageFailure",
     "ImageWarmups",
     "NetworkPolicy",
@@ -161,6 +166,7 @@ __all__ = [
     "UsageReport",
     "UsageRow",
     "Verdict",
+    "Verifier",
     "WaitTimeout",
     "WarmupInfo",
     "__version__",
@@ -178,6 +184,7 @@ _FLAVOURED = {
     "Process": "process",
     "PythonContext": "python",
     "Sandbox": "sandbox",
+    "Verifier": "verifier",
 }
 _MODELS = frozenset(
     [

@@ -120,6 +120,10 @@ class DiskFull(FileError):
     """The sandbox's disk has no space left."""
 
 
+class FilesRefused(SandlotError):
+    """What the sandbox's own code wrote cannot be saved, such as too many bytes; a trainer scores it, usually 0."""
+
+
 class SandboxLost(SandlotError):
     """The sandbox ended or lost the command, so this is not the result of the code itself.
 

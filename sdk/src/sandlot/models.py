@@ -181,7 +181,9 @@ class CheckpointInfo:
     """A snapshot of a sandbox's files, kept on the server; `create` accepts one that is `DURABLE`.
 
     In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of a sandbox from it. It does
-    not depend on the previous one, `parent_id`. `name` and `metadata` are the caller's.
+    not depend on the previous one, `parent_id`. `name` and `metadata` are the caller's. It has only what is at or below
+    `paths` (everything, if there are none), and no name like one of `without`. `failed_by_files`: it is FAILED because
+    of what the sandbox's code wrote.
     """
 
     id: str
@@ -197,6 +199,9 @@ class CheckpointInfo:
     created_at: str = ""
     name: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+    paths: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    failed_by_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
 from sandlot_gateway.checkpoints.store import Checkpoint, Part, State, Store
-from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
+from sandlot_gateway.checkpoints.transfer import EVERYTHING, Refused, Selection, fetch_layer, send_layer
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.quotas import Quotas
@@ -62,6 +62,7 @@ class Checkpoints:
         *,
         name: str | None = None,
         metadata: dict[str, str] | None = None,
+        selection: Selection = EVERYTHING,
     ) -> Checkpoint:
         """Start a checkpoint, written in the background. Raises Busy, StoreFull and OSError."""
         async with self._lock:
@@ -87,6 +88,8 @@ class Checkpoints:
                 depth=parent.depth + 1 if parent is not None else int(sandbox.spec.checkpoint is not None),
                 name=name,
                 metadata=metadata or {},
+                paths=selection.paths,
+                without=selection.without,
             )
             part = await asyncio.to_thread(self._store.begin, checkpoint)
         self._tasks.spawn(self._write(checkpoint, instance, part))
@@ -162,7 +165,11 @@ class Checkpoints:
         try:
             async with self._turn:
                 checkpoint.occupied_bytes = await fetch_layer(
-                    self._pool, instance, write=part.write, max_bytes=self._max_bytes
+                    self._pool,
+                    instance,
+                    write=part.write,
+                    max_bytes=self._max_bytes,
+                    selection=Selection(checkpoint.paths, checkpoint.without),
                 )
             await asyncio.to_thread(self._store.finish, checkpoint, part)
             _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
@@ -170,6 +177,7 @@ class Checkpoints:
             raise
         except (Refused, DialError, UpstreamError, StoreFull, OSError, TimeoutError) as error:
             why = str(error) or type(error).__name__
+            checkpoint.failed_by_files = isinstance(error, Refused) and error.by_files
             await self._failed(checkpoint, why)
         finally:
             part.close()

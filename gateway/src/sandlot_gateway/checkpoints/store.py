@@ -54,6 +54,9 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     error: str | None = None
     name: str | None = None  # that its caller finds it by
     metadata: dict[str, str] = {}
+    failed_by_files: bool = False  # what the sandbox's code did is why it FAILED
+    paths: tuple[str, ...] = ()  # only what is at or below them; all if there are none
+    without: tuple[str, ...] = ()  # patterns of names that it does not have
 
 
 class Store:

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
-from sandlot_contract.headers import BYTES_KEY
+from sandlot_contract.headers import BYTES_KEY, SELECTED_KEY
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
@@ -17,14 +17,37 @@ from sandlot_gateway.data.pool import HttpPool, UpstreamError
 _PIECE = 1 << 20
 _PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before the first one
 _MAX_ANSWER = 64 * 1024
+_BY_FILES = (409, 413)  # of an export: a directory that cannot be read elsewhere; too many bytes
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What a checkpoint takes: what is at or below `paths` (all if none), without names like `without`."""
+
+    paths: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.without)
+
+
+EVERYTHING = Selection()
 
 
 class Refused(Exception):
-    """Raised when the sidecar rejects a transfer, with its reason."""
+    """Raised when the sidecar rejects a transfer, with its reason; `by_files` if the sandbox's files are the cause."""
+
+    def __init__(self, message: str, *, by_files: bool = False) -> None:
+        super().__init__(message)
+        self.by_files = by_files
 
 
 async def fetch_layer(
-    pool: HttpPool, instance: Instance, *, write: Callable[[bytes], None], max_bytes: int
+    pool: HttpPool,
+    instance: Instance,
+    *,
+    write: Callable[[bytes], None],
+    max_bytes: int,
+    selection: Selection,
 ) -> int:
     """Pass the archive to `write`, called in a thread; return the bytes of the files in it.
 
@@ -33,11 +56,16 @@ async def fetch_layer(
     target = f"/v1/checkpoint?max_bytes={max_bytes}"
     connection = await pool.acquire(instance.address, known_alive=True, timeout=_PATIENCE)
     try:
-        connection.begin(_head(instance, target, length=0))
+        body = msgspec.json.encode(selection) if selection else b""
+        connection.begin(_head(instance, target, length=len(body)))
+        if body:
+            connection.write(body)
         async with asyncio.timeout(_PATIENCE):
             response = await connection.head()
         if response.status != 200:
             raise await _refusal(connection, status=response.status)
+        if selection and not any(name == SELECTED_KEY for name, _ in response.headers):
+            raise Refused("the sandbox's sidecar is older than `paths` and `without`: create a new sandbox")
         size = next((int(value) for name, value in response.headers if name == BYTES_KEY), 0)
         async for piece in _pieces(connection):
             await asyncio.to_thread(write, piece)
@@ -106,4 +134,4 @@ async def _refusal(connection: Connection, *, status: int) -> Refused:
     except (UpstreamError, msgspec.DecodeError):
         document = None
     message = document.get("message") if isinstance(document, dict) else None
-    return Refused(str(message or f"the sandbox's sidecar answered {status}"))
+    return Refused(str(message or f"the sandbox's sidecar answered {status}"), by_files=status in _BY_FILES)

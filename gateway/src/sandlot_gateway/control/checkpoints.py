@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
@@ -13,6 +13,7 @@ from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.quota import StoreFull
 from sandlot_gateway.checkpoints.service import Busy, Checkpoints
 from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.checkpoints.transfer import Selection
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
 from sandlot_gateway.control.field_types import Strict, Text, unique
 from sandlot_gateway.control.models import Done
@@ -21,9 +22,20 @@ from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who, appeared
 from sandlot_gateway.sandboxes import Sandbox
 
+
+def _no_dots(path: str) -> str:
+    if {".", ".."}.intersection(path.split("/")):
+        raise ValueError(f"{path!r} must have no '.' and '..'")
+    return path
+
+
 router = APIRouter(prefix=PREFIX, tags=["checkpoints"])
 
 CheckpointName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+SelectedPath = Annotated[
+    str, Field(min_length=2, max_length=1024, pattern=r"^(/[^/\x00]{1,255})+$"), AfterValidator(_no_dots)
+]
+LeftName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00]+$")]
 METADATA_MAX = 16 << 10  # bytes; every list reads all documents
 CheckpointId = Annotated[str, Field(min_length=1, max_length=64)]
 
@@ -42,10 +54,15 @@ class CheckpointResponse(BaseModel):
     stored_bytes: int | None = Field(description="Size of the compressed archive, once DURABLE.")
     occupied_bytes: int = Field(description="Sum of the file sizes.")
     error: str | None
+    failed_by_files: bool = Field(
+        description="(Sandlot) It is FAILED because of the sandbox's files, which its code wrote: too many bytes, say."
+    )
     created_at: str
     updated_at: str
     name: str | None
     metadata: dict[str, str]
+    paths: list[str] = Field(description="(Sandlot) It has only what is at or below them; empty: everything.")
+    without: list[str] = Field(description="(Sandlot) It has no file or directory of such a name.")
 
 
 class CheckpointRequest(Strict):
@@ -54,6 +71,17 @@ class CheckpointRequest(Strict):
     )
     metadata: dict[str, Text] | None = Field(
         None, max_length=64, description="(Sandlot) Returned unchanged; at most 16 KiB."
+    )
+
+    paths: list[SelectedPath] = Field(
+        [],
+        max_length=16,
+        description="(Sandlot) Save only what is at or below these paths. None may be a link or have one above it.",
+    )
+    without: list[LeftName] = Field(
+        [],
+        max_length=64,
+        description="(Sandlot) Names to leave out, with `*`, `?` and `[…]`; a directory with all that is in it.",
     )
 
     @model_validator(mode="after")
@@ -177,7 +205,11 @@ async def begin_checkpoint(
         raise ApiError(409, f"the sandbox is {sandbox.status}; a checkpoint needs a RUNNING one")
     try:
         checkpoint = await checkpoints.create(
-            sandbox, instance, name=body and body.name, metadata=body and body.metadata
+            sandbox,
+            instance,
+            name=body and body.name,
+            metadata=body and body.metadata,
+            selection=Selection() if body is None else Selection(tuple(body.paths), tuple(body.without)),
         )
     except Busy as error:
         raise ApiError(409, str(error)) from error
@@ -268,8 +300,11 @@ def _document(checkpoint: Checkpoint) -> dict[str, Any]:
         "stored_bytes": checkpoint.stored_bytes,
         "occupied_bytes": checkpoint.occupied_bytes,
         "error": checkpoint.error,
+        "failed_by_files": checkpoint.failed_by_files,
         "created_at": iso(checkpoint.created_at),
         "updated_at": iso(checkpoint.updated_at),
         "name": checkpoint.name,
         "metadata": checkpoint.metadata,
+        "paths": checkpoint.paths,
+        "without": checkpoint.without,
     }

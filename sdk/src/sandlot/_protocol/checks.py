@@ -96,12 +96,17 @@ def one_of(value: object, choices: Sequence[str], *, name: str) -> None:
 
 
 def labels(value: object) -> list[str]:
+    return words(value, name="labels")
+
+
+def words(value: object, *, name: str) -> list[str]:
+    """Validate a list of strings."""
     if isinstance(value, str):
-        raise ValueError("labels: must be a list of strings, not one string")
+        raise ValueError(f"{name}: must be a list of strings, not one string")
     found = list(cast(Sequence[object], value))
-    for label in found:
-        if not isinstance(label, str):
-            raise ValueError(f"labels: must be strings, not {label!r}")
+    for word in found:
+        if not isinstance(word, str):
+            raise ValueError(f"{name}: must be strings, not {word!r}")
     return cast(list[str], found)
 
 

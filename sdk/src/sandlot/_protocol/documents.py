@@ -209,6 +209,9 @@ def checkpoint_info(document: Document) -> CheckpointInfo:
         created_at=document.get("created_at") or "",
         name=document.get("name"),
         metadata=dict(document.get("metadata") or {}),
+        paths=tuple(document.get("paths") or ()),
+        without=tuple(document.get("without") or ()),
+        failed_by_files=bool(document.get("failed_by_files")),
     )
 
 

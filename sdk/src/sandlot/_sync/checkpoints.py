@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandlot._protocol import checks, documents
 from sandlot._sync.client import Client, default_client
 from sandlot._sync.handle import Handle
 from sandlot._tasks_sync import now, sleep
-from sandlot.errors import ServerError, WaitTimeout
+from sandlot.errors import FilesRefused, ServerError, WaitTimeout
 from sandlot.models import CheckpointInfo
 
 
@@ -17,25 +17,40 @@ class Checkpoints(Handle):
     """Makes, lists and deletes checkpoints; a base class of `Sandbox`."""
 
     def checkpoint(
-        self, *, name: str | None = None, metadata: Mapping[str, str] | None = None, wait: float = 300.0
+        self,
+        *,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        paths: Sequence[str] = (),
+        without: Sequence[str] = (),
+        wait: float = 300.0,
     ) -> CheckpointInfo:
         """Save the files of this sandbox (not its processes) beyond its end, while it keeps running.
 
         `find_checkpoints` finds it by its `name`, which several may have; `metadata` is returned with it.
+        `paths` (absolute, at most 16) saves only what is at or below them, and `without` (patterns as of fnmatch, at
+        most 64) leaves out files and directories of such names; a sandbox from it has the image's there. A path that is
+        a link, or has one above it, saves nothing.
         `wait` is how many seconds to wait until the checkpoint is DURABLE; 0 returns at once. Raises Conflict,
-        ServerError (the checkpoint FAILED, or the server has no space for it) or WaitTimeout.
+        FilesRefused (what the sandbox's code wrote cannot be saved), ServerError (the server could not write it, or has
+        no space for it) or WaitTimeout.
         """
         path = f"/sandbox/{self.id}/checkpoints"
         asked: dict[str, object] = {} if name is None else {"name": name}
         if metadata:
             asked["metadata"] = checks.strings(metadata, name="metadata")
+        if paths:
+            asked["paths"] = checks.words(paths, name="paths")
+        if without:
+            asked["without"] = checks.words(without, name="without")
         document = self.client.call("POST", path, body=asked or None, safe=False, sandbox_id=self.id)
         made = documents.checkpoint_info(document)
         deadline = now() + wait
         delay = 0.05
         while wait > 0 and made.state != "DURABLE":
             if made.state != "PENDING":
-                raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
+                kind = FilesRefused if made.failed_by_files else ServerError
+                raise kind(f"checkpoint {made.id} is {made.state}: {made.error}")
             if now() + delay > deadline:
                 raise WaitTimeout(
                     f"checkpoint {made.id} was not written within {wait:g} s: increase wait, or poll get_checkpoint"

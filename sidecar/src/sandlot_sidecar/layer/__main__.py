@@ -1,4 +1,6 @@
-"""Entry point, `python -m sandlot_sidecar.layer export|restore FD [MAX_BYTES]`: writes or restores one archive.
+"""Entry point, `python -m sandlot_sidecar.layer JOB FD [MAX_BYTES [SELECTION]]`: writes or restores one archive.
+
+JOB is `export` or `restore`, SELECTION a JSON object `{"paths": [...], "without": [...]}` for an export.
 
 The first line of standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
 follows it; on restore it is the result. The exit status is 0 on success.
@@ -16,6 +18,7 @@ import sys
 from .errors import LayerError
 from .export import Exporter, measure
 from .restore import Restorer
+from .selection import EVERYTHING, Selection
 
 # An archive can demand any amount of memory, and a sidecar in a pod has 256 MiB: without a limit it would be killed.
 MEMORY = 160 << 20
@@ -24,13 +27,14 @@ MEMORY = 160 << 20
 def main(arguments: list[str]) -> int:
     """Run the job and return the exit status."""
     job, fd = arguments[0], int(arguments[1])
-    limit = int(arguments[2]) if len(arguments) > 2 else None
+    limit = int(arguments[2]) if len(arguments) > 2 and arguments[2] else None
+    selection = _selection(arguments[3]) if len(arguments) > 3 else EVERYTHING
     os.umask(0)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
         if job == "export":
-            _export(fd, limit)
+            _export(fd, limit, selection)
         else:
             _restore(fd, limit)
     except LayerError as error:
@@ -45,14 +49,19 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _export(fd: int, limit: int | None) -> None:
-    entries, size = measure(fd)
+def _selection(text: str) -> Selection:
+    document = json.loads(text)
+    return Selection(paths=tuple(document["paths"]), without=tuple(document["without"]))
+
+
+def _export(fd: int, limit: int | None, selection: Selection) -> None:
+    entries, size = measure(fd, selection)
     if limit is not None and size > limit:
         text = f"the sandbox's files add up to {size} bytes, over the limit of {limit}: delete some"
         raise LayerError("too_large", text)
     _say({"entries": entries, "bytes": size})
     try:
-        Exporter(sys.stdout.buffer, max_bytes=limit).run(fd)
+        Exporter(sys.stdout.buffer, max_bytes=limit, selection=selection).run(fd)
     except (LayerError, OSError) as error:
         # Standard output belongs to the archive by now, which the reader sees as truncated.
         sys.stderr.write(f"sandlot_sidecar.layer: {error}\n")

@@ -1,4 +1,4 @@
-"""Writes an overlay's upper layer as a compressed tar; whiteouts and opaque directories stay as the kernel has them."""
+"""Writes an overlay's upper layer, or parts of it, as a compressed tar; whiteouts stay as the kernel has them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from .errors import LayerError
+from .selection import ABOVE, EVERYTHING, Selection
 
 MAX_DEPTH = 1000  # each level keeps one directory open
 OPAQUE = "trusted.overlay.opaque"
@@ -32,8 +33,8 @@ class Entry:
         self.info = info
 
 
-def walk(top: int) -> Iterator[Entry]:
-    """Yield every entry, a directory before its contents, skipping those that vanish. Raises LayerError."""
+def walk(top: int, selection: Selection) -> Iterator[Entry]:
+    """Yield the selected entries, a directory before its contents, skipping those that vanish. Raises LayerError."""
     levels: list[tuple[int, list[str], str]] = [(os.dup(top), sorted(os.listdir(top), reverse=True), "")]
     try:
         while levels:
@@ -47,6 +48,8 @@ def walk(top: int) -> Iterator[Entry]:
             except FileNotFoundError:
                 continue
             path = prefix + name
+            if not selection.takes(path, info.st_mode):
+                continue
             yield Entry(directory=directory, name=name, path=path, info=info)
             if not stat.S_ISDIR(info.st_mode):
                 continue
@@ -62,10 +65,10 @@ def walk(top: int) -> Iterator[Entry]:
             os.close(directory)
 
 
-def measure(top: int) -> tuple[int, int]:
+def measure(top: int, selection: Selection) -> tuple[int, int]:
     """Return the number of entries and the total size of regular files in bytes. Raises LayerError."""
     count = size = 0
-    for entry in walk(top):
+    for entry in walk(top, selection):
         count += 1
         if stat.S_ISREG(entry.info.st_mode):
             size += entry.info.st_size
@@ -112,7 +115,8 @@ class _Exactly:
 class Exporter:
     """Writes entries one by one; `max_bytes` limits the total size of files."""
 
-    def __init__(self, out: BinaryIO, *, max_bytes: int | None) -> None:
+    def __init__(self, out: BinaryIO, *, max_bytes: int | None, selection: Selection = EVERYTHING) -> None:
+        self._selection = selection
         self._gzip = Gzip(out)
         stream: Any = self._gzip
         self._tar: Any = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
@@ -121,7 +125,7 @@ class Exporter:
 
     def run(self, top: int) -> None:
         """Write the archive, which is complete only on return. Raises LayerError and OSError."""
-        for entry in walk(top):
+        for entry in walk(top, self._selection):
             self._add(entry)
             self._tar.members.clear()  # unused here, and unbounded
         self._tar.close()
@@ -129,6 +133,12 @@ class Exporter:
 
     def _add(self, entry: Entry) -> None:
         mode = entry.info.st_mode
+        if self._selection.is_above(entry.path):
+            header = tarfile.TarInfo(entry.path)
+            header.type = tarfile.DIRTYPE
+            header.pax_headers = {ABOVE: "y"}
+            self._tar.addfile(header)
+            return
         if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
             try:
                 fd = os.open(entry.name, _DIRECTORY if stat.S_ISDIR(mode) else _FILE, dir_fd=entry.directory)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from .errors import LayerError
 from .export import MAX_DEPTH, OPAQUE, PAX_XATTR, is_kept
+from .selection import ABOVE
 
 PIECE = 256 * 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -123,6 +124,11 @@ class Restorer:
             there = os.stat(name, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
             there = None
+        if ABOVE in member.pax_headers:
+            if there is None:
+                os.mkdir(name, 0o755, dir_fd=parent)
+            self._levels.append(_Level(name=name, fd=self._open(parent, name)))
+            return
         opaque = member.pax_headers.get(PAX_XATTR + OPAQUE) == "y"
         if there is not None and (opaque or not stat.S_ISDIR(there.st_mode)):
             self._clear(parent, name)

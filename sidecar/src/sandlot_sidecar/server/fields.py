@@ -95,6 +95,16 @@ def number(body: dict[str, Any], name: str, *, minimum: float, maximum: float) -
     return float(value)
 
 
+def strings(body: dict[str, Any], name: str, *, most: int) -> list[str]:
+    """Return a list of at most `most` strings without NUL; null and absent give an empty one."""
+    value = body.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > most:
+        raise bad_input(f"{name} must be a list of at most {most} strings", field=name)
+    return [clean(item, name) for item in value]
+
+
 def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
     """Return an object; null and absent give an empty one."""
     value = body.get(name)

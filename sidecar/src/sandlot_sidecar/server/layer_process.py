@@ -22,12 +22,14 @@ _LAYER_FD = 3
 class LayerProcess:
     """One run of `sandlot_sidecar.layer`; asyncio's own subprocesses are not loaded in a sidecar (lean.py)."""
 
-    def __init__(self, job: str, *, layer: int, limit: int | None) -> None:
-        """Start the process; the caller keeps `layer`. Raises OSError."""
+    def __init__(self, job: str, *, layer: int, limit: int | None, selection: str | None = None) -> None:
+        """Start the process; the caller keeps `layer`, `selection` is JSON. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         theirs_in, self._stdin = os.pipe2(os.O_CLOEXEC)
         self._stdout, theirs_out = os.pipe2(os.O_CLOEXEC)
-        argv = [sys.executable, "-P", "-m", MODULE, job, str(_LAYER_FD)]
+        argv = [sys.executable, "-P", "-m", MODULE, job, str(_LAYER_FD), "" if limit is None else str(limit)]
+        if selection is not None:
+            argv.append(selection)
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((theirs_in, theirs_out))]
         try:
             # Above the targets of the copies: else a copy could be closed again at the exec.
@@ -35,7 +37,7 @@ class LayerProcess:
             try:
                 self._pid = os.posix_spawn(
                     sys.executable,
-                    argv if limit is None else [*argv, str(limit)],
+                    argv,
                     os.environ,
                     file_actions=[*actions, (os.POSIX_SPAWN_DUP2, source, _LAYER_FD)],
                 )

@@ -6,10 +6,10 @@ import asyncio
 import json
 import os
 
-from sandlot_contract.headers import BYTES, ENTRIES
+from sandlot_contract.headers import BYTES, ENTRIES, SELECTED
 
 from ..core.ends import not_restored
-from ..core.errors import ApiError, ClientGone
+from ..core.errors import ApiError, ClientGone, bad_input
 from . import fields
 from .executor_client import STATUS
 from .http import INSTANCE, Route
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KIND = "application/vnd.sandlot.layer"
 MAX_LINE = 64 * 1024
+PATHS, NAMES = 16, 64  # of a selection
 
 
 class LayerRoutes:
@@ -39,10 +40,12 @@ class LayerRoutes:
         http.add("POST", "/v1/checkpoint", Route(self.checkpoint, needs=INSTANCE))
         http.add("POST", "/v1/restore", Route(self.restore, needs=INSTANCE, streams=True))
 
-    async def _start(self, job: str, *, merged: bool, limit: int | None) -> LayerProcess:
+    async def _start(
+        self, job: str, *, merged: bool, limit: int | None, selection: str | None = None
+    ) -> LayerProcess:
         _, (fd,) = await self._instance.executor.ask("layer", descriptors=1, merged=merged)
         try:
-            return LayerProcess(job, layer=fd, limit=limit)
+            return LayerProcess(job, layer=fd, limit=limit, selection=selection)
         finally:
             os.close(fd)
 
@@ -51,6 +54,10 @@ class LayerRoutes:
         instance = self._instance
         instance.life.gate()
         limit = fields.query_int(request.query(), "max_bytes", minimum=0)
+        body = request.json()
+        paths = [_relative(path) for path in fields.strings(body, "paths", most=PATHS)]
+        without = fields.strings(body, "without", most=NAMES)
+        selection = json.dumps({"paths": paths, "without": without}) if paths or without else None
         if self._busy:
             raise ApiError(
                 409, "conflict", "another checkpoint of this sandbox is in progress: try again later"
@@ -59,9 +66,9 @@ class LayerRoutes:
         instance.use.stream_begins()
         process = None
         try:
-            process = await self._start("export", merged=False, limit=limit)
+            process = await self._start("export", merged=False, limit=limit, selection=selection)
             process.close_stdin()
-            await _send(request, process)
+            await _send(request, process, selected=selection is not None)
         finally:
             self._busy = False
             instance.use.stream_ends()
@@ -108,7 +115,15 @@ class LayerRoutes:
             process.close()
 
 
-async def _send(request: Request, process: LayerProcess) -> None:
+def _relative(path: str) -> str:
+    parts = path.split("/")
+    if parts[0] or len(parts) < 2 or any(part in ("", ".", "..") for part in parts[1:]):
+        text = f"paths: must be absolute, below the root and without '.', '..' and '//': {path[:200]!r}"
+        raise bad_input(text, field="paths")
+    return "/".join(parts[1:])
+
+
+async def _send(request: Request, process: LayerProcess, *, selected: bool) -> None:
     line, rest = await _line(process)
     document = _document(line)
     if "error" in document or "bytes" not in document:
@@ -118,6 +133,7 @@ async def _send(request: Request, process: LayerProcess) -> None:
         headers=(
             (ENTRIES, str(document["entries"])),
             (BYTES, str(document["bytes"])),
+            *([(SELECTED, "1")] if selected else []),
         ),
     )
     data = rest or await process.read()

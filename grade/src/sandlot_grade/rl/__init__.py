@@ -1,0 +1,1 @@
+"""A small policy that learns from scratch to write programs, each run in a sandbox: `sandlot demo-rl`."""
