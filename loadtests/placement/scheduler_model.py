@@ -55,7 +55,7 @@ class SchedulerModel:
     ) -> str | NoNode:
         """Return the node for a pod; `holders` have its image, `cap` is not for it."""
         if needs not in self._kinds:
-            self._kinds[needs] = Candidates(needs, cap=None), {}
+            self._kinds[needs] = Candidates(needs), {}
             for name in self._nodes:
                 self._score(name, [needs])
         candidates, scores = self._kinds[needs]

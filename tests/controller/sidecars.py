@@ -21,6 +21,7 @@ class FakeSidecars:
         self.know_last = True  # of `after_owner`, which those of earlier builds ignore
         self.last: set[str] = set()  # those that end with their owner
         self.looks = 0  # how often a sidecar was asked for its state
+        self.failing: set[str] = set()  # those that do not answer the next request to end
         self.stopping: set[str] = set()  # those whose start command has its stop grace
         self.port = 0
         self._pods = pods
@@ -48,6 +49,9 @@ class FakeSidecars:
         name = self._whose(request)
         if name is None:
             return web.json_response({"error": "unauthorized"}, status=401)
+        if name in self.failing:
+            self.failing.discard(name)
+            return web.json_response({"error": "starting"}, status=503)
         if (only_of := body.get("only_of")) is not None and self.owners.get(name, only_of) != only_of:
             return web.json_response({"error": "claimed"}, status=409)
         if self.know_last and body.get("after_owner") is True and name in self.claimed:

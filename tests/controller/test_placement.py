@@ -43,6 +43,13 @@ events = st.one_of(
 )
 
 
+def put(ledger: Ledger, name: str, kind: Needs, where: str | None, starting: bool) -> None:
+    if where is None:
+        ledger.put_waiting(name, kind, cap=CAP)
+    else:
+        ledger.put(name, kind, node=where, starting=starting)
+
+
 @dataclass
 class Told:
     """What is true after some events, without any order."""
@@ -61,7 +68,7 @@ class Told:
                 ledger.drop_node(name)
             case ("pod", name, kind, where, starting):
                 self.pods[name] = kind, where, starting
-                ledger.put(name, kind, node=where, starting=starting)
+                put(ledger, name, kind, where, starting)
             case ("no pod", name):
                 self.pods.pop(name, None)
                 ledger.drop(name)
@@ -86,6 +93,20 @@ class Told:
             used[resource] + amount <= view.allocatable[resource] if resource in view.allocatable else False
             for resource, amount in kind.requests
         )
+
+    def room(self, kind: Needs) -> int:
+        """Return how many more such pods the nodes take."""
+        free = 0
+        for name, view in self.nodes.items():
+            used = self.used(name)
+            rooms = [(view.allocatable.get(one, 0) - used[one]) // amount for one, amount in kind.requests]
+            free += max(0, min(rooms)) if view.usable else 0
+        return free
+
+    def awaits_scheduler(self, kind: Needs) -> bool:
+        """Return whether the scheduler has a node for such a pod: it keeps to those with few pods."""
+        few = [name for name in self.nodes if sum(on == name for _, on, _ in self.pods.values()) < CAP - 1]
+        return any(self.fits(name, kind) for name in few)
 
     def new_nodes(self, kind: Needs, pods: int) -> int:
         """Return the nodes for so many more pods, each like the largest that could take one."""
@@ -116,7 +137,7 @@ def test_a_choice_fits_is_below_the_cap_and_is_the_best(
             anew.put_node(fact)
         else:
             kind, where, starting = fact
-            anew.put(name, kind, node=where, starting=starting)
+            put(anew, name, kind, where, starting)
     for kind in KINDS:
         chosen = ledger.choose(kind, cap=CAP)
         assert anew.choose(kind, cap=CAP) == chosen
@@ -134,10 +155,14 @@ def test_a_choice_fits_is_below_the_cap_and_is_the_best(
             continue
         sign = -1 if strategy == "pack" else 1
         assert chosen == min(below, key=lambda name: (sign * told.fullness(name), name))
-    unplaced = {name for name, (_, where, _) in told.pods.items() if where is None}
-    assert set(ledger.unplaced_with_room()) == {
-        name for name in unplaced if any(told.fits(each, told.pods[name][0]) for each in told.nodes)
-    }
+    replaced = ledger.replaceable()
+    for kind in KINDS:
+        waiting = [name for name, (one, where, _) in told.pods.items() if (one, where) == (kind, None)]
+        room = len(waiting) if told.awaits_scheduler(kind) else told.room(kind)
+        assert [name for name in replaced if name in waiting] == sorted(waiting)[:room]
+    assert ledger.is_scheduler_next() == any(
+        where is None and told.awaits_scheduler(kind) for kind, where, _ in told.pods.values()
+    )
     for name in told.nodes:
         assert ledger.fullness(name) == told.fullness(name)
 
@@ -155,7 +180,7 @@ def test_pods_of_each_kind_wait_for_a_node_and_of_only_so_many_kinds() -> None:
     ledger = ledger_of()
     for kind in range(16):
         assert ledger.choose(needs(100, gpu=kind + 1), cap=1) is NoNode.FULL
-        ledger.put(f"i-{kind}", needs(100, gpu=kind + 1), node=None, starting=True)
+        ledger.put_waiting(f"i-{kind}", needs(100, gpu=kind + 1), cap=1)
     assert ledger.choose(needs(100, gpu=1), cap=1) is NoNode.ENOUGH_WAIT
     assert ledger.choose(needs(100, gpu=1), cap=2) is NoNode.FULL
     assert ledger.choose(SMALL, cap=1) is NoNode.ENOUGH_WAIT

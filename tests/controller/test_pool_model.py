@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sandlot_controller.plan.pool_pods import PodView
 from sandlot_controller.plan.pools import Planner, PlanSettings, PoolView
+from sandlot_controller.plan.retirements import Attempt
 
 from tests.controller.placing import ledger_of, needs, node
 from tests.controller.pool_views import KEY, NEW, pool_of
@@ -80,7 +81,8 @@ class Cluster(RuleBasedStateMachine):
         gone = name in self.pods and name not in self.claimed
         if gone:
             self.remove(name)
-        self.planner.retired(pool, name, gone=gone or name not in self.pods, now=self.now)
+        attempt = Attempt.GONE if gone or name not in self.pods else Attempt.OWNED
+        self.planner.retired(pool, name, attempt, now=self.now)
 
     def remove(self, name: str) -> Real:
         self.ledger.drop(name)

@@ -8,6 +8,7 @@ import pytest
 from sandlot_controller.plan.placement.ledger import Ledger
 from sandlot_controller.plan.pool_pods import PodView, PoolPods
 from sandlot_controller.plan.pools import Plan, Planner, PlanSettings, PoolView, Start
+from sandlot_controller.plan.retirements import SOONEST, Attempt
 
 from tests.controller.placing import ledger_of, needs, node
 from tests.controller.pool_views import KEY, NEW, pool_of
@@ -101,7 +102,7 @@ def test_without_a_node_a_few_pods_wait_for_an_autoscaler() -> None:
     planner = Planner(PlanSettings(starts_per_node=4))
     assert plan(planner, pool_of("p", KEY, 20), ledger=starting()).creates == 4 * [Start("p", None)]
     ledger = starting()
-    ledger.put("i-1", needs(), node=None, starting=True)
+    ledger.put_waiting("i-1", needs(), cap=4)
     assert plan(planner, pool_of("p", KEY, 20), ledger=ledger).creates == 3 * [Start("p", None)]
 
 
@@ -109,7 +110,7 @@ def test_pods_that_wait_keep_no_others_from_showing_an_autoscaler_how_many_nodes
     ledger = ledger_of(node("n1", cpu=500))
     for number in range(5):
         ledger.put(f"i-{number}", needs(), node="n1", starting=False)
-    ledger.put("i-5", needs(), node=None, starting=True)
+    ledger.put_waiting("i-5", needs(), cap=2)
     stuck = PodView("i-5", KEY, unschedulable=True)
     planned = plan(Planner(PlanSettings(starts_per_node=2)), pool_of("p", KEY, 20, [stuck]), ledger=ledger)
     assert planned.creates == 7 * [Start("p", None)]  # two on each of four nodes
@@ -118,7 +119,7 @@ def test_pods_that_wait_keep_no_others_from_showing_an_autoscaler_how_many_nodes
 def test_a_pool_that_no_node_will_ever_fit_does_not_hide_the_others_from_an_autoscaler() -> None:
     planner, ledger, gpu = Planner(PlanSettings(starts_per_node=4)), starting(), needs(gpu=8)
     for number in range(4):
-        ledger.put(f"gpu-{number}", gpu, node=None, starting=True)
+        ledger.put_waiting(f"gpu-{number}", gpu, cap=4)
     views = [PoolView("gpu", KEY, 20, PoolPods(), gpu), pool_of("p", KEY, 20)]
     assert planner.plan(views, ledger=ledger, now=1.0).creates == 4 * [Start("p", None)]
     assert planner.plan(views, ledger=starting(), now=1.0).creates.count(Start("gpu", None)) == 4
@@ -126,7 +127,7 @@ def test_a_pool_that_no_node_will_ever_fit_does_not_hide_the_others_from_an_auto
 
 def test_nothing_starts_while_a_pod_without_a_node_is_about_to_get_one() -> None:
     ledger = starting(n1=0)
-    ledger.put("i-1", needs(), node=None, starting=True)
+    ledger.put_waiting("i-1", needs(), cap=4)
     assert plan(Planner(), pool_of("p", KEY, 20), ledger=ledger).creates == []
     ledger.put("i-1", needs(), node="n1", starting=True)
     assert plan(Planner(), pool_of("p", KEY, 20), ledger=ledger).creates == [P, P, P]
@@ -195,7 +196,7 @@ def test_a_roll_brings_new_ones_first_and_takes_old_ones_one_at_a_time() -> None
     assert (second.creates, second.retire) == ([], [("p", old[0])])
     planner.retiring("p", "i-1")
     assert plan(planner, pool_of("p", NEW, 2, new)).retire == []
-    planner.retired("p", "i-1", gone=True, now=2.0)
+    planner.retired("p", "i-1", Attempt.GONE, now=2.0)
     assert plan(planner, pool_of("p", NEW, 2, new[1:])).retire == []
     assert plan(planner, pool_of("p", NEW, 2, [old[1], new[2], ready("i-4", key=NEW)])).retire == [
         ("p", old[1])
@@ -221,34 +222,48 @@ def test_surplus_goes_from_the_emptiest_node_first() -> None:
         ((_, pod),) = plan(planner, pool_of("p", KEY, 0, left.values()), ledger=ledger).retire
         assert pod.name == wanted
         planner.retiring("p", pod.name)
-        planner.retired("p", pod.name, gone=True, now=1.0)
+        planner.retired("p", pod.name, Attempt.GONE, now=1.0)
         del left[pod.name]
 
 
 def test_a_pod_that_changed_before_its_deletion_is_asked_once_the_watch_shows_it() -> None:
-    planner = Planner(PlanSettings(refusal=30.0, unseen=1.0))
+    planner = Planner()
     unplaced, placed = PodView("i-1", KEY), ready("i-1")
     assert plan(planner, pool_of("p", KEY, 0, [unplaced]), now=1.0).retire == [("p", unplaced)]
     planner.retiring("p", "i-1")
-    planner.retired("p", "i-1", gone=False, changed=True, now=1.0)
+    planner.retired("p", "i-1", Attempt.CHANGED, now=1.0)
     before = plan(planner, pool_of("p", KEY, 0, [unplaced]), now=1.5)
     assert (before.retire, before.again_at) == ([], 2.0)
     assert plan(planner, pool_of("p", KEY, 0, [placed]), now=2.0).retire == [("p", placed)]
 
 
 def test_a_refusal_is_remembered_and_the_next_one_is_asked() -> None:
-    planner = Planner(PlanSettings(refusal=30.0))
+    planner = Planner()
     view = pool_of("p", KEY, 0, [ready("i-1", age=1), ready("i-2", age=2)])
     ((_, first),) = plan(planner, view).retire
     planner.retiring("p", first.name)
-    planner.retired("p", first.name, gone=False, now=1.0)
+    planner.retired("p", first.name, Attempt.OWNED, now=1.0)
     ((_, second),) = plan(planner, view).retire
     assert second.name != first.name
     planner.retiring("p", second.name)
-    planner.retired("p", second.name, gone=False, now=1.0)
+    planner.retired("p", second.name, Attempt.FAILED, now=1.0)
     nothing = plan(planner, view)
     assert nothing.retire == []
-    assert nothing.again_at == pytest.approx(31.0)
+    assert nothing.again_at == pytest.approx(1.0 + SOONEST)
+
+
+def test_a_pod_that_cannot_be_asked_is_asked_again_at_once_and_then_more_rarely() -> None:
+    planner, view, now, waits = Planner(), pool_of("p", KEY, 0, [ready("i-1")]), 1.0, list[float]()
+    for _ in range(9):
+        assert len(plan(planner, view, now=now).retire) == 1
+        planner.retiring("p", "i-1")
+        planner.retired("p", "i-1", Attempt.FAILED, now=now)
+        again = plan(planner, view, now=now)
+        assert again.retire == []
+        assert again.again_at is not None
+        waits.append(again.again_at - now)
+        now = again.again_at
+    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
 def test_claimed_ones_do_not_count_and_stay() -> None:

@@ -66,6 +66,10 @@ async def main() -> None:
     other = await AsyncSandbox.connect(box.sandbox_id)
     runs = await asyncio.gather(*(other.commands.run(f"echo {number}", timeout=0) for number in range(50)))
     assert [run.stdout for run in runs] == [f"{number}\n" for number in range(50)]
+    await box.files.write("/tmp/kept", "1")
+    await box.pause()
+    await box.connect()
+    assert await box.files.read("/tmp/kept") == "1"
     running = await box.commands.run("sleep 300", background=True)
     assert await box.kill()
     try:

@@ -53,7 +53,11 @@ def lives() -> None:
     assert again.commands.run("echo $GREETING").stdout == "hello\n"
     assert again.get_info().end_at - datetime.now(UTC) > timedelta(seconds=590)
     assert Sandbox.get_info(box.sandbox_id).sandbox_id == box.sandbox_id
-    assert box.get_metrics() == []
+    (now,) = box.get_metrics()
+    assert (now.cpu_count, now.mem_total, now.disk_total > now.disk_used >= 0) == (1, 1 << 30, True)
+    assert 0 <= now.mem_used < now.mem_total
+    assert 0 <= now.cpu_used_pct < 200
+    assert box.get_metrics(end=datetime.now(UTC) - timedelta(minutes=5)) == []
     assert box.get_host(80) == f"80-{box.sandbox_id}.{box.sandbox_domain or 'e2b.app'}"
     others = [Sandbox.create(metadata={"run": "e2b=1"}) for _ in range(2)]
     query = SandboxQuery(metadata={"run": "e2b=1"}, state=[SandboxState.RUNNING])
@@ -63,7 +67,6 @@ def lives() -> None:
     assert {each.sandbox_id for each in first + second} == {each.sandbox_id for each in [box, *others]}
     assert Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items() == []
     assert [each.kill() for each in others] == [True, True]
-    raises(Exception, box.pause)
     ended(box)
 
 
@@ -245,6 +248,41 @@ def snapshots(box: Sandbox) -> None:
     raises(Exception, lambda: Sandbox.create(taken.snapshot_id))
 
 
+def pauses() -> None:
+    """Files alone are kept; the object that was paused goes on, and so does its id."""
+    box = Sandbox.create(timeout=120, metadata={"kind": "paused"}, envs={"GREETING": "hello", **HOME})
+    box.files.write("/srv/state/step", "1")
+    running = box.commands.run("sleep 300", background=True)
+    assert box.pause() is not False
+    raises(TimeoutException, running.wait)
+    assert not box.is_running()
+    assert box.get_info().state == SandboxState.PAUSED
+    query = SandboxQuery(metadata={"kind": "paused"}, state=[SandboxState.PAUSED])
+    assert [each.sandbox_id for each in Sandbox.list(query=query).next_items()] == [box.sandbox_id]
+    if not OLD:
+        assert not box.pause()
+    assert box.connect(timeout=300).sandbox_id == box.sandbox_id
+    assert box.commands.run("cat /srv/state/step; echo $GREETING").stdout == "1hello\n"
+    assert box.get_info().end_at - datetime.now(UTC) > timedelta(seconds=200)
+    assert Sandbox.list(query=query).next_items() == []
+    box.beta_pause()
+    other = Sandbox.connect(box.sandbox_id)
+    assert (other.sandbox_id, other.files.read("/srv/state/step")) == (box.sandbox_id, "1")
+    other.pause()
+    assert box.kill()
+    raises(NotFoundException, box.connect)
+
+
+def forks(box: Sandbox) -> None:
+    box.files.write("/srv/state/fork", "1")
+    made = box.fork(count=2, timeout=60)
+    box.files.write("/srv/state/fork", "2")
+    assert [each.files.read("/srv/state/fork") for each in made] == ["1", "1"]
+    assert len({box.sandbox_id, *(each.sandbox_id for each in made)}) == 3
+    assert [each.kill() for each in made] == [True, True]
+    assert box.list_snapshots().next_items() == []
+
+
 def git(box: Sandbox) -> None:
     if "git" not in box.commands.run("command -v git || true").stdout:
         return
@@ -264,6 +302,9 @@ files(shared)
 terminals(shared)
 git(shared)
 snapshots(shared)
+pauses()
+if not OLD:
+    forks(shared)
 network()
 assert shared.kill()
 print("all of it")

@@ -56,6 +56,8 @@ class StubSidecar:
         self.hold: asyncio.Event | None = None  # commands answer when it is set
         self.held = False  # a command has waited for it
         self.hold_end: asyncio.Event | None = None  # it ends when it is set
+        self.hold_state: asyncio.Event | None = None  # it tells its state when it is set
+        self.deadline_at: float | None = None  # None: as of before there were any
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connections: set[asyncio.Task[Any]] = set()
@@ -99,6 +101,7 @@ class StubSidecar:
             "verdict": self.verdict,
             "message": self.message,
             "meta": claim.get("meta"),
+            **({"deadline_at": self.deadline_at} if self.deadline_at is not None else {}),
             **({"egress": claim.get("egress") is not None} if self.holds_policies else {}),
             **({"user": claim.get("user")} if self.knows_users else {}),
             **({"image": (claim.get("image") or {}).get("id", self.left_image)} if self.lays_images else {}),
@@ -183,6 +186,8 @@ class StubSidecar:
             return 401, {"error": "unauthorized"}
         match parts.path:
             case "/v1/state":
+                if self.hold_state is not None:
+                    await self.hold_state.wait()
                 return 200, self.state()
             case "/v1/claim":
                 return await self._claim(json.loads(body))

@@ -12,7 +12,16 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from sandlot import AsyncClient, AsyncSandbox, BadRequest, Conflict, NotFound, SandboxLost, ServerError
+from sandlot import (
+    AsyncClient,
+    AsyncSandbox,
+    BadRequest,
+    Conflict,
+    FilesRefused,
+    NotFound,
+    SandboxLost,
+    ServerError,
+)
 
 from tests import plain_http
 from tests.e2e.processes import sidecars
@@ -176,7 +185,7 @@ async def test_nothing_of_another_tenants_can_be_told(stack: Stack, client: Asyn
 async def test_one_too_large_says_so(client: AsyncClient) -> None:
     async with await AsyncSandbox.create(client=client) as first:
         await run(first, "truncate -s 300M /sparse")
-        with pytest.raises(ServerError, match="over the limit"):
+        with pytest.raises(FilesRefused, match="over the limit"):
             await first.checkpoint()
         assert (await first.checkpoints())[0].state == "FAILED"
         await run(first, "rm /sparse")

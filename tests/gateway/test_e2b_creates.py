@@ -17,7 +17,7 @@ OPTIONS = {"e2b": True, "e2b_templates": ["base=host"]}
 async def test_a_client_that_leaves_in_the_second_wait_leaves_no_sandbox(
     state_dir, machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "_HOLD", 0.0)  # so that the second wait begins at once
+    monkeypatch.setattr(control, "HOLD", 0.0)  # so that the second wait begins at once
     async with running(state_dir, machine, **OPTIONS) as box:
         machine.hold_ready = asyncio.Event()
         host, port = box.url.removeprefix("http://").split(":")

@@ -40,7 +40,6 @@ async def test_nodes_follow_demand_and_take_no_sandbox_with_them(monkeypatch: py
     assert lost.value == 0, lost.parts
     assert int(lost.parts["sandboxes"]) > 30
     assert int(lost.parts["nodes added"]) >= 5
-    # A pod that was asked to go while it was in use is asked again after half a minute.
     assert found["freed"].value < 60, found["node_time"].parts
     # Two warm sandboxes are left, and at most one that is being replaced.
     left = found["freed"].parts["nodes left"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from sandlot_gateway.continuations import Continuations
 from sandlot_gateway.core.holdings import Holdings
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sandbox_waits import NEW_SECONDS, SandboxWaits
@@ -65,6 +66,7 @@ class Directory:
         self._by_tenant: dict[str, TenantIndex] = {}
         self._routes: dict[SandboxId, Route] = {}
         self._by_key: dict[tuple[str, str], SandboxId] = {}
+        self._continuations = Continuations()
         self._waits = SandboxWaits(
             keep=keep, patience=patience, sought=sought, missed=missed, elsewhere=elsewhere, clock=clock
         )
@@ -99,6 +101,12 @@ class Directory:
         """Return the sandbox if the tenant owns it, else None."""
         sandbox = self._sandboxes.get(sandbox_id)
         return sandbox if sandbox is not None and sandbox.tenant == tenant else None
+
+    def current(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
+        """Return the tenant's live sandbox that serves the clients of this id: itself, or one that continues it."""
+        own = self._sandboxes.get(sandbox_id)
+        found = own if own is not None and own.live else self._continuations.live(sandbox_id)
+        return found if found is not None and found.tenant == tenant else None
 
     def by_key(self, tenant: str, key: str) -> Sandbox | None:
         sandbox_id = self._by_key.get((tenant, key))
@@ -208,6 +216,7 @@ class Directory:
         self._by_tenant.setdefault(sandbox.tenant, TenantIndex()).add(sandbox)
         if sandbox.spec.key is not None:
             self._by_key[sandbox.tenant, sandbox.spec.key] = sandbox.id
+        self._continuations.add(sandbox)
         if sandbox.live:
             self._hold(sandbox)
         else:
@@ -285,7 +294,7 @@ class Directory:
     def _remove(self, sandbox: Sandbox) -> None:
         self._sandboxes.pop(sandbox.id, None)
         self._routes.pop(sandbox.id, None)
-        tenant_index = self._by_tenant.get(sandbox.tenant)
-        if tenant_index is not None:
+        if tenant_index := self._by_tenant.get(sandbox.tenant):
             tenant_index.remove(sandbox)
+        self._continuations.remove(sandbox)
         self.release_key(sandbox)

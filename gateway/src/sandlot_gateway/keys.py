@@ -78,6 +78,10 @@ class Keys:
     def __len__(self) -> int:
         return len(self._tenants)
 
+    def tenants(self) -> set[str]:
+        """Return the names of all tenants that have a key."""
+        return {tenant.name for tenant in self._tenants.values()}
+
     def tenant(self, key: str) -> str | None:
         found = self.find(key)
         return found.name if found is not None else None

@@ -84,6 +84,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     vm: bool = False
     key: str | None = None  # idempotency key
     checkpoint: str | None = None  # checkpoint to restore
+    continues: SandboxId | None = None  # the paused sandbox whose clients this one serves
     missed: str | None = None  # `WORD: why` for a cold start although a pool has this image
     extra: dict[str, Any] = {}  # team_id, advanced_configs, ...: returned unchanged
 

@@ -174,6 +174,13 @@ class Sidecars:
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
 
+    async def usage(self, instance: Instance) -> Answer:
+        """Get what the sandbox uses now; 404 from an earlier build. Raises SidecarError."""
+        try:
+            return await self._ask("GET", instance, "/v1/usage", b"", timeout=self._call_timeout)
+        except (DialError, UpstreamError) as error:
+            raise SidecarError(str(error)) from error
+
     async def set_deadline(
         self, instance: Instance, sandbox_id: SandboxId, *, seconds: float, only_later: bool
     ) -> Answer:

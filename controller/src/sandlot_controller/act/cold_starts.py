@@ -104,15 +104,14 @@ class ColdStarts:
         """Start queued Sandboxes of one shape; return whether none is left."""
         ledger, cap = self._choices.ledger, self._settings.cold_starts_per_node
         while queue:
-            # A pod that waits for any node is about to get one, and until it is known which, all may be at their limit.
-            if ledger.unplaced_with_room():
+            if ledger.is_scheduler_next():
                 return False
             if not self._choices.is_admitted(shape) and self._choices.is_tried(shape):
                 return False
             if len(self._tasks) >= _AT_ONCE:
                 return False
             node = ledger.choose(self._choices.needs(shape), cap=cap, wanted=len(queue))
-            if node is NoNode.AT_CAP or node is NoNode.ENOUGH_WAIT:
+            if isinstance(node, NoNode) and node is not NoNode.FULL:
                 return False
             name = next(iter(queue))
             del queue[name]
@@ -125,7 +124,8 @@ class ColdStarts:
         name = sandbox.metadata.name
         self._starting.add(name)
         if self._tasks.spawn(name, self._create(sandbox, node), then=self.admit):
-            self._choices.expect(name, sandbox.spec.template, node=node)
+            cap = self._settings.cold_starts_per_node
+            self._choices.expect(name, sandbox.spec.template, node=node, cap=cap)
 
     async def _create(self, sandbox: Sandbox, node: str | None) -> None:
         name = sandbox.metadata.name

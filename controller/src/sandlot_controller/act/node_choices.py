@@ -54,12 +54,15 @@ class NodeChoices:
         shape = shape_of(template)
         return any(expected == shape for _, expected in self._expected.values())
 
-    def expect(self, pod: str, template: Template, *, node: str | None) -> None:
-        """Count a pod that is about to be created, until a watch shows it."""
+    def expect(self, pod: str, template: Template, *, node: str | None, cap: int) -> None:
+        """Count a pod that is about to be created, until a watch shows it. `cap`: of starts, as it was chosen by."""
         if pod in self._world.pods:
             return
         self._expected[pod] = self._world.clock() + _EXPECTED, shape_of(template)
-        self.ledger.put(pod, self.needs(template), node=node, starting=True)
+        if node is None:
+            self.ledger.put_waiting(pod, self.needs(template), cap=cap)
+        else:
+            self.ledger.put(pod, self.needs(template), node=node, starting=True, is_bound=False)
 
     def forget(self, pod: str) -> None:
         """Stop to count an expected pod that was not created."""
@@ -78,7 +81,7 @@ class NodeChoices:
 
     def waiting_with_room(self) -> list[Pod]:
         """Return the pods that the scheduler found no node for, although some node could take them by now."""
-        found = (self._world.pods.get(name) for name in self.ledger.unplaced_with_room())
+        found = (self._world.pods.get(name) for name in self.ledger.replaceable())
         return [pod for pod in found if pod is not None and unschedulable(pod)]
 
     def _on_pod(self, pod: Pod, gone: bool) -> None:
@@ -96,7 +99,14 @@ class NodeChoices:
             self._reject(pod)
             return
         node = pod.spec.node_name or pods.chosen_node(pod.metadata)
-        self.ledger.put(name, needs, node=node, starting=name in self._world.starts)
+        if node is None:
+            is_cold = names.LABEL_FOR in pod.metadata.labels
+            cap = self._settings.cold_starts_per_node if is_cold else self._settings.starts_per_node
+            self.ledger.put_waiting(name, needs, cap=cap)
+            return
+        # The scheduler counts a pod from the time that it makes room for it.
+        is_bound = (pod.spec.node_name or pod.status.nominated_node_name) is not None
+        self.ledger.put(name, needs, node=node, starting=name in self._world.starts, is_bound=is_bound)
 
     def _reject(self, pod: Pod) -> None:
         if pod.metadata.name not in self.ledger:

@@ -9,6 +9,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod
 
 from ..plan.pools import Planner
+from ..plan.retirements import Attempt
 from ..tokens import InstanceTokens
 from ..world.world import World
 from .drains import is_drained_of
@@ -48,25 +49,24 @@ class PoolRetirement:
         await self._tasks.close()
 
     async def _retire(self, pool: str, pod: Pod) -> None:
-        name, gone, changed = pod.metadata.name, False, False
+        name, ended = pod.metadata.name, Attempt.FAILED
         try:
             if pod.spec.node_name is not None:
-                gone = await self._ask(pod)
+                ended = await self._ask(pod)
             else:
                 # Nothing runs there yet, unless the scheduler has just found a node.
-                gone = await self._deletion.delete_unscheduled(pod)
-                changed = not gone
+                ended = Attempt.GONE if await self._deletion.delete_unscheduled(pod) else Attempt.CHANGED
         except SidecarUnreachable as error:
             _log.info("pool %s: could not ask the sidecar of %s, which stays for now: %s", pool, name, error)
         except KubeError as error:
             _log.warning("pool %s: could not delete %s: %s", pool, name, error)
         finally:
-            self._planner.retired(pool, name, gone=gone, changed=changed, now=self._world.clock())
+            self._planner.retired(pool, name, ended, now=self._world.clock())
             self._changed(name)
             self._world.changed.set()
 
-    async def _ask(self, pod: Pod) -> bool:
-        """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
+    async def _ask(self, pod: Pod) -> Attempt:
+        """Ask the sidecar to end unless claimed. Raises SidecarUnreachable."""
         assert pod.sidecar_host is not None
         token = self._tokens.of(pod)
         drained = is_drained_of(pod, self._world)
@@ -74,6 +74,6 @@ class PoolRetirement:
         answer = await end(pod.sidecar_host, token=token)
         if answer is EndAnswer.OWNED:
             self._world.claimed_without_record(pod.metadata.name)
-            return False
+            return Attempt.OWNED
         self._deletion.delete_ended(pod, answer)
-        return True
+        return Attempt.GONE

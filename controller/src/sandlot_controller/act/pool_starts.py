@@ -50,7 +50,7 @@ class PoolStarts:
         if not self._planner.expect(pool.metadata.name, name, now=self._world.clock()):
             self._choices.forget(name)
             return False
-        self._choices.expect(name, pool.spec.template, node=node)
+        self._choices.expect(name, pool.spec.template, node=node, cap=self._settings.starts_per_node)
         return True
 
     async def _create(self, pool: SandboxPool, name: str, node: str | None) -> None:

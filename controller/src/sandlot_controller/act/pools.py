@@ -140,7 +140,6 @@ class PoolLoop:
         due = [now + _REST, *look.due]
         if (again_at := self._choices.refresh(now)) is not None:
             due.append(again_at)
-        self._replacement.replace_waiting()
         # Pools with a resource, and those of which only pods are left.
         names = sorted(self._world.pools.keys() | look.pools.keys())
         views = [self._view(name, look.pools.get(name) or PoolPods(), now=now) for name in names]
@@ -149,6 +148,8 @@ class PoolLoop:
         )
         for start in plan.creates:
             self._starts.begin(self._world.pools[start.pool], node=start.node)
+        # After these starts: what is left of the nodes is for pods that wait.
+        self._replacement.replace_waiting()
         for name, view in plan.retire:
             self._retirement.begin(name, self._world.pods[view.name])
         for view in views:
@@ -170,7 +171,12 @@ class PoolLoop:
             if not used and self._planner.died(pool, verdict, now=now):
                 _log.warning("pool %s: %s: %s: %s", pool, pod.metadata.name, verdict.verdict, verdict.message)
             self._world.remember(pod.metadata.name, verdict)
-            self._deletion.delete(pod, force=verdict.verdict == SandboxVerdict.NODE_LOST)
+            if verdict.verdict == SandboxVerdict.NODE_LOST:
+                self._deletion.delete(pod, force=True)
+            elif pod.status.terminal:  # it holds nothing of its node any more
+                self._deletion.delete_in_batch(pod)
+            else:
+                self._deletion.delete(pod)
         for pod in look.abandoned:
             self._deletion.delete(pod, force=True)
 

@@ -18,6 +18,7 @@ from sandlot_kube.template import Template, encode, key
 from ..settings import Settings
 from . import containers
 from .containers import FILES_DIR, HOLDER_DIR, STATE_DIR, TLS_DIR
+from .placement.waiting import scheduler_share
 
 # Seconds for the longest grace of a start command, and then for the sidecar to end the rest and to tell its gateway.
 STOP_SECONDS = math.ceil(MAX_STOP_GRACE) + 2
@@ -30,8 +31,8 @@ _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of an unreachable n
 
 ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pool pods: the result of `build` when the pod was created
 ANNOTATION_NODE = f"{names.GROUP}/node"  # the node that the controller chose for the pod
-_LABEL_WAITED = f"{names.GROUP}/waited"  # "true" on a pod without such a choice: no node had room for it
 _MORE_THAN_NODES = 1_000_000
+_OURS = {names.LABEL_NAME: names.APP, names.LABEL_COMPONENT: names.COMPONENT_SANDBOX}
 
 
 def pool_pod(
@@ -144,10 +145,9 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
 
 
 def _bind(pod: dict[str, Any], node: str | None, *, cap: int) -> None:
-    """Let the pod run on this node only, as a DaemonSet does, or on any with less than `cap` that waited as it does."""
+    """Let the pod run on this node only, as a DaemonSet does, or on any with few of our pods, by the limit of starts."""
     if node is None:
-        pod["metadata"]["labels"][_LABEL_WAITED] = "true"
-        pod["spec"]["topologySpreadConstraints"] = [_few_on_a_node(cap)]
+        pod["spec"]["topologySpreadConstraints"] = [_few_on_a_node(scheduler_share(cap))]
         return
     pod["metadata"]["annotations"][ANNOTATION_NODE] = node
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
@@ -156,13 +156,16 @@ def _bind(pod: dict[str, Any], node: str | None, *, cap: int) -> None:
 
 
 def _few_on_a_node(most: int) -> dict[str, Any]:
-    """Return a constraint for pods that wait for a node: a new one would get all of them, which then start at once."""
+    """Return a constraint for pods that wait for a node: one that comes, or has room again, would start all of them.
+
+    It counts every pod of ours there: the scheduler can tell neither which are starting nor which are on the way.
+    """
     return {
         "maxSkew": most,
         "minDomains": _MORE_THAN_NODES,  # so that `maxSkew` is relative to none, not to the emptiest node
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {_LABEL_WAITED: "true"}},
+        "labelSelector": {"matchLabels": _OURS},
     }
 
 
@@ -221,8 +224,7 @@ def _pod(
         "metadata": {
             "name": instance_id,
             "labels": {
-                names.LABEL_NAME: names.APP,
-                names.LABEL_COMPONENT: names.COMPONENT_SANDBOX,
+                **_OURS,
                 names.LABEL_INSTANCE: instance_id,
                 names.LABEL_TEMPLATE: key(template),
                 **({} if key_id is None else {names.LABEL_KEY: key_id}),

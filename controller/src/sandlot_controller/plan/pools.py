@@ -12,6 +12,7 @@ from sandlot_kube.verdicts import Verdict
 from .placement.ledger import Ledger, NoNode
 from .placement.needs import Needs
 from .pool_pods import PodView, PoolPods
+from .retirements import Attempt, Retirements
 
 # Failures that the template may cause; a lost node or an eviction says nothing about the next start.
 _FAILURES = {
@@ -33,8 +34,6 @@ class PlanSettings:
     max_backoff: float = 60.0
     expectation: float = 30.0  # a created pod must appear in the watch within this time
     settle: float = 3.0  # a pod that ran this long proves that starts work again
-    refusal: float = 30.0  # between two attempts to retire a pod
-    unseen: float = 1.0  # the same if it had changed, which the watch is about to show
     # Starts compete for CPU with the first commands of new owners, so they are delayed: this long after the last claim,
     # at most `longest_yield` after the first claim that left the pool short. That holds for an empty pool, too: after a
     # burst that takes the whole pool, its first commands are still to come.
@@ -84,7 +83,7 @@ class _Pool:
     # pods not seen yet -> until when they are expected
     expected: dict[str, float] = field(default_factory=dict)
     retiring: str | None = None
-    refused: dict[str, float] = field(default_factory=dict)  # pod -> when the next attempt is due
+    retirements: Retirements = field(default_factory=Retirements)
 
 
 class Planner:
@@ -133,14 +132,13 @@ class Planner:
     def retiring(self, pool: str, name: str) -> None:
         self._pools[pool].retiring = name
 
-    def retired(self, pool: str, name: str, *, gone: bool, changed: bool = False, now: float) -> None:
-        """Record the end of an attempt; a pod that is not `gone` is left alone, for a moment if the watch is behind."""
+    def retired(self, pool: str, name: str, attempt: Attempt, *, now: float) -> None:
+        """Record the end of an attempt to retire a pod."""
         if (state := self._pools.get(pool)) is None:
             return
         if state.retiring == name:
             state.retiring = None
-        if not gone:
-            state.refused[name] = now + (self.settings.unseen if changed else self.settings.refusal)
+        state.retirements.ended(name, attempt, now=now)
 
     def trouble(self, pool: str) -> tuple[int, str | None]:
         """Return the number of failed starts since the last success, and the last reason."""
@@ -164,8 +162,7 @@ class Planner:
             if (pod := self._retire(view, ledger=ledger, now=now, again=again))
         ]
         missing = self._missing(pools, now=now, again=again)
-        # Pods that wait for any node get one at this moment: until it is known which, every node may be at its limit.
-        settled = missing and not ledger.unplaced_with_room()
+        settled = missing and not ledger.is_scheduler_next()
         creates = self._share(pools, missing, ledger=ledger) if settled else []
         return Plan(creates, retire, min(again, default=None))
 
@@ -178,7 +175,7 @@ class Planner:
         expected = {name: max(until, least) for name, until in state.expected.items()}
         state.expected = {n: until for n, until in expected.items() if until > now and n not in view.pods}
         again += state.expected.values()
-        state.refused = {name: until for name, until in state.refused.items() if name in view.pods}
+        state.retirements.keep(view.pods)
         if not state.failures:
             return
         for pod in view.pods:
@@ -223,7 +220,7 @@ class Planner:
                 # The emptiest first, so that a big pool does not starve small ones.
                 name = max(missing, key=lambda each: (missing[each] / views[each].size, each))
                 node = place(views[name].needs, cap, missing[name])
-                if node is NoNode.AT_CAP or node is NoNode.ENOUGH_WAIT:
+                if isinstance(node, NoNode) and node is not NoNode.FULL:
                     del missing[name]
                     continue
                 creates.append(Start(name, None if node is NoNode.FULL else node))
@@ -247,9 +244,9 @@ class Planner:
             self._candidates(view, ledger=ledger, surplus=self._surplus(view, now=now, again=again))
         )
         for pod in candidates:
-            if (until := state.refused.get(pod.name, 0.0)) <= now:
+            if (due := state.retirements.due(pod.name)) <= now:
                 return pod
-            again.append(until)
+            again.append(due)
         return None
 
     def _surplus(self, view: PoolView, *, now: float, again: list[float]) -> bool:

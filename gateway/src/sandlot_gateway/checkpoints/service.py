@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE = 4  # transfers; each uses the full speed of a disk
 _SWEEP_EVERY = 3600.0  # seconds
+_NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 _MEASURING = 1.0  # seconds, of an answer that has other contents
 
 
@@ -62,36 +63,50 @@ class Checkpoints:
         *,
         name: str | None = None,
         metadata: dict[str, str] | None = None,
+        checkpoint_id: str | None = None,
         selection: Selection = EVERYTHING,
     ) -> Checkpoint:
-        """Start a checkpoint, written in the background. Raises Busy, StoreFull and OSError."""
+        """Start a checkpoint, written in the background; one with `checkpoint_id` replaces an earlier one.
+
+        Raises Busy, StoreFull and OSError.
+        """
         async with self._lock:
             await self._sweep()
+            if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
+                # Its maker ends the sandbox next, and then has nothing else.
+                age = time.time() - earlier.updated_at
+                if earlier.state is State.DURABLE and earlier.sandbox_id == sandbox.id and age < _NEWEST:
+                    raise Busy(f"checkpoint {earlier.id} of this sandbox is new; wait {_NEWEST:g} s")
+                await self.delete(earlier)
             before = await self.list(sandbox.tenant, sandbox.id)
             if any(one.state is State.PENDING for one in before):
                 raise Busy("a checkpoint of this sandbox is in progress; wait until it is DURABLE or FAILED")
             parent = next((one for one in reversed(before) if one.state is State.DURABLE), None)
-            if parent is None and sandbox.spec.checkpoint is not None:
-                parent = await self.get(sandbox.tenant, sandbox.spec.checkpoint)
+            origin = sandbox.spec.checkpoint if sandbox.spec.checkpoint != checkpoint_id else None
+            if parent is None and origin is not None:
+                parent = await self.get(sandbox.tenant, origin)
             now = time.time()
             team = sandbox.spec.extra.get("team_id")
             checkpoint = Checkpoint(
-                id=self._store.new_id(),
+                id=checkpoint_id or self._store.new_id(),
                 tenant=sandbox.tenant,
                 sandbox_id=sandbox.id,
                 docker_image=sandbox.spec.image,
                 disk_size_bytes=sandbox.spec.template().disk,
                 created_at=now,
                 updated_at=now,
-                parent_id=parent.id if parent is not None else sandbox.spec.checkpoint,
+                parent_id=parent.id if parent is not None else origin,
                 team_id=team if isinstance(team, str) else None,
-                depth=parent.depth + 1 if parent is not None else int(sandbox.spec.checkpoint is not None),
+                depth=parent.depth + 1 if parent is not None else int(origin is not None),
                 name=name,
                 metadata=metadata or {},
                 paths=selection.paths,
                 without=selection.without,
             )
-            part = await asyncio.to_thread(self._store.begin, checkpoint)
+            try:
+                part = await asyncio.to_thread(self._store.begin, checkpoint)
+            except FileExistsError as error:
+                raise Busy("another gateway is writing this checkpoint; wait until it is DURABLE") from error
         self._tasks.spawn(self._write(checkpoint, instance, part))
         return checkpoint
 

@@ -74,6 +74,8 @@ _ACTIONS = {
             ("DELETE", "/{sandbox_id}", "sandbox.delete"),
             ("POST", "/{sandbox_id}/connect", "token.create"),
             ("POST", "/{sandbox_id}/resume", "token.create"),
+            ("POST", "/{sandbox_id}/pause", "sandbox.pause"),
+            ("POST", "/{sandbox_id}/fork", "sandbox.fork"),
             ("POST", "/{sandbox_id}/timeout", "sandbox.set_deadline"),
             ("POST", "/{sandbox_id}/refreshes", "sandbox.set_deadline"),
             ("PUT", "/{sandbox_id}/network", "egress.put"),

@@ -196,9 +196,14 @@ async def create(sandbox: Owned, have: Have, body: CheckpointRequest | None = No
 
 
 async def begin_checkpoint(
-    sandbox: Sandbox, have: Services, *, body: CheckpointRequest | None = None
+    sandbox: Sandbox,
+    have: Services,
+    *,
+    body: CheckpointRequest | None = None,
+    checkpoint_id: str | None = None,
+    metadata: dict[str, str] | None = None,
 ) -> Checkpoint:
-    """Start a checkpoint. Raises ApiError."""
+    """Start a checkpoint; `checkpoint_id` and `metadata` are of the gateway itself. Raises ApiError."""
     checkpoints = checkpoints_of(have)
     instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
@@ -208,7 +213,8 @@ async def begin_checkpoint(
             sandbox,
             instance,
             name=body and body.name,
-            metadata=body and body.metadata,
+            metadata=metadata or (body and body.metadata),
+            checkpoint_id=checkpoint_id,
             selection=Selection() if body is None else Selection(tuple(body.paths), tuple(body.without)),
         )
     except Busy as error:

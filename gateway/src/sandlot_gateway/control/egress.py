@@ -53,7 +53,7 @@ class PolicyStatus(BaseModel):
 )
 async def get(sandbox: Owned, have: Have) -> Response:
     _check_live(sandbox)
-    return json_response(await _held(sandbox, have=have))
+    return json_response(await held_policy(sandbox, have=have))
 
 
 @router.put(
@@ -66,7 +66,7 @@ async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
     """Apply a policy and return when it is enforced. One that cannot be enforced is a 422 and changes nothing."""
     _check_live(sandbox)
     policy = _canonical(body)
-    held = await _held(sandbox, have=have)
+    held = await held_policy(sandbox, have=have)
     if held["policy"] == policy.document():
         return json_response(held)
     if sandbox.spec.network == "none":
@@ -95,7 +95,7 @@ def _canonical(body: Policy) -> Egress:
         raise ApiError(422, f"{field}: {error}", field=f"{field}.{error.number}") from error
 
 
-async def _held(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
+async def held_policy(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
     """Return the policy that the sidecar enforces now."""
     of_create = _of_create(sandbox)
     if sandbox.status is not Status.RUNNING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -12,11 +11,10 @@ from sandlot_contract.statuses import Status
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import NotRestorable
 from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.control.begin import begin_sandbox
 from sandlot_gateway.control.checkpoints import checkpoints_of
-from sandlot_gateway.control.counters import CreateRefusal
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.field_types import RunName
-from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.models import (
     BulkDeleteRequest,
     BulkDeleteResponse,
@@ -41,12 +39,9 @@ from sandlot_gateway.control.traced import traced_create
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.core.secret_refs import NOT_CONFIGURED
-from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.data.answers import Receive
-from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.sidecars import SidecarError
 
 router = APIRouter(prefix=PREFIX, tags=["sandboxes"])
 
@@ -98,40 +93,9 @@ async def create_sandbox(body: CreateRequest, *, receive: Receive, have: Service
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
-    try:
-        sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
-        note(id=sandbox.id, sandbox=sandbox.id)
-        sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
-        note(id=sandbox.id, sandbox=sandbox.id)
-    except QueueFull as error:
-        have.counters.refused(CreateRefusal.QUEUE_FULL)
-        note(error=CreateRefusal.QUEUE_FULL)
-        headers = {
-            "retry-after": str(round(error.retry_after)),
-            "x-sandlot-queue-position": str(error.position),
-        }
-        extra = {"queue_position": error.position}
-        raise ApiError(503, str(error), headers=headers, extra=extra) from error
-    except CannotStart as error:
-        raise _cannot_start(error, have=have) from error
-    except QuotaReached as error:
-        raise _over_quota(error, have=have) from error
-    except BadRequestField as error:
-        have.counters.refused(CreateRefusal.BAD_REQUEST)
-        raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
-    # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
-    if not has_hung_up(receive):
-        try:
-            await have.lifecycle.hand_out(sandbox)
-        except SidecarError as error:
-            if sandbox.spec.key is not None:
-                have.lifecycle.ends.orphans.hung_up(sandbox)  # this caller does not get it
-            text = f"the sandbox does not answer: try again after Retry-After ({error})"
-            raise ApiError(503, text, headers={"retry-after": "1"}) from error
-    if has_hung_up(receive):
-        note(left=True)
-        have.lifecycle.ends.orphans.hung_up(sandbox)
-    return sandbox
+    return await begin_sandbox(
+        spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who
+    )
 
 
 def usable_pools(have: Services, who: Tenant) -> Iterator[PoolSpec]:
@@ -151,23 +115,6 @@ async def _checkpoint(checkpoint_id: str | None, *, have: Services, who: Tenant)
     except NotRestorable as error:
         status = 404 if error.missing else 409
         raise ApiError(status, f"checkpoint_id: {error}", field="checkpoint_id") from error
-
-
-def _over_quota(error: QuotaReached, *, have: Services) -> ApiError:
-    have.counters.over_quota(error.quota)
-    note(error=CreateRefusal.QUOTA)
-    if error.field is not None:
-        # Not a 429, which clients repeat for minutes.
-        return ApiError(422, f"{error.field}: {error}", field=error.field)
-    if error.retry_after is None:
-        return ApiError(403, str(error))
-    return ApiError(429, str(error), headers={"retry-after": str(max(1, math.ceil(error.retry_after)))})
-
-
-def _cannot_start(error: CannotStart, *, have: Services) -> ApiError:
-    have.counters.refused(CreateRefusal.CANNOT_START)
-    note(error=CreateRefusal.CANNOT_START)
-    return ApiError(503, str(error), headers={"retry-after": str(max(1, round(error.retry_after)))})
 
 
 @router.get(

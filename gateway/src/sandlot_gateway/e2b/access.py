@@ -6,7 +6,8 @@ import base64
 import binascii
 import hashlib
 import hmac
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 
 from sandlot_contract.ids import SandboxId, created_at
 
@@ -18,6 +19,7 @@ from sandlot_gateway.tokens import Tokens
 from .failures import EnvdFailure, Problem
 from .file_query import FileQuery
 from .paths import ENVD_PORT, PORT_KEY, SANDBOX_KEY
+from .serving import Serving
 
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
 # the same token, with which a signed URL is checked.
@@ -34,10 +36,11 @@ class Caller:
 
 
 class Access:
-    def __init__(self, *, keys: Keys, tokens: Tokens, routes: Routes) -> None:
+    def __init__(self, *, keys: Keys, tokens: Tokens, routes: Routes, serving: Serving) -> None:
         self._keys = keys
         self._tokens = tokens
         self._routes = routes
+        self._serving = serving
 
     def tenant(self, scope: Scope) -> Tenant:
         """Return the tenant of the request's API key. Raises Problem."""
@@ -78,23 +81,30 @@ class Access:
             raise EnvdFailure("unavailable", text)
         return Caller(sandbox_id, tenant, _user(scope) if query is None else query.user or None)
 
+    async def served(self, caller: Caller) -> Caller:
+        """Return the caller with the sandbox that serves it now: another one after a pause."""
+        found = await self._serving.find(caller.sandbox_id, caller.tenant)
+        return caller if found is None else replace(caller, sandbox_id=found.id)
+
     def _token(self, sandbox_id: SandboxId, tenant: str, key_id: str) -> str:
         expires_at = int(created_at(sandbox_id) or 0) + _VALID
         return self._tokens.client(sandbox_id, tenant, expires_at, key_id)
 
     def _signer(self, query: FileQuery, sandbox_id: SandboxId, *, operation: str) -> str | None:
         """Return the tenant whose token signed the URL; None if none did, or the signature has expired."""
-        route = self._routes.find(sandbox_id)
-        if not query.signature or route is None:
+        if not query.signature:
             return None
         expires_at = query.expires_at
         if expires_at is not None and expires_at <= self._tokens.now():
             return None
-        for key_id in self._tokens.keys:
-            signing = self._token(sandbox_id, route.tenant, key_id)
+        route = self._routes.find(sandbox_id)
+        # Another gateway may have just created an unknown one.
+        tenants = self._keys.tenants() if route is None else [route.tenant]
+        for tenant, key_id in itertools.product(tenants, self._tokens.keys):
+            signing = self._token(sandbox_id, tenant, key_id)
             made = signature(query.path, operation, query.user, signing, expiration=query.expiration)
             if hmac.compare_digest(made.encode(), query.signature.encode("utf-8", "replace")):
-                return route.tenant
+                return tenant
         return None
 
 

@@ -1,21 +1,18 @@
-"""Serves E2B's control API: create, get, list and end sandboxes, and change their time and network."""
+"""Serves E2B's control API: create, get, list, pause and end sandboxes, and change their time and network."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, unquote
+from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
-from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.audit.call import note
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
-from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
 from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send, send_json
@@ -26,31 +23,38 @@ from . import documents, requests
 from .access import Access
 from .deadlines import Deadlines
 from .failures import Problem
-from .listing import wanted_page
+from .forks import forks
+from .listing import PAUSED, RUNNING
+from .lists import Lists
+from .pauses import Paused, Pauses
 from .requests import in_their_words
+from .serving import Serving
 from .snapshots import Snapshots
+from .starts import HOLD, started
 from .templates import Templates
 from .uploads import body_pieces
+from .usage import metrics
 
 _MOST_BODY = 1 << 20
 _BODY_TIMEOUT = 30.0
-# Seconds that a create waits for its sandbox: the SDK gives up after 60.
-_CREATE_WAIT = 50.0
-_HOLD = 25.0  # of it, in one wait
-_CALLER_FAULTS = (SandboxVerdict.START_FAILED, SandboxVerdict.IMAGE_PULL)
 
 Answer = tuple[int, Any, list[tuple[bytes, bytes]]]
 
 
 class Control:
-    def __init__(self, have: Services, *, access: Access, check_open: Callable[[Scope], None]) -> None:
+    def __init__(
+        self, have: Services, *, access: Access, serving: Serving, check_open: Callable[[Scope], None]
+    ) -> None:
         """`check_open` raises Refusal while the gateway shuts down."""
         self._check_open = check_open
         self._have = have
         self._access = access
+        self._serving = serving
         self._templates = Templates(have.settings.e2b_templates, backend=have.backend)
         self._deadlines = Deadlines(have)
         self._snapshots = Snapshots(have)
+        self._pauses = Pauses(have)
+        self._lists = Lists(have, templates=self._templates, deadlines=self._deadlines, pauses=self._pauses)
         self._domain = have.settings.e2b_domain
 
     def is_known(self, scope: Scope) -> bool:
@@ -93,20 +97,33 @@ class Control:
             case ["sandboxes"] if method == "POST":
                 return await self._create(scope, receive, who)
             case ["sandboxes"] if method == "GET":
-                return await self._list(scope, who)
+                listed, token = await self._lists.page(_query(scope), who)
+                return 200, listed, [] if token is None else [(b"x-next-token", token.encode())]
             case ["sandboxes", sandbox_id] if method in ("GET", "DELETE"):
-                sandbox = await self._owned(sandbox_id, who)
-                return await (self._get if method == "GET" else self._kill)(sandbox)
+                found = await self._found(sandbox_id, who)
+                return await (self._get if method == "GET" else self._kill)(found)
+            case ["sandboxes", sandbox_id, "connect" | "resume"] if method == "POST":
+                found = await self._found(sandbox_id, who)
+                return await self._connect(found, await _body(receive), receive=receive, who=who)
+            case ["sandboxes", sandbox_id, "pause"] if method == "POST":
+                return await self._pause(await self._found(sandbox_id, who), await _body(receive))
+            case ["sandboxes", sandbox_id, "metrics"] if method == "GET":
+                sandbox = await self._running(sandbox_id, who)
+                return 200, await metrics(sandbox, self._have, _query(scope)), []
+            case ["sandboxes", sandbox_id, "fork"] if method == "POST":
+                sandbox, body = await self._running(sandbox_id, who), await _body(receive)
+                made = forks(sandbox, body, begun=self._begun, receive=receive, have=self._have, who=who)
+                return 201, await made, []
             case ["sandboxes", sandbox_id, action] if (method, action) in _ACTIONS:
-                sandbox = await self._owned(sandbox_id, who)
+                sandbox = await self._running(sandbox_id, who)
                 return await _ACTIONS[method, action](self, sandbox, await _body(receive))
             case ["snapshots"] if method == "GET":
                 return 200, await self._snapshots.list(who, _query(scope)), []
             case ["templates", snapshot_id] if method == "DELETE":
                 await self._snapshots.delete(who, snapshot_id)
                 return 204, None, []
-            case ["sandboxes", _, "pause" | "fork" | "logs" as action]:
-                raise Problem(501, f"{action} is not supported here yet: see docs/e2b.md for what is")
+            case ["sandboxes", _, "logs"]:
+                raise Problem(501, "logs are not supported here: docs/e2b.md says what is")
             case ["templates" | "snapshots" | "volumes" | "secrets" | "teams" | "v3" as what, *_]:
                 text = f"{what} are not supported here: name a pool or an image as the template of a sandbox"
                 raise Problem(501, text)
@@ -118,49 +135,35 @@ class Control:
         key = _header(scope, b"idempotency-key") or None
         asked = requests.read(await _body(receive), requests.NewSandbox)
         template = self._templates.find(asked.template_id, who)
-        request = requests.create_request(asked, template, key=key, wait=_HOLD)
+        request = requests.create_request(asked, template, key=key, wait=HOLD)
         sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
-        if not has_hung_up(receive):  # else the create has handled it
-            await have.directory.changed(sandbox.id, timeout=_CREATE_WAIT - _HOLD)
-            if has_hung_up(receive):
-                note(left=True)
-                have.lifecycle.ends.orphans.hung_up(sandbox)
-        if sandbox.status is Status.PENDING:
-            why = have.lifecycle.progress(sandbox) or "no instance was ready in time"
-            if key is None:  # or nothing would ever ask for it
-                have.lifecycle.ends.delete(sandbox)
-            headers = [(b"retry-after", b"1"), (b"should-retry", b"false" if key is None else b"true")]
-            raise Problem(503, f"the sandbox is still starting: {why}", headers=headers)
-        if sandbox.status is not Status.RUNNING:
-            status = 400 if sandbox.verdict in _CALLER_FAULTS else 503
-            text = f"the sandbox did not start: {sandbox.verdict}: {sandbox.message or sandbox.reason}"
-            raise Problem(status, text, headers=[(b"should-retry", b"false")])
+        await started(sandbox, receive=receive, have=have)
         return 201, self._begun(sandbox), []
 
-    async def _list(self, scope: Scope, who: Tenant) -> Answer:
-        have = self._have
-        query = _query(scope)
-        await have.learn_claims(who)
-        metadata = parse_qsl(query.get("metadata", [""])[0], keep_blank_values=True)
-        labels = [documents.label_of(unquote(name), unquote(value)) for name, value in metadata]
-        found = have.directory.list(tenant=who.name, labels=labels, active=True, per_page=1 << 30).sandboxes
-        page, token = wanted_page(found, query, target=self._templates.target)
-        ends = await self._deadlines.of(page)
-        listed = [
-            documents.listed(sandbox, end_at=end_at, alias=self._alias(sandbox))
-            for sandbox, end_at in zip(page, ends, strict=True)
-        ]
-        return 200, listed, [] if token is None else [(b"x-next-token", token.encode())]
-
-    async def _get(self, sandbox: Sandbox) -> Answer:
-        (end_at,) = await self._deadlines.of([sandbox])
-        token = self._access.token(sandbox.id, sandbox.tenant)
+    async def _get(self, found: Sandbox | Paused) -> Answer:
+        if isinstance(found, Paused):
+            sandbox, end_at, state = found.sandbox, found.checkpoint.created_at, PAUSED
+        else:
+            sandbox, (end_at,), state = found, await self._deadlines.of([found]), RUNNING
+        token = self._access.token(documents.id_of(sandbox), sandbox.tenant)
         about = {"alias": self._alias(sandbox), "token": token, "domain": self._domain}
-        return 200, documents.detail(sandbox, end_at=end_at, **about), []
+        return 200, documents.detail(sandbox, end_at=end_at, state=state, **about), []
 
-    async def _kill(self, sandbox: Sandbox) -> Answer:
-        self._have.lifecycle.ends.delete(sandbox)
-        await self._have.lifecycle.deleted_everywhere(sandbox)
+    async def _kill(self, found: Sandbox | Paused) -> Answer:
+        if isinstance(found, Sandbox):
+            self._have.lifecycle.ends.delete(found)
+            await self._have.lifecycle.deleted_everywhere(found)
+            await self._pauses.kill(found.tenant, documents.id_of(found))
+        else:
+            await self._pauses.kill(found.sandbox.tenant, found.id)
+        return 204, None, []
+
+    async def _pause(self, found: Sandbox | Paused, body: bytes) -> Answer:
+        """Keep the files and end the sandbox; memory is lost, whatever the request says."""
+        requests.read(body, requests.Pause)
+        if isinstance(found, Paused):
+            raise Problem(409, f"the sandbox {found.id} is paused already")
+        await self._pauses.pause(found)
         return 204, None, []
 
     async def _timeout(self, sandbox: Sandbox, body: bytes) -> Answer:
@@ -172,12 +175,24 @@ class Control:
         await self._deadlines.set(sandbox, 300 if seconds is None else seconds, only_later=True)
         return 204, None, []
 
-    async def _connect(self, sandbox: Sandbox, body: bytes) -> Answer:
-        """Answer as a create does; a timeout may only lengthen the sandbox's time."""
+    async def _connect(
+        self, found: Sandbox | Paused, body: bytes, *, receive: Receive, who: Tenant
+    ) -> Answer:
+        """Answer as a create does; the timeout of a sandbox that runs may only become later."""
         timeout = requests.read(body, requests.Connect).timeout
+        if isinstance(found, Paused):
+            seconds = requests.checked_timeout(timeout)
+            sandbox = await self._pauses.resume(found, timeout=seconds, receive=receive, who=who)
+            return 201, self._begun(sandbox), []
+        if found.status is Status.PENDING:
+            await self._have.directory.changed(found.id, timeout=HOLD)
+            if found.status is not Status.RUNNING:
+                raise Problem(
+                    503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")]
+                )
         if timeout is not None:
-            await self._deadlines.set(sandbox, timeout, only_later=True)
-        return 200, self._begun(sandbox), []
+            await self._deadlines.set(found, timeout, only_later=True)
+        return 200, self._begun(found), []
 
     async def _network(self, sandbox: Sandbox, body: bytes) -> Answer:
         asked = requests.read(body, requests.NetworkUpdate)
@@ -190,21 +205,30 @@ class Control:
         await egress.put(sandbox, policy, self._have)
         return 204, None, []
 
-    async def _metrics(self, sandbox: Sandbox, body: bytes) -> Answer:
-        return 200, [], []
-
     async def _snapshot(self, sandbox: Sandbox, body: bytes) -> Answer:
         return 201, await self._snapshots.create(sandbox, body), []
 
-    async def _owned(self, sandbox_id: str, who: Tenant) -> Sandbox:
-        """Return the caller's live sandbox. Raises Problem, ApiError."""
-        sandbox = await owned(SandboxId(sandbox_id), self._have, who)
+    async def _found(self, sandbox_id: str, who: Tenant) -> Sandbox | Paused:
+        """Return the caller's sandbox that runs or is paused. Raises Problem, ApiError."""
+        wanted = SandboxId(sandbox_id)
+        found = self._have.directory.current(wanted, who.name)
+        if found is None and (paused := await self._pauses.find(who.name, wanted)):
+            return paused
+        found = found or await self._serving.find(wanted, who.name)
+        sandbox = await owned(wanted if found is None else found.id, self._have, who)
         if not sandbox.live:
-            raise Problem(404, f"the sandbox {sandbox.id} was not found: it has ended: {sandbox.verdict}")
+            raise Problem(404, f"the sandbox {wanted} was not found: it has ended: {sandbox.verdict}")
         return sandbox
 
+    async def _running(self, sandbox_id: str, who: Tenant) -> Sandbox:
+        """Return the caller's live sandbox. Raises Problem, ApiError."""
+        found = await self._found(sandbox_id, who)
+        if isinstance(found, Paused):
+            raise Problem(404, f"the sandbox {found.id} was not found: it is paused: connect to it first")
+        return found
+
     def _begun(self, sandbox: Sandbox) -> dict[str, Any]:
-        token = self._access.token(sandbox.id, sandbox.tenant)
+        token = self._access.token(documents.id_of(sandbox), sandbox.tenant)
         return documents.begun(sandbox, token=token, domain=self._domain, alias=self._alias(sandbox))
 
     def _alias(self, sandbox: Sandbox) -> str | None:
@@ -215,10 +239,7 @@ _Action = Callable[[Control, Sandbox, bytes], Awaitable[Answer]]
 _ACTIONS: dict[tuple[str, str], _Action] = {
     ("POST", "timeout"): Control._timeout,
     ("POST", "refreshes"): Control._refresh,
-    ("POST", "connect"): Control._connect,
-    ("POST", "resume"): Control._connect,
     ("PUT", "network"): Control._network,
-    ("GET", "metrics"): Control._metrics,
     ("POST", "snapshots"): Control._snapshot,
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.services import Services
@@ -14,6 +16,7 @@ from sandlot_gateway.sidecars import SidecarError, document
 from .failures import Problem
 
 _AT_ONCE = 16  # sidecars asked at the same time for one page of a list
+_PATIENCE = 5.0  # seconds, for all sandboxes of a list
 _LONGEST = 10 * 366 * 86400  # seconds
 _SOON = 0.001  # seconds: a timeout of 0 ends the sandbox
 
@@ -23,14 +26,20 @@ class Deadlines:
         self._have = have
 
     async def of(self, sandboxes: Sequence[Sandbox]) -> list[float | None]:
-        """Return the deadlines in Unix seconds; for a sandbox that does not answer, that of its create."""
+        """Return the deadlines in Unix seconds; for a sandbox that does not answer in time, that of its create."""
         permits = asyncio.Semaphore(_AT_ONCE)
+        told: dict[SandboxId, float | None] = {}
 
-        async def one(sandbox: Sandbox) -> float | None:
+        async def one(sandbox: Sandbox) -> None:
             async with permits:
-                return await self._deadline(sandbox)
+                told[sandbox.id] = await self._deadline(sandbox)
 
-        return await asyncio.gather(*map(one, sandboxes))
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await asyncio.gather(*map(one, sandboxes))
+        except TimeoutError:
+            pass
+        return [told[each.id] if each.id in told else _of_create(each) for each in sandboxes]
 
     async def _deadline(self, sandbox: Sandbox) -> float | None:
         route = self._have.directory.find(sandbox.id)
@@ -43,8 +52,7 @@ class Deadlines:
                 told = document(answer)
                 if answer.status == 200 and "deadline_at" in told:
                     return told["deadline_at"]
-        timeout = sandbox.spec.timeout
-        return None if timeout is None else (sandbox.started_at or sandbox.created_at) + timeout
+        return _of_create(sandbox)
 
     async def set(self, sandbox: Sandbox, seconds: int, *, only_later: bool = False) -> None:
         """Have the sandbox end `seconds` from now. Raises Problem."""
@@ -62,7 +70,16 @@ class Deadlines:
         if answer.status in (409, 410):
             raise Problem(404, f"the sandbox {sandbox.id} was not found: it has ended")
         if answer.status == 404:
+            end = _of_create(sandbox)  # which the sidecar keeps
+            if only_later and (end is None or end >= time.time() + seconds):
+                return
             text = "timeout: this sandbox's sidecar is of an earlier build, which keeps its deadline: create another"
             raise Problem(501, text)
         if answer.status != 200:
             raise Problem(502, f"the sandbox answered with status {answer.status}; try again")
+
+
+def _of_create(sandbox: Sandbox) -> float | None:
+    """Return the deadline that the sandbox was created with."""
+    timeout = sandbox.spec.timeout
+    return None if timeout is None else (sandbox.started_at or sandbox.created_at) + timeout

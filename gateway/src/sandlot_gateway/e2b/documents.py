@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
+from sandlot_contract.ids import SandboxId
+
 from sandlot_gateway.sandboxes import Sandbox
 
 # Features of envd that the SDKs ask for: octet-stream uploads and close_stdin, but no file metadata (0.6.2).
@@ -32,6 +34,11 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def id_of(sandbox: Sandbox) -> SandboxId:
+    """Return the id that the sandbox's clients have: one that continues a paused one has another id itself."""
+    return sandbox.spec.continues or sandbox.id
+
+
 def template_of(sandbox: Sandbox) -> str:
     return sandbox.spec.pool or sandbox.spec.image
 
@@ -40,7 +47,7 @@ def begun(sandbox: Sandbox, *, token: str, domain: str | None, alias: str | None
     """Return the answer to a create or connect."""
     return {
         "templateID": template_of(sandbox),
-        "sandboxID": sandbox.id,
+        "sandboxID": id_of(sandbox),
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": token,
@@ -50,20 +57,22 @@ def begun(sandbox: Sandbox, *, token: str, domain: str | None, alias: str | None
     }
 
 
-def listed(sandbox: Sandbox, *, end_at: float | None, alias: str | None) -> dict[str, Any]:
+def listed(
+    sandbox: Sandbox, *, end_at: float | None, alias: str | None, state: str = "running"
+) -> dict[str, Any]:
     """Return a sandbox as a list has it; `end_at` in Unix seconds, None: it has no time limit."""
     started = sandbox.started_at or sandbox.created_at
     spec = sandbox.spec
     return {
         "templateID": template_of(sandbox),
-        "sandboxID": sandbox.id,
+        "sandboxID": id_of(sandbox),
         "clientID": CLIENT_ID,
         "startedAt": iso(started),
         "endAt": iso(started + _NO_DEADLINE if end_at is None else end_at),
         "cpuCount": max(1, round(spec.cpu_cores)),
         "memoryMB": round(spec.memory_gb * 1024),
         "diskSizeMB": round(spec.disk_size_gb * 1024),
-        "state": "running",
+        "state": state,
         "envdVersion": ENVD_VERSION,
         "metadata": metadata_of(spec.labels),
         **({} if alias is None else {"alias": alias}),
@@ -71,11 +80,11 @@ def listed(sandbox: Sandbox, *, end_at: float | None, alias: str | None) -> dict
 
 
 def detail(
-    sandbox: Sandbox, *, end_at: float | None, alias: str | None, token: str, domain: str | None
+    sandbox: Sandbox, *, end_at: float | None, alias: str | None, state: str, token: str, domain: str | None
 ) -> dict[str, Any]:
     """Return a sandbox by itself."""
     return {
-        **listed(sandbox, end_at=end_at, alias=alias),
+        **listed(sandbox, end_at=end_at, alias=alias, state=state),
         "envdAccessToken": token,
         "domain": domain,
         "allowInternetAccess": sandbox.spec.network != "none",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
+from sandlot_gateway.data.disconnects import ReadAhead, cancel_on_disconnect
+from sandlot_gateway.data.errors import ClientGone
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.data.time_slices import TimeSlices
@@ -24,7 +26,7 @@ from .uploads import body_pieces
 from .watchers import Watchers
 
 _PROCESS, _FILESYSTEM = "process.Process/", "filesystem.Filesystem/"
-_Unary = Callable[[SidecarCall, bytes], Awaitable[dict[str, Any]]]
+_Unary = Callable[[SidecarCall, bytes], Coroutine[Any, Any, dict[str, Any]]]
 _UNARY: dict[str, _Unary] = {
     f"{_PROCESS}List": process.list_,
     f"{_PROCESS}SendInput": process.send_input,
@@ -42,6 +44,8 @@ _STREAMS = frozenset({*(f"{_PROCESS}{name}" for name in ("Start", "Connect", "St
 _SIGNED = {"GET": "read", "POST": "write"}  # operations of signed URLs to /files
 _HEALTH_TIMEOUT = 4.0  # seconds; the SDK waits 5
 _MAX_TIMEOUT_DIGITS = 10
+
+Done = TypeVar("Done")
 
 
 class Envd:
@@ -75,7 +79,7 @@ class Envd:
         stream = RpcStream(send, receive, request_id=request_id) if route in _STREAMS else None
         try:
             query = _query(scope, route)
-            caller = self._caller(scope, query)
+            caller = await self._access.served(self._caller(scope, query))
             with translated(self._gate, caller.sandbox_id):
                 self._gate.check_open(scope)
                 status = await self._answer(
@@ -136,7 +140,7 @@ class Envd:
             body = await _whole(receive)
             takes_place = route.startswith(_FILESYSTEM)
             async with self._entered(caller, request_id, receive=receive, takes_place=takes_place) as call:
-                found = await self._unary[route](call, body)
+                found = await _while_there(self._unary[route](call, body), ReadAhead(receive), more=False)
             await send_json(send, 200, found, headers=[(b"x-request-id", request_id)])
             return 200
         await self._stream(scope, receive, route=route, caller=caller, request_id=request_id, stream=stream)
@@ -154,7 +158,7 @@ class Envd:
     ) -> None:
         if route.endswith("/StreamInput"):
             async with self._entered(caller, request_id, receive=None, takes_place=False) as call:
-                await _stream_input(call, receive)
+                await _stream_input(call, ReadAhead(receive))
             stream.add({})
             await stream.end()
             return
@@ -248,19 +252,29 @@ async def _whole(receive: Receive, *, more: int = 0) -> bytes:
     return b"".join(pieces)
 
 
-async def _stream_input(call: SidecarCall, receive: Receive) -> None:
+async def _while_there(work: Coroutine[Any, Any, Done], receive: ReadAhead, *, more: bool) -> Done:
+    """Return the result of `work`, or raise ClientGone: a write waits while a process does not read its input."""
+    return await cancel_on_disconnect(work, receive, more=more, undo=lambda _: None)
+
+
+async def _stream_input(call: SidecarCall, receive: ReadAhead) -> None:
     """Write a stream of messages to a process' input, each once the one before it was taken."""
     reader = EnvelopeReader()
     found: str | None = None
-    async for piece in body_pieces(receive):
-        for payload in reader.feed(piece):
-            message = read(payload, StreamInput)
-            if message.start is not None:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        more = message.get("more_body", False)
+        for payload in reader.feed(message.get("body", b"")):
+            part = read(payload, StreamInput)
+            if part.start is not None:
                 if found is not None:
                     raise invalid("start", "must be sent only once")
-                found = await process.op_id(call, message.start.process)
-            elif message.data is not None:
+                found = await process.op_id(call, part.start.process)
+            elif part.data is not None:
                 if found is None:
                     raise invalid("start", "must be the first message")
-                await process.write(call, found, message.data.input.data())
+                await _while_there(process.write(call, found, part.data.input.data()), receive, more=more)
     reader.finish()

@@ -13,6 +13,17 @@ from .failures import Problem
 _MOST = 100  # sandboxes of a page
 
 
+RUNNING, PAUSED = "running", "paused"
+
+
+def wanted_states(query: Mapping[str, list[str]]) -> set[str]:
+    """Return the states of the sandboxes that a query asks for. Raises Problem."""
+    states = {state for text in query.get("state", []) for state in text.split(",") if state}
+    if unknown := states - {RUNNING, PAUSED}:
+        raise Problem(400, f"state: {min(unknown)[:100]!r} must be running or paused")
+    return states or {RUNNING, PAUSED}
+
+
 def wanted_page(
     found: Sequence[Sandbox], query: Mapping[str, list[str]], *, target: Callable[[str], str]
 ) -> tuple[list[Sandbox], str | None]:
@@ -20,11 +31,6 @@ def wanted_page(
 
     Raises Problem.
     """
-    states = {state for text in query.get("state", []) for state in text.split(",") if state}
-    if unknown := states - {"running", "paused"}:
-        raise Problem(400, f"state: {min(unknown)[:100]!r} must be running or paused")
-    if states == {"paused"}:
-        return [], None
     chosen = list(found)
     if template := _one(query, "template"):
         chosen = [sandbox for sandbox in chosen if template_of(sandbox) == target(template)]

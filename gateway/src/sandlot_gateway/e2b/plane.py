@@ -13,12 +13,14 @@ from sandlot_gateway.data.time_slices import TimeSlices
 from .access import Access
 from .control import Control
 from .envd import Envd
+from .serving import Serving
 
 
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
-        access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory)
-        self._control = Control(have, access=access, check_open=gate.check_open)
+        serving = Serving(have.directory, others=have.backend.others)
+        access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory, serving=serving)
+        self._control = Control(have, access=access, serving=serving, check_open=gate.check_open)
         self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns)
 
     def is_known(self, scope: Scope) -> bool:

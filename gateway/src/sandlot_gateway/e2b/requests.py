@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import ValidationError
 
+from sandlot_gateway.control.field_types import MINUTES_MAX
 from sandlot_gateway.control.models import CreateRequest
 
 from .documents import label_of
@@ -72,6 +73,10 @@ class Connect(msgspec.Struct):
     timeout: int | None = None
 
 
+class Pause(msgspec.Struct):
+    memory: bool | None = None
+
+
 class Refresh(msgspec.Struct):
     duration: int | None = None
 
@@ -85,6 +90,13 @@ def read(body: bytes, kind: type[Read]) -> Read:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Problem(400, f"the body is invalid: {error}") from error
+
+
+def checked_timeout(seconds: int | None) -> int:
+    """Return the seconds that a new sandbox lives. Raises Problem."""
+    if seconds is not None and not 0 < seconds <= MINUTES_MAX * 60:
+        raise Problem(400, f"timeout: must be from 1 to {MINUTES_MAX * 60} seconds")
+    return _TIMEOUT if seconds is None else seconds
 
 
 def create_request(asked: NewSandbox, template: Template, *, key: str | None, wait: float) -> CreateRequest:

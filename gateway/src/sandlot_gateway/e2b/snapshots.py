@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,17 +9,18 @@ import msgspec
 
 from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
-from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
+from .copies import taken
 from .failures import Problem
+from .pauses import is_pause
 from .requests import read
 
 PREFIX = "cp-"  # of the ids of checkpoints
 _WRITTEN_WITHIN = 50.0  # seconds: the SDK gives up after 60
-_PAUSE = 0.1
 
 
 class NewSnapshot(msgspec.Struct):
@@ -39,27 +39,16 @@ class Snapshots:
             raise Problem(400, "memory: not supported here: take a snapshot with mode='filesystem'")
         if asked.name:
             raise Problem(400, "name: not supported here: leave it out, and use the snapshot's id")
-        checkpoint = await begin_checkpoint(sandbox, self._have)
-        checkpoints = checkpoints_of(self._have)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _WRITTEN_WITHIN
-        while loop.time() < until:
-            found = await checkpoints.get(sandbox.tenant, checkpoint.id)
-            if found is None or found.state is State.FAILED:
-                why = "it was deleted" if found is None else found.error
-                raise Problem(503, f"the snapshot failed: {why}", headers=[(b"should-retry", b"false")])
-            if found.state is State.DURABLE:
-                return _document(found)
-            await asyncio.sleep(_PAUSE)
-        text = f"the snapshot {checkpoint.id} is still being written: it is listed once it can be used"
-        raise Problem(503, text, headers=[(b"should-retry", b"false")])
+        return _document(await taken(sandbox, self._have, within=_WRITTEN_WITHIN, what="the snapshot"))
 
     async def list(self, who: Tenant, query: Mapping[str, list[str]]) -> list[dict[str, Any]]:
         """Return the tenant's snapshots that can be used, or those of one sandbox, oldest first."""
         found = await checkpoints_of(self._have).of_tenant(who.name)
         wanted = query.get("sandboxID", [""])[0]
         return [
-            _document(one) for one in found if one.state is State.DURABLE and wanted in ("", one.sandbox_id)
+            _document(one)
+            for one in found
+            if one.state is State.DURABLE and wanted in ("", one.sandbox_id) and not is_pause(one)
         ]
 
     async def delete(self, who: Tenant, snapshot_id: str) -> None:

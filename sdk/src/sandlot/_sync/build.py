@@ -47,7 +47,8 @@ def build(
     `dockerfile` is a path, by default `Dockerfile` in the context. `args` are build arguments, `target` is the stage
     to build, `platform` the server's. `timeout` is seconds for the whole build; `cpu`, `memory`, `disk`, `network`
     and `labels` are those of its sandboxes. `on_output` gets each instruction and its output. Raises DockerfileError,
-    BuildFailed (an instruction failed), SandboxLost (the infrastructure failed repeatedly), ServerError and OSError.
+    BuildFailed (an instruction failed), FilesRefused (its files cannot be saved), SandboxLost (the infrastructure failed
+    repeatedly), ServerError and OSError.
     """
     root = Path(context)
     path = Path(dockerfile) if dockerfile is not None else root / "Dockerfile"

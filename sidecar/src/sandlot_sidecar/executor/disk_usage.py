@@ -86,3 +86,10 @@ class DiskUsage:
             if upper != root.upper:
                 os.close(upper)
         return "sandbox" if self.limited_by == "kernel" else "node"
+
+    def seen(self) -> dict[str, int | None]:
+        """Return the used bytes and the size of the sandbox's own file system; None: it has none."""
+        if self.limited_by != "kernel":
+            return {"disk": None, "disk_size": None}
+        used, size, _ = disk_space.space(self._boot.root.upper)
+        return {"disk": used, "disk_size": size}

@@ -196,6 +196,11 @@ class Group:
         text = self.read("memory_stat")
         return None if text is None else field(text, "shmem" if self.version == 2 else "total_shmem")
 
+    def file_memory(self) -> int | None:
+        """Return the bytes of memory that hold files, also such as the kernel can drop; None: not counted."""
+        text = self.read("memory_stat")
+        return None if text is None else field(text, "file" if self.version == 2 else "total_cache")
+
     def oom_kills(self) -> int:
         """Return how many members the kernel has OOM-killed."""
         return field(self.read("memory_events") or "", "oom_kill")

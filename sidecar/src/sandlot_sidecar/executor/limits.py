@@ -91,6 +91,15 @@ class Limits:
         # CUDA reserves more addresses than any machine has memory: with a limit of them it does not start.
         return values if self._plan.gpus is None else {**values, "memory": None}
 
+    def usage(self) -> dict[str, Any]:
+        """Return the CPU seconds, bytes of memory, and bytes of them for files; None without a group that counts them."""
+        group = None if self.cgroup is None else self.cgroup.group
+        return {
+            "cpu": group.cpu_seconds() if group else None,
+            "memory": group.number("memory") if group else None,
+            "cache": group.file_memory() if group else None,
+        }
+
     def limit_runner(self, group: Group) -> None:
         """Limit one runner's group, so that no op can use up the whole sandbox."""
         memory, pids = self.values.get("memory"), self.values.get("pids")

@@ -172,6 +172,8 @@ class Executor:
             return self.sandbox.egress(message), []
         if do == "full":
             return {"full": self.sandbox.disk().full()}, []
+        if do == "usage":
+            return self.sandbox.usage(), []
         if do == "alive":
             return {"alive": self.sandbox.alive()}, []
         if do == "layer":

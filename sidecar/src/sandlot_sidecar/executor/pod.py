@@ -68,6 +68,10 @@ class Pod:
             )
             self.store = None
 
+    def description(self) -> dict[str, Any]:
+        """Return the container's part of the sandbox's description."""
+        return {"env": self.environment, "workdir": self.workdir, "guarded": self.guarded}
+
     def drop_store(self, home: Home) -> None:
         """Unmount the volume, which would otherwise be visible in the container's own root."""
         self.store = None

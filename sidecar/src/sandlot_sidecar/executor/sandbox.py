@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .replies import Answer
 
 NETWORKS = ("full", "none")
-LOST_WITHIN = 10.0
-LOST_MOST = 5
+LOST_WITHIN, LOST_MOST = 10.0, 5
 
 
 class Sandbox:
@@ -68,11 +67,7 @@ class Sandbox:
             "shell": shells["sh"] or None,
             "init_pid": boot.init.pid,
             "disk_limit": self._disk.limited_by,
-            **(
-                {"env": pod.environment, "workdir": pod.workdir, "guarded": pod.guarded}
-                if pod is not None
-                else {}
-            ),
+            **(pod.description() if pod is not None else {}),
         }
 
     # Used by the executor's loop.
@@ -273,6 +268,10 @@ class Sandbox:
         """Return the disk usage; raises ExecutorError unless the sandbox runs."""
         self.check_running()
         return self._disk
+
+    def usage(self) -> dict[str, Any]:
+        """Return what the sandbox uses now; None for what nothing counts."""
+        return {**self.disk().seen(), **self._limits.usage()}
 
     def layer(self, *, merged: bool) -> int:
         """Open the writable layer, or `merged` the whole root; the caller closes the descriptor."""

@@ -64,6 +64,11 @@ class Disk:
             pause = SOONEST if self._killed is not None else max(FIRST, self._not_before - time.monotonic())
             self._timer = self._ops.loop.call_later(pause, self._due)
 
+    @property
+    def used(self) -> int:
+        """Bytes by the last measurement, and those written since other than by commands."""
+        return self._used + self._spilled
+
     def check(self, size: int) -> None:
         """Check that this many more bytes fit. Raises ApiError."""
         used = self._used + self._ops.spilled()

@@ -33,6 +33,7 @@ class InstanceRoutes:
         """Register the routes."""
         http.add("GET", "/healthz", Route(self.health, needs=NOBODY))
         http.add("GET", "/v1/state", Route(self.state, needs=EITHER))
+        http.add("GET", "/v1/usage", Route(self.usage, needs=INSTANCE))
         http.add("POST", "/v1/claim", Route(self.claim, needs=INSTANCE, shielded=True))
         http.add("GET", "/v1/egress", Route(self.egress, needs=INSTANCE))
         http.add("PUT", "/v1/egress", Route(self.set_egress, needs=INSTANCE, shielded=True))
@@ -53,6 +54,13 @@ class InstanceRoutes:
     def state(self, request: Request) -> None:
         """Send the state document."""
         request.respond_json(self._instance.state())
+
+    async def usage(self, request: Request) -> None:
+        """Send what the sandbox uses now; this is no use of it."""
+        found, _ = await self._instance.executor.ask("usage")
+        if found["disk"] is None and self._instance.sandbox.setup["disk_limit"] == "measured":
+            found["disk"] = self._instance.disk.used
+        request.respond_json(found)
 
     async def claim(self, request: Request) -> None:
         """Claim the instance by compare-and-set."""

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
+from enum import Enum
 
 from .needs import Needs
 
 Rank = tuple[bool, float, str]  # discouraged, then by the strategy, then by name; the least is best
 
 
-class Candidates:
-    """Nodes for pods with `needs`, below `cap` starts each (None: however many are starting there)."""
+class Below(Enum):
+    """What a limit counts on a node."""
 
-    def __init__(self, needs: Needs, *, cap: int | None) -> None:
+    STARTS = "starts, of which the controller may begin one more"
+    BOUND = "our pods there, as the scheduler counts them before it puts a waiting one there"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    below: Below
+    number: int
+
+
+class Candidates:
+    """Nodes with room for `needs`, within `limit` (None: whatever is there)."""
+
+    def __init__(self, needs: Needs, *, limit: Limit | None = None) -> None:
         self.needs = needs
-        self.cap = cap
+        self.limit = limit
         self._ranks: dict[str, Rank] = {}
         self._heap: list[Rank] = []  # with outdated ranks, which `best` skips
 

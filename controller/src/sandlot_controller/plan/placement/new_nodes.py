@@ -30,12 +30,12 @@ class NewNodes:
         per_node = self._per_node.get(needs)
         if per_node is None:
             per_node = self._per_node[needs] = max(
-                (_takes(node, needs) for node in self._nodes.values()), default=0
+                (takes(node, needs) for node in self._nodes.values()), default=0
             )
         return min(math.ceil(pods / per_node), _MOST) if per_node else 1
 
 
-def _takes(node: NodeView, needs: Needs) -> int:
+def takes(node: NodeView, needs: Needs) -> int:
     """Return how many such pods the node takes while it is empty."""
     if not node.admits(needs):
         return 0

@@ -1,0 +1,169 @@
+"""Paused sandboxes: a checkpoint each, which any gateway finds by the sandbox's id, and what continues them.
+
+The sandbox that continues a paused one has an id of its own, and says whom it continues (`Spec.continues`): its clients
+go on with the id that they have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from dataclasses import dataclass
+
+import msgspec
+from sandlot_contract.ids import SandboxId, created_at
+from sandlot_contract.statuses import Status
+
+from sandlot_gateway.audit.call import note
+from sandlot_gateway.checkpoints.service import Busy
+from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.data.answers import Receive
+from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox
+
+from .copies import begin_like, spec_now, taken
+from .documents import id_of
+from .failures import Problem
+from .starts import started
+
+PAUSED = "paused: connect to it to go on with its files"  # message of its end
+_ENTRY = "e2b.paused"  # of the metadata of its checkpoint
+_SUFFIX = "e2b0"  # of the checkpoint's id, after the sandbox's: so a kill need not read all checkpoints
+_WRITTEN_WITHIN = 900.0  # seconds; a client that leaves earlier finds the sandbox paused later
+
+
+class _Record(msgspec.Struct):
+    """`nonce` makes the key with which one of several connects begins the sandbox."""
+
+    sandbox: Sandbox
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """`sandbox`: as it was, under the id that its clients have."""
+
+    sandbox: Sandbox
+    checkpoint: Checkpoint
+    nonce: str
+
+    @property
+    def id(self) -> SandboxId:
+        return self.sandbox.id
+
+
+def is_pause(checkpoint: Checkpoint) -> bool:
+    return _ENTRY in checkpoint.metadata
+
+
+class Pauses:
+    def __init__(self, have: Services) -> None:
+        self._have = have
+
+    async def pause(self, sandbox: Sandbox) -> None:
+        """Write the sandbox's files, then end it. Raises Problem, ApiError."""
+        have = self._have
+        if sandbox.status is not Status.RUNNING:
+            raise Problem(503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")])
+        spec = await spec_now(sandbox, have, what="pause")
+        was = msgspec.structs.replace(sandbox, id=id_of(sandbox), spec=spec)
+        entry = msgspec.json.encode(_Record(was, secrets.token_hex(8))).decode()
+        checkpoint_id = _checkpoint_id(was.id)
+        try:
+            await taken(
+                sandbox,
+                have,
+                within=_WRITTEN_WITHIN,
+                what="the pause",
+                checkpoint_id=checkpoint_id,
+                metadata={_ENTRY: entry},
+            )
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            # A 409 would say that it is paused already.
+            raise Problem(503, str(error.detail), headers=[(b"retry-after", b"1")]) from error
+        have.lifecycle.ends.delete(sandbox, message=PAUSED)
+        await have.lifecycle.deleted_everywhere(sandbox)
+
+    async def find(self, tenant: str, sandbox_id: SandboxId) -> Paused | None:
+        """Return a paused sandbox of the tenant. One that has been continued since is none."""
+        if self._have.checkpoints is None or created_at(sandbox_id) is None:
+            return None
+        found = await self._have.checkpoints.get(tenant, _checkpoint_id(sandbox_id))
+        return self._paused(found) if found is not None else None
+
+    async def of_tenant(self, tenant: str) -> list[Paused]:
+        if self._have.checkpoints is None:
+            return []
+        found = map(self._paused, await self._have.checkpoints.of_tenant(tenant))
+        return [one for one in found if one is not None]
+
+    async def resume(self, paused: Paused, *, timeout: int, receive: Receive, who: Tenant) -> Sandbox:
+        """Begin the sandbox that continues a paused one, or return the one that another call has begun.
+
+        Raises Problem, ApiError.
+        """
+        have = self._have
+        sandbox = await begin_like(
+            paused.sandbox.spec,
+            paused.checkpoint,
+            timeout=timeout,
+            key=self._key(paused, who),
+            continues=paused.id,
+            receive=receive,
+            have=have,
+            who=who,
+        )
+        await started(sandbox, receive=receive, have=have)
+        if not has_hung_up(receive):  # else nobody has the sandbox, and it is to end
+            await self._forget(paused)
+        return sandbox
+
+    async def kill(self, tenant: str, sandbox_id: SandboxId) -> None:
+        """Delete what a pause has left, if anything. Raises Problem."""
+        paused = await self.find(tenant, sandbox_id)
+        if paused is not None:
+            await self._forget(paused)
+
+    def _paused(self, checkpoint: Checkpoint) -> Paused | None:
+        entry = checkpoint.metadata.get(_ENTRY)
+        if entry is None or checkpoint.state is not State.DURABLE:
+            return None
+        try:
+            record = msgspec.json.decode(entry, type=_Record)
+        except msgspec.DecodeError:
+            return None  # a user's checkpoint with such an entry
+        sandbox = record.sandbox
+        if sandbox.tenant != checkpoint.tenant or _checkpoint_id(sandbox.id) != checkpoint.id:
+            return None
+        if self._have.directory.current(sandbox.id, sandbox.tenant) is not None:
+            return None  # its pause has not ended, or a gateway that continued it died before it deleted this
+        return Paused(sandbox, checkpoint, record.nonce)
+
+    def _key(self, paused: Paused, who: Tenant) -> str:
+        """Return an idempotency key whose sandbox has not ended: a start that failed can be tried again."""
+        number = 0
+        while True:
+            key = f"e2b:{paused.id}:{paused.nonce}:{number}"
+            known = self._have.directory.by_key(who.name, key)
+            if known is None or known.live:
+                return key
+            number += 1
+
+    async def _forget(self, paused: Paused) -> None:
+        """Delete the checkpoint of a pause, and not that of a later one."""
+        checkpoints = checkpoints_of(self._have)
+        found = await checkpoints.get(paused.sandbox.tenant, paused.checkpoint.id)
+        if found is not None and found.created_at == paused.checkpoint.created_at:
+            note(id=found.id)
+            with contextlib.suppress(Busy):
+                await checkpoints.delete(found)
+
+
+def _checkpoint_id(sandbox_id: SandboxId) -> str:
+    return f"cp-{sandbox_id.removeprefix('sb-')}{_SUFFIX}"

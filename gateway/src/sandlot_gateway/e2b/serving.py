@@ -1,0 +1,28 @@
+"""Finds the sandbox that serves a client: the one of its id, or the one that continues that one after a pause."""
+
+from __future__ import annotations
+
+from sandlot_contract.ids import SandboxId
+
+from sandlot_gateway.core.gateways import OtherGateways
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.sandboxes import Sandbox
+
+from .pauses import PAUSED
+
+
+class Serving:
+    def __init__(self, directory: Directory, *, others: OtherGateways | None) -> None:
+        self._directory = directory
+        self._others = others
+
+    async def find(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
+        """Return the tenant's live sandbox for this id; None too if the id is of one that may only come to be known."""
+        found = self._directory.current(sandbox_id, tenant)
+        if found is not None or self._others is None or self._directory.may_come(sandbox_id):
+            return found
+        own = self._directory.get(sandbox_id)
+        if own is not None and own.message != PAUSED:
+            return None
+        await self._others.learn_claims(tenant)  # another gateway may have just continued it
+        return self._directory.current(sandbox_id, tenant)

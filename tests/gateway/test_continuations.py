@@ -1,0 +1,66 @@
+"""Which sandbox serves the clients of a paused one, at a gateway that did not begin it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from sandlot_contract.new_ids import new_instance_id, new_sandbox_id
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.e2b.pauses import PAUSED
+from sandlot_gateway.e2b.serving import Serving
+from sandlot_gateway.sandboxes import Sandbox, Spec, from_pending_create, recovered
+
+FIRST = new_sandbox_id(1e9)
+
+
+def continuing(*, tenant: str = "alpha") -> Sandbox:
+    spec = Spec(name="a", image="host", continues=FIRST)
+    return Sandbox(id=new_sandbox_id(2e9), tenant=tenant, spec=spec, created_at=2e9, updated_at=2e9)
+
+
+@pytest.mark.parametrize("learned", ["claim", "record"])
+def test_it_is_found_by_the_id_of_the_paused_one_while_it_lives(learned: str) -> None:
+    made = continuing()
+    if learned == "claim":
+        state = {"sandbox_id": made.id, "instance_id": new_instance_id(), "meta": made.meta()}
+        known = recovered(msgspec.json.decode(msgspec.json.encode(state)), now=2e9)
+    else:
+        known = from_pending_create(made.id, made.request(), now=2e9)
+    directory = Directory()
+    directory.add(known)
+    assert directory.current(FIRST, "alpha") is known
+    assert directory.current(known.id, "alpha") is known
+    assert directory.current(FIRST, "beta") is None
+    directory.end(known, verdict="deleted")
+    assert directory.current(FIRST, "alpha") is None
+    again = continuing()
+    directory.add(again)
+    assert directory.current(FIRST, "alpha") is again
+    directory.drop(again)
+    assert directory.current(FIRST, "alpha") is None
+
+
+async def test_other_gateways_are_asked_only_where_one_may_have_continued_it() -> None:
+    directory = Directory(clock=lambda: 2e9)
+    asked: list[str] = []
+
+    class Others:
+        async def learn_claims(self, tenant: str) -> None:
+            asked.append(tenant)
+            if not directory.current(FIRST, tenant):
+                directory.add(continuing())
+
+    serving = Serving(directory, others=Others())  # type: ignore[arg-type]
+    spec = Spec(name="a", image="host")
+    killed, paused = (
+        Sandbox(id=each, tenant="alpha", spec=spec, created_at=1e9, updated_at=1e9)
+        for each in (new_sandbox_id(1e9), FIRST)
+    )
+    for sandbox, why in ((killed, None), (paused, PAUSED)):
+        directory.add(sandbox)
+        directory.end(sandbox, verdict="deleted", message=why)
+    assert await serving.find(killed.id, "alpha") is None
+    assert asked == []
+    found = await serving.find(paused.id, "alpha")
+    assert found is not None
+    assert (found.spec.continues, asked) == (FIRST, ["alpha"])
