@@ -31,10 +31,13 @@ async def test_a_full_breaker_answers_at_once(ready, client):
     assert b'"error":"busy"' in body
     assert b'"running":2,"queued":1' in body
     assert _rejections(gw) == {("exec", "sandbox"): 1.0}
-    # What steers a running op passes by the queue.
+    # What steers a running op passes by the queue, and so does a watch of files.
+    watching = await client(gw)
+    watching.send("GET", "/sbx/sb-1/files/watch?path=/", body=None, token=gw.token)
     go_on_quickly = asyncio.create_task(_ask(extra, gw, "POST", "/sbx/sb-1/ops/op-1/stdin?offset=0"))
     go_on.set()
     assert await go_on_quickly == 200
+    assert (await watching.answer())[0] == 200
     for connection in holding:
         assert (await connection.answer())[0] == 200
     # A caller may have its answer before its permit is free.

@@ -1,6 +1,6 @@
 """`python -m tests.frameworks [PACKAGE...]`: the suites of all frameworks, each with its newest release, and a table of them.
 
-`--pinned` runs them with the releases that CI has. It ends with 1 if a test failed or a release could not be installed.
+`--pinned` runs them with the releases that CI has. Some are larger than in CI, by `variables` of frameworks.toml. It ends with 1 if a test failed or a release could not be installed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def main() -> int:
 
 
 def _run(row: Row, home: Path, *, pinned: bool) -> None:
-    framework, environment = row.framework, {**os.environ, WHOLE: "1"}
+    framework = row.framework
+    environment = {**framework.variables, **os.environ, WHOLE: "1"}
     try:
         if pinned:
             python = framework.environment()

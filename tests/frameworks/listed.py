@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.prime.environments import environment, make_all
@@ -30,6 +30,9 @@ class Framework:
     python: str = "3.11"
     alone: bool = False
     oldest: str = ""
+    variables: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # with which `-m tests.frameworks` runs them
 
     def oldest_environment(self) -> Path:
         """The Python of its oldest version's environment. Raises EnvironmentFailed, IndexUnreachable."""

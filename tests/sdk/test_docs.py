@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "docs/sdk.md",
     "docs/python-contexts.md",
+    "docs/file-watch.md",
     "docs/results.md",
     "docs/rl.md",
     "docs/verifier.md",

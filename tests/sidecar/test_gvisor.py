@@ -14,6 +14,7 @@ from tests.sidecar.disk_filling import check_evasions, check_full_disk
 from tests.sidecar.gvisor_sidecar import MakeBox
 from tests.sidecar.stopping import ENDS_BY_ITSELF, check_stop
 from tests.sidecar.support import Sidecar
+from tests.sidecar.watching import told, watching
 from tests.waiting import until
 
 pytestmark = [
@@ -83,7 +84,13 @@ async def test_the_end_of_pid_1_is_noticed_and_mended(gvisor: MakeBox) -> None:
     box = await gvisor()
     await box.exec("echo kept > /work/file")
     await box.op("sleep 600", id="bystander", detach=True)
-    answer = await box.exec("kill -9 1; sleep 60")
+    async with watching(box, "/work", recursive="1") as watch:
+        answer = await box.exec("mkdir -p new/deep && mv new moved; kill -9 1; sleep 60")
+        await box.exec("echo x > /work/moved/deep/f; mv /work/moved/deep/f /work/g; : > /work/last")
+        events = told(await watch.until({"kind": "created", "path": "/work/last"}))
+    assert ("renamed", "/work/moved", "/work/new") in events
+    assert ("created", "/work/moved/deep/f") in events
+    assert ("renamed", "/work/g", "/work/moved/deep/f") in events
     assert (answer["verdict"], answer["signal"], answer["exit_code"]) == ("signaled", 9, 137), answer
     assert (await box.ended("bystander"))["verdict"] == "signaled"
     assert (await box.exec("cat /work/file"))["stdout"] == "kept\n"

@@ -1,8 +1,8 @@
-"""Encodes the frames of a command's stream: a byte of kind, four bytes of length (big endian), the payload."""
+"""Encodes the frames of a command's stream, or of a watch: a byte of kind, four bytes of length (big endian), the payload."""
 
 CONTENT_TYPE = "application/vnd.sandlot.frames"
 HEADER = 5  # bytes before the payload
-STDOUT, STDERR, KEEP_ALIVE, START, END = b"oeksx"
+STDOUT, STDERR, KEEP_ALIVE, START, END, EVENTS = b"oeksxw"
 
 
 def frame(kind: int, payload: bytes) -> bytes:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sandlot._async.stream import AsyncOpStream
     from sandlot._async.verifier import AsyncVerifier
     from sandlot._async.warmups import AsyncImageWarmups
+    from sandlot._async.watch import AsyncFileWatch
     from sandlot._sync.accounting import Accounting
     from sandlot._sync.build import build
     from sandlot._sync.client import Client
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sandlot._sync.stream import OpStream
     from sandlot._sync.verifier import Verifier
     from sandlot._sync.warmups import ImageWarmups
+    from sandlot._sync.watch import FileWatch
     from sandlot.accounting import Quota, UsageReport, UsageRow
     from sandlot.builds import Built
     from sandlot.cells import CellError, CellResult, CellStatus, RichOutput
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
         StartFailed,
         WaitTimeout,
     )
+    from sandlot.file_records import FileEvent, TransferProgress
     from sandlot.models import (
         CheckpointInfo,
         DeleteResult,
@@ -94,6 +97,7 @@ __all__ = [
     "ApiError",
     "AsyncAccounting",
     "AsyncClient",
+    "AsyncFileWatch",
     "AsyncFiles",
     "AsyncImageWarmups",
     "AsyncOpStream",
@@ -126,9 +130,11 @@ __all__ = [
     "FileConflict",
     "FileDenied",
     "FileError",
+    "FileEvent",
     "FileInfo",
     "FileMissing",
     "FileTooLarge",
+    "FileWatch",
     "Files",
     "FilesRefused",
     "ImageFailure",
@@ -155,6 +161,7 @@ __all__ = [
     "StartFailed",
     "Stderr",
     "Stdout",
+    "TransferProgress",
     "Usage",
     "UsageReport",
     "UsageRow",
@@ -169,6 +176,7 @@ __all__ = [
 _FLAVOURED = {
     "Accounting": "accounting",
     "Client": "client",
+    "FileWatch": "watch",
     "Files": "files",
     "ImageWarmups": "warmups",
     "OpStream": "stream",
@@ -200,6 +208,7 @@ _MODELS = frozenset(
         "WarmupInfo",
     ]
 )
+_FILES = frozenset(["FileEvent", "TransferProgress"])
 _CELLS = frozenset(["CellError", "CellResult", "CellStatus", "RichOutput"])
 _ACCOUNTS = frozenset(["Quota", "UsageReport", "UsageRow"])
 
@@ -210,6 +219,8 @@ def __getattr__(name: str) -> object:
         module = f"sandlot._{'async' if name != plain else 'sync'}.{_FLAVOURED[plain]}"
     elif name in _MODELS:
         module = "sandlot.models"
+    elif name in _FILES:
+        module = "sandlot.file_records"
     elif name == "Built":
         module = "sandlot.builds"
     elif name == "build":

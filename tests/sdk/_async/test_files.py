@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
-from sandlot import AsyncSandbox, FileConflict, FileMissing
+from sandlot import AsyncSandbox, FileConflict, FileMissing, TransferProgress
 
 
 async def pieces() -> AsyncIterator[bytes]:
@@ -150,16 +150,23 @@ async def test_upload_and_download(box: AsyncSandbox, tmp_path: Path) -> None:
     (source / "deep" / "er" / "two").write_text("zwei")
     (source / "deep" / "er" / "two").chmod(0o750)
     counted: list[int] = []
-    sent = await box.files.upload(source, "/tmp/up", on_bytes=counted.append)
+    seen: list[TransferProgress] = []
+    sent = await box.files.upload(source, "/tmp/up", on_bytes=counted.append, progress=seen.append)
     assert sent == sum(counted) == 3_000_004
+    assert seen[0] == TransferProgress(bytes=1 << 20, total_bytes=3_000_004, files=0)
+    assert seen[-1] == TransferProgress(bytes=3_000_004, total_bytes=3_000_004, files=2)
     counted.clear()
-    got = await box.files.download("/tmp/up", tmp_path / "back", on_bytes=counted.append)
+    got = await box.files.download(
+        "/tmp/up", tmp_path / "back", on_bytes=counted.append, progress=seen.append
+    )
     assert got == sum(counted) == 3_000_004
+    assert seen[-1] == TransferProgress(bytes=3_000_004, total_bytes=None, files=2)
     assert (tmp_path / "back/one").read_bytes() == (source / "one").read_bytes()
     assert (tmp_path / "back/deep/er/two").read_text() == "zwei"
     assert (tmp_path / "back/deep/er/two").stat().st_mode & 0o777 == 0o750
     (tmp_path / "into").mkdir()
-    await box.files.download("/tmp/up/deep/er/two", tmp_path / "into")
+    await box.files.download("/tmp/up/deep/er/two", tmp_path / "into", progress=seen.append)
+    assert seen[-1] == TransferProgress(bytes=4, total_bytes=4, files=1)
     assert (tmp_path / "into/two").read_text() == "zwei"
     with pytest.raises(FileMissing):
         await box.files.download("/tmp/none", tmp_path / "nothing")

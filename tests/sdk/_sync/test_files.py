@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
-from sandlot import FileConflict, FileMissing, Sandbox
+from sandlot import FileConflict, FileMissing, Sandbox, TransferProgress
 
 
 def pieces() -> Iterator[bytes]:
@@ -151,16 +151,21 @@ def test_upload_and_download(box: Sandbox, tmp_path: Path) -> None:
     (source / "deep" / "er" / "two").write_text("zwei")
     (source / "deep" / "er" / "two").chmod(0o750)
     counted: list[int] = []
-    sent = box.files.upload(source, "/tmp/up", on_bytes=counted.append)
+    seen: list[TransferProgress] = []
+    sent = box.files.upload(source, "/tmp/up", on_bytes=counted.append, progress=seen.append)
     assert sent == sum(counted) == 3_000_004
+    assert seen[0] == TransferProgress(bytes=1 << 20, total_bytes=3_000_004, files=0)
+    assert seen[-1] == TransferProgress(bytes=3_000_004, total_bytes=3_000_004, files=2)
     counted.clear()
-    got = box.files.download("/tmp/up", tmp_path / "back", on_bytes=counted.append)
+    got = box.files.download("/tmp/up", tmp_path / "back", on_bytes=counted.append, progress=seen.append)
     assert got == sum(counted) == 3_000_004
+    assert seen[-1] == TransferProgress(bytes=3_000_004, total_bytes=None, files=2)
     assert (tmp_path / "back/one").read_bytes() == (source / "one").read_bytes()
     assert (tmp_path / "back/deep/er/two").read_text() == "zwei"
     assert (tmp_path / "back/deep/er/two").stat().st_mode & 0o777 == 0o750
     (tmp_path / "into").mkdir()
-    box.files.download("/tmp/up/deep/er/two", tmp_path / "into")
+    box.files.download("/tmp/up/deep/er/two", tmp_path / "into", progress=seen.append)
+    assert seen[-1] == TransferProgress(bytes=4, total_bytes=4, files=1)
     assert (tmp_path / "into/two").read_text() == "zwei"
     with pytest.raises(FileMissing):
         box.files.download("/tmp/none", tmp_path / "nothing")

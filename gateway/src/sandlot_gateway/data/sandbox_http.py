@@ -41,13 +41,15 @@ ROUTES = {
     b"read-file": "files",
     b"logs": "logs",
 }
+WATCH = b"files/watch"  # the sidecar has a limit of its own
 
 
 class SandboxHttp:
     """Forwards requests; those that start or move something take a permit of the breaker.
 
     Those that steer or watch an op that has one already (stdin, signal, resize, look, kill, attach, logs) do not:
-    queued behind 256 commands that wait for their stdin, they would deadlock.
+    queued behind 256 commands that wait for their stdin, they would deadlock. Nor does a watch of files, which is
+    open as long as its client likes.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class SandboxHttp:
         watched = None if first.get("more_body", False) else receive
         route = await request_gate.ready(sandbox_id, tenant, receive=watched)
         method: str = scope["method"]
-        takes_place = name in ("exec", "files") or (method == "POST" and rest == b"ops")
+        takes_place = (
+            name == "exec" or (name == "files" and rest != WATCH) or (method == "POST" and rest == b"ops")
+        )
         if trace is not None:
             trace.queueing = now()
         waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant, name=name)

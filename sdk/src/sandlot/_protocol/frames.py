@@ -1,13 +1,13 @@
-"""Decodes the frame stream of an op (application/vnd.sandlot.frames) and tracks the offset to resume from."""
+"""Decodes the frames of an op or a watch (application/vnd.sandlot.frames) and tracks the offset to resume an op from."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-STDOUT, STDERR, KEEPALIVE, START, END = b"o", b"e", b"k", b"s", b"x"
+STDOUT, STDERR, KEEPALIVE, START, END, EVENTS = b"o", b"e", b"k", b"s", b"x", b"w"
 HEADER = 5
 MAX_PAYLOAD = 64 * 1024 * 1024
-_KNOWN = frozenset((STDOUT, STDERR, KEEPALIVE, START, END))
+_KNOWN = frozenset((STDOUT, STDERR, KEEPALIVE, START, END, EVENTS))
 
 
 class FrameError(Exception):

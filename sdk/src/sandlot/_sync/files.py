@@ -7,19 +7,21 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from sandlot._local_files import download_target, safe_name, upload_plan
 from sandlot._protocol import checks, documents
 from sandlot._protocol.file_requests import USER, given, write_route
 from sandlot._protocol.messages import TransportError, with_query
 from sandlot._protocol.ranges import range_header, whole_size
 from sandlot._protocol.retry import Failure
 from sandlot._sync.plane import Plane
-from sandlot._tasks_sync import now, run_blocking, sleep
+from sandlot._sync.transfers import Transfer
+from sandlot._sync.watch import FileWatch
+from sandlot._tasks_sync import now, sleep
 from sandlot.errors import ConnectionFailed, FileMissing
+from sandlot.file_records import TransferMeter, TransferProgress
 from sandlot.models import FileInfo
 
-PIECE = 1 << 20
 ON_BYTES = Callable[[int], None]
+ON_PROGRESS = Callable[[TransferProgress], None]
 PATH = str | os.PathLike[str]  # a name that is not UTF-8 as os.fsdecode() returns it
 
 
@@ -199,96 +201,54 @@ class Files:
             if not missing_ok:
                 raise
 
-    def upload(self, local: PATH, path: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None) -> int:
+    def watch(self, path: PATH, *, recursive: bool = False, user: USER = None) -> FileWatch:
+        """Return the events of a directory, and with `recursive` of all below it, from when it is entered or iterated.
+
+            with box.files.watch("/app", recursive=True) as events:
+                for event in events:
+                    print(event.kind, event.path)
+
+        After a lost connection it continues with an event of the kind `overflow`. Raises SandboxLost when the sandbox
+        ends, and FileMissing when the directory has gone.
+        """
+        checks.instance(recursive, bool, name="recursive", want="True or False")
+        return FileWatch(plane=self._plane, path=checks.path(path), recursive=recursive, user=user)
+
+    def upload(
+        self,
+        local: PATH,
+        path: PATH,
+        *,
+        on_bytes: ON_BYTES | None = None,
+        progress: ON_PROGRESS | None = None,
+        user: USER = None,
+    ) -> int:
         """Copy a local file, or a directory with all below it, into the sandbox; return the bytes sent.
 
         Modes are kept, except those of existing directories. Links are followed; a dangling link, or one to a
         directory that contains it, raises OSError before anything is sent. Anything that is neither a file nor a
-        directory is skipped. `on_bytes` is called with the size of each chunk sent.
+        directory is skipped. `on_bytes` is called with the size of each chunk sent, `progress` with all so far.
         """
-        source, place = Path(local), checks.path(path)
-        total = 0
-        for part, target, mode in run_blocking(lambda: upload_plan(source, place)):
-            if mode is not None:
-                self.mkdir(target, mode=mode, user=user)
-            else:
-                total += self._upload_file(part, target, on_bytes, user)
-        return total
+        meter = TransferMeter(on_bytes=on_bytes, progress=progress)
+        return Transfer(self, plane=self._plane, meter=meter, user=user).upload(
+            Path(local), checks.path(path)
+        )
 
     def download(
-        self, path: PATH, local: PATH, *, on_bytes: ON_BYTES | None = None, user: USER = None
+        self,
+        path: PATH,
+        local: PATH,
+        *,
+        on_bytes: ON_BYTES | None = None,
+        progress: ON_PROGRESS | None = None,
+        user: USER = None,
     ) -> int:
         """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 
-        A file gets its name only when it is complete. Links inside a directory are not copied.
+        A file gets its name only when it is complete. Links inside a directory are not copied. `on_bytes` is called
+        with the size of each chunk received, `progress` with all so far; its total is that of a file.
         """
-        path = checks.path(path)
-        target = Path(local)
-        info = self.stat(path, user=user)
-        if info.type != "dir":
-            return self._download_file(path, target, info, on_bytes, user)
-        total = 0
-        waiting = [(path, target)]
-        while waiting:
-            directory, here = waiting.pop()
-            here.mkdir(parents=True, exist_ok=True)
-            for entry in self.list(directory, user=user):
-                name = safe_name(entry)
-                inside = f"{directory.rstrip('/')}/{name}"
-                if entry.type == "dir":
-                    waiting.append((inside, here / name))
-                elif entry.type == "file":
-                    total += self._download_file(inside, here / name, entry, on_bytes, user)
-        return total
-
-    def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None, user: USER) -> int:
-        about = run_blocking(source.stat)
-        route = write_route(path, mode=about.st_mode & 0o7777, user=user)
-        body = self._plane.open(
-            "PUT",
-            route,
-            headers={"Content-Type": "application/octet-stream"},
-            source=lambda: _pieces(source, about.st_size, on_bytes),
-            length=about.st_size,
-            timeout=300.0,
-            path=path,
+        meter = TransferMeter(on_bytes=on_bytes, progress=progress)
+        return Transfer(self, plane=self._plane, meter=meter, user=user).download(
+            checks.path(path), Path(local)
         )
-        try:
-            return int(documents.parse(body.read_all(timeout=300.0))["size"])
-        finally:
-            body.close()
-
-    def _download_file(
-        self, path: str, target: Path, info: FileInfo, on_bytes: ON_BYTES | None, user: USER
-    ) -> int:
-        target = run_blocking(lambda: download_target(target, info.name))
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        size = 0
-        try:
-            with partial.open("wb") as file:
-                for piece in self.stream(path, user=user):
-                    file.write(piece)
-                    size += len(piece)
-                    if on_bytes is not None:
-                        on_bytes(len(piece))
-            if info.mode:
-                partial.chmod(int(info.mode, 8) & 0o777)
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        return size
-
-
-def _pieces(source: Path, size: int, on_bytes: ON_BYTES | None) -> Iterator[bytes]:
-    """Yield at most `size` bytes, so that a file that grows during the upload does not break the request."""
-    left = size
-    with source.open("rb") as file:
-        while left:
-            piece = run_blocking(lambda: file.read(min(PIECE, left)))  # noqa: B023
-            if not piece:
-                return
-            left -= len(piece)
-            yield piece
-            if on_bytes is not None:
-                on_bytes(len(piece))

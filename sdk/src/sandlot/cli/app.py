@@ -27,6 +27,7 @@ from sandlot.cli import (
     support,
     top,
     usage,
+    watch,
 )
 from sandlot.errors import BadRequest, SandlotError
 
@@ -65,6 +66,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         sandboxes,
         shell,
         copy,
+        watch,
         builds,
         pools,
         images,

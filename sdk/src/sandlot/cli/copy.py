@@ -33,7 +33,7 @@ def copy(
     """Copy files or directories into a sandbox or out of it."""
     from sandlot import Sandbox
 
-    there, here = _remote(source), _remote(target)
+    there, here = remote(source), remote(target)
     if (there is None) == (here is None):
         raise typer.BadParameter("exactly one of the two paths must be in a sandbox: write it as ID:/path")
     size = None if there is not None or source == "-" else _local_size(Path(source))
@@ -64,7 +64,7 @@ def copy(
     output.show({"source": source, "target": target, "bytes": size}, json=json, text=show_size(size))
 
 
-def _remote(text: str) -> tuple[str, str] | None:
+def remote(text: str) -> tuple[str, str] | None:
     """Split `ID:path`, or return None; a local path has no colon before its first slash."""
     name, colon, path = text.partition(":")
     if not colon or "/" in name or not name:

@@ -12,6 +12,7 @@ from .errors import ExecutorError, from_os
 from .file_documents import do_list, do_stat, document
 from .file_replacement import do_abort, do_commit, do_create
 from .file_request import SAFE, make_parents, mode_of, path_of, regular, set_owner
+from .file_watch import do_watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ OPERATIONS = {
     "move": do_move,
     "chmod": do_chmod,
     "delete": do_delete,
+    "watch": do_watch,
 }
 
 

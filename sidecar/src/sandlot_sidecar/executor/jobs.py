@@ -31,24 +31,29 @@ class Jobs:
         self._replies = replies
         self._running: dict[int, tuple[Process, int, socket.socket, wire.Decoder]] = {}
         self._file_jobs: set[int] = set()  # descriptors, a part of those that run
-        self._waiting: deque[tuple[Any, Callable[[], Answer]]] = deque()
+        self._waiting: deque[tuple[Any, Callable[[], Answer], list[int]]] = deque()
 
     def descriptors(self) -> list[int]:
         """Return one descriptor per job, which becomes readable when the job is done."""
         return list(self._running)
 
-    def start_file_job(self, seq: Any, work: Callable[[], Answer]) -> None:
-        """Run the work of a file call as `start` does, at most so many at once and the others in their order."""
-        self._waiting.append((seq, work))
+    def start_file_job(self, seq: Any, work: Callable[[], Answer], fds: list[int] | None = None) -> None:
+        """Run the work of a file call as `start` does, at most so many at once and the others in their order.
+
+        `fds` are descriptors for the work, closed here once its process has them.
+        """
+        self._waiting.append((seq, work, fds or []))
         self._start_waiting()
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._file_jobs) < MOST_FILE_JOBS:
-            seq, work = self._waiting.popleft()
+            seq, work, fds = self._waiting.popleft()
             try:
                 self._file_jobs.add(self.start(seq, work))
             except OSError as error:
                 self._replies.refuse(seq, from_os(error))
+            finally:
+                wire.close_all(fds)
 
     def start(self, seq: Any, work: Callable[[], Answer]) -> int:
         """Run `work` in a forked child, with this process's state; return its descriptor. Raises OSError."""
@@ -90,7 +95,8 @@ class Jobs:
     def end_all(self) -> None:
         """Kill all jobs and answer each with an error, and those that wait."""
         waiting, self._waiting = self._waiting, deque()
-        for seq, _ in waiting:
+        for seq, _, fds in waiting:
+            wire.close_all(fds)
             self._replies.refuse(seq, _interrupted())
         for fd in list(self._running):
             self._running[fd][0].kill()

@@ -9,7 +9,7 @@ import signal
 import socket
 
 from .. import kernel
-from . import file_worker, files, syscalls, wire
+from . import file_watch, file_worker, files, syscalls, wire
 from .errors import ExecutorError, from_os
 from .jobs import Jobs
 from .replies import Replies, unexpected
@@ -17,6 +17,7 @@ from .setup import set_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .replies import Answer
@@ -91,15 +92,23 @@ class Executor:
         if messages is None:
             return False
         for message, fds in messages:
-            wire.close_all(fds)
-            self._request(message)
+            try:
+                self._request(message, fds)
+            finally:
+                wire.close_all(fds)
         return True
 
-    def _request(self, message: dict[str, Any]) -> None:
+    def _request(self, message: dict[str, Any], fds: list[int]) -> None:
         seq = message.get("seq")
         try:
             if message.get("do") in ("file", "connect"):
                 self.sandbox.check_running()
+            if message.get("do") == "file" and file_watch.is_watch(message):
+                kept = list(fds)
+                work = self._watch_work(message, kept)
+                fds.clear()
+                self._jobs.start_file_job(seq, work, kept)
+                return
             if message.get("do") == "file" and file_worker.needs_worker(message):
                 self._jobs.start_file_job(seq, self.sandbox.file_work(message))
                 return
@@ -139,6 +148,11 @@ class Executor:
             self._replies.refuse(seq, ExecutorError("bad_request", f"bad request: {error}"))
         except Exception as error:  # otherwise it would end the executor and the sandbox
             self._replies.refuse(seq, unexpected(error))
+
+    def _watch_work(self, message: dict[str, Any], fds: list[int]) -> Callable[[], Answer]:
+        if file_worker.needs_worker(message):
+            return file_watch.with_instance(message, fds, self.sandbox.file_work(message))
+        return file_watch.with_instance(message, fds, lambda: files.run(message))
 
     def _do(self, message: dict[str, Any]) -> Answer:
         do = message.get("do")

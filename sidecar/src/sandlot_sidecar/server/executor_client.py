@@ -102,9 +102,11 @@ class ExecutorClient:
         self.on_gone()
 
     async def ask(
-        self, do: str, *, descriptors: int | None = 0, **arguments: Any
+        self, do: str, *, descriptors: int | None = 0, attached: list[int] | None = None, **arguments: Any
     ) -> tuple[dict[str, Any], list[int]]:
         """Send a request; return its response and exactly `descriptors` descriptors (None: all), which the caller owns.
+
+        The descriptors `attached` go with the request; the caller keeps them.
 
         Raises ExecutorError (rejected), ExecutorGone, or a 503 if too many requests are pending.
         """
@@ -115,11 +117,12 @@ class ExecutorClient:
                 f"{len(self._waiting)} requests to the sandbox are pending: try again after Retry-After"
             )
         self._seq += 1
-        data = wire.control({"seq": self._seq, "do": do, **arguments})
+        message = {"seq": self._seq, "do": do, **arguments}
+        data = wire.control({**message, "fds": len(attached)} if attached else message)
         waiter = asyncio.get_running_loop().create_future()
         self._waiting[self._seq] = waiter
         try:
-            self._queue.send(data)
+            self._queue.send(data, attached or ())
         except OSError as error:
             self._waiting.pop(self._seq, None)
             raise ExecutorGone("the executor has ended") from error

@@ -7,7 +7,7 @@ import os
 import time
 
 from ..core.errors import ApiError, bad_input
-from . import fields
+from . import fields, file_query
 from .file_send import MAX_READ, read_window, send_file
 from .file_write import FileWriter, given
 from .http import Route
@@ -62,12 +62,7 @@ class FileRoutes:
         return counted
 
     def _path(self, value: str | None, name: str = "path") -> str:
-        if not value:
-            raise bad_input(f"{name} is required", field=name)
-        fields.clean(value, name)
-        if len(value) > 4096:
-            raise ApiError(400, "bad_path", f"{name} is longer than 4096 characters: shorten it", field=name)
-        return value if value.startswith("/") else f"{self._instance.ops.workdir or '/'}/{value}"
+        return file_query.path(value, name, workdir=self._instance.ops.workdir)
 
     async def _ask(self, op: str, **arguments: Any) -> dict[str, Any]:
         answer, _ = await self._instance.executor.ask("file", op=op, **arguments)
@@ -79,7 +74,7 @@ class FileRoutes:
         """Write the request's body to a file."""
         query = request.query()
         path = self._path(query.get("path"))
-        options = {"mode": _mode(query.get("mode")), **_owner(dict(query)), **_acting(dict(query))}
+        options = {"mode": _mode(query.get("mode")), **_owner(dict(query)), **file_query.acting(dict(query))}
         parents = fields.query_flag(query, "parents", default=True)
         size = await self._writer.write(path, _body(request), parents=parents, **options)
         request.respond_json({"path": path, "size": size})
@@ -88,14 +83,14 @@ class FileRoutes:
         """Write a file as Prime's clients send it: the part `file` of a multipart body."""
         path = self._path(request.query().get("path"))
         parts = _file_part(_body(request), boundary_of(request.header(b"content-type")))
-        size = await self._writer.write(path, parts, parents=True, **_acting(dict(request.query())))
+        size = await self._writer.write(path, parts, parents=True, **file_query.acting(dict(request.query())))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         request.respond_json({"success": True, "path": path, "size": size, "timestamp": stamp})
 
     async def _open(self, query: dict[str, str]) -> tuple[int, dict[str, Any]]:
         path = self._path(query.get("path"))
         answer, (fd,) = await self._instance.executor.ask(
-            "file", descriptors=1, op="open", path=path, **_acting(dict(query))
+            "file", descriptors=1, op="open", path=path, **file_query.acting(dict(query))
         )
         return fd, _document(answer)
 
@@ -133,7 +128,9 @@ class FileRoutes:
         query = request.query()
         follow = fields.query_flag(query, "follow", default=True)
         path = self._path(query.get("path"))
-        request.respond_json(await self._ask("stat", path=path, follow=follow, **_acting(dict(query))))
+        request.respond_json(
+            await self._ask("stat", path=path, follow=follow, **file_query.acting(dict(query)))
+        )
 
     async def list(self, request: Request) -> None:
         """Send one page of a directory's sorted entries."""
@@ -141,7 +138,7 @@ class FileRoutes:
         limit = fields.query_int(query, "limit", default=MAX_LIST, minimum=1, maximum=MAX_LIST)
         path, cursor = self._path(query.get("path")), query.get("cursor")
         request.respond_json(
-            await self._ask("list", path=path, limit=limit, cursor=cursor, **_acting(dict(query)))
+            await self._ask("list", path=path, limit=limit, cursor=cursor, **file_query.acting(dict(query)))
         )
 
     async def mkdir(self, request: Request) -> None:
@@ -149,7 +146,7 @@ class FileRoutes:
         body = request.json()
         path = self._path(fields.text(body, "path"))
         parents = fields.flag(body, "parents", default=True)
-        options = {"mode": _mode_field(body), **_owner(body), **_acting(body)}
+        options = {"mode": _mode_field(body), **_owner(body), **file_query.acting(body)}
         request.respond_json(await self._ask("mkdir", path=path, parents=parents, **given(options)))
 
     async def move(self, request: Request) -> None:
@@ -159,14 +156,16 @@ class FileRoutes:
         target = self._path(fields.text(body, "target"), "target")
         overwrite = fields.flag(body, "overwrite", default=True)
         request.respond_json(
-            await self._ask("move", source=source, target=target, overwrite=overwrite, **_acting(body))
+            await self._ask(
+                "move", source=source, target=target, overwrite=overwrite, **file_query.acting(body)
+            )
         )
 
     async def chmod(self, request: Request) -> None:
         """Change a file's mode and owner."""
         body = request.json()
         path = self._path(fields.text(body, "path"))
-        options = {"mode": _mode_field(body), **_owner(body), **_acting(body)}
+        options = {"mode": _mode_field(body), **_owner(body), **file_query.acting(body)}
         request.respond_json(await self._ask("chmod", path=path, **given(options)))
 
     async def delete(self, request: Request) -> None:
@@ -175,7 +174,7 @@ class FileRoutes:
         path = self._path(query.get("path"))
         recursive = fields.query_flag(query, "recursive", default=False)
         request.respond_json(
-            await self._ask("delete", path=path, recursive=recursive, **_acting(dict(query)))
+            await self._ask("delete", path=path, recursive=recursive, **file_query.acting(dict(query)))
         )
 
 
@@ -215,15 +214,6 @@ def _mode_field(body: dict[str, Any]) -> int | None:
 
 def _owner(given: dict[str, Any]) -> dict[str, Any]:
     return {"owner": fields.user(given, "owner"), "group": fields.user(given, "group")}
-
-
-def _acting(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the user that a request acts as, if it names one. Raises a 400."""
-    if given.get("user") == "":
-        # Of a caller whose variable is empty, who would get root's rights instead of a user's.
-        raise bad_input("user must not be empty: name a user, or leave it out to act as root", field="user")
-    user = fields.user(given, "user")
-    return {} if user is None else {"user": user}
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:

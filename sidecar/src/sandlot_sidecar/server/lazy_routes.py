@@ -14,6 +14,12 @@ def _files(http: Http, instance: Instance) -> None:
     FileRoutes(instance).add_to(http)
 
 
+def _watches(http: Http, instance: Instance) -> None:
+    from .watch_routes import WatchRoutes
+
+    WatchRoutes(instance).add_to(http)
+
+
 def _layers(http: Http, instance: Instance) -> None:
     from .layer_routes import LayerRoutes
 
@@ -45,6 +51,7 @@ LATE = {
     "/v1/files/mkdir": _files,
     "/v1/files/move": _files,
     "/v1/files/chmod": _files,
+    "/v1/files/watch": _watches,
     "/v1/upload": _files,
     "/v1/download": _files,
     "/v1/read-file": _files,
