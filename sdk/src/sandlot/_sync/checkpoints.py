@@ -45,20 +45,7 @@ class Checkpoints(Handle):
             asked["without"] = checks.words(without, name="without")
         document = self.client.call("POST", path, body=asked or None, safe=False, sandbox_id=self.id)
         made = documents.checkpoint_info(document)
-        deadline = now() + wait
-        delay = 0.05
-        while wait > 0 and made.state != "DURABLE":
-            if made.state != "PENDING":
-                kind = FilesRefused if made.failed_by_files else ServerError
-                raise kind(f"checkpoint {made.id} is {made.state}: {made.error}")
-            if now() + delay > deadline:
-                raise WaitTimeout(
-                    f"checkpoint {made.id} was not written within {wait:g} s: increase wait, or poll get_checkpoint"
-                )
-            sleep(delay)
-            delay = min(delay * 1.5, 1.0)
-            made = self.get_checkpoint(made.id, client=self.client)
-        return made
+        return written(made, wait=wait, client=self.client) if wait > 0 else made
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """Return the checkpoints of this sandbox, oldest first."""
@@ -85,3 +72,21 @@ class Checkpoints(Handle):
         client = client or default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         client.call("DELETE", path)
+
+
+def written(made: CheckpointInfo, *, wait: float, client: Client) -> CheckpointInfo:
+    """Wait until it is DURABLE. Raises FilesRefused, ServerError and WaitTimeout."""
+    deadline = now() + wait
+    delay = 0.05
+    while made.state != "DURABLE":
+        if made.state != "PENDING":
+            kind = FilesRefused if made.failed_by_files else ServerError
+            raise kind(f"checkpoint {made.id} is {made.state}: {made.error}")
+        if now() + delay > deadline:
+            raise WaitTimeout(
+                f"checkpoint {made.id} was not written within {wait:g} s: increase wait, or poll get_checkpoint"
+            )
+        sleep(delay)
+        delay = min(delay * 1.5, 1.0)
+        made = Checkpoints.get_checkpoint(made.id, client=client)
+    return made
