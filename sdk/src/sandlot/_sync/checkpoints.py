@@ -29,8 +29,8 @@ class Checkpoints(Handle):
 
         `find_checkpoints` finds it by its `name`, which several may have; `metadata` is returned with it.
         `paths` (absolute, at most 16) saves only what is at or below them, and `without` (patterns as of fnmatch, at
-        most 64) leaves out files and directories of such names; a sandbox from it has the image's there. A path that is
-        a link, or has one above it, saves nothing.
+        most 64) leaves out files and directories of such names; a sandbox from it has the image's there, and no
+        set-user-ID bits. A path that is a link, or has one above it, saves nothing.
         `wait` is how many seconds to wait until the checkpoint is DURABLE; 0 returns at once. Raises Conflict,
         FilesRefused (what the sandbox's code wrote cannot be saved), ServerError (the server could not write it, or has
         no space for it) or WaitTimeout.
