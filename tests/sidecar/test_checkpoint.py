@@ -299,52 +299,6 @@ async def test_a_selection_has_nothing_else(make) -> None:
     )
 
 
-ODD = r"""
-import os
-os.mkdir('/odd'); open('/odd/file', 'w').close()
-for name in (b'user.\xe9', 'user.\u00fc % ='.encode()):
-    os.setxattr('/odd/file', name, b'1')
-"""
-
-
-async def test_attributes_of_any_name_and_no_rights_of_root_in_a_part(make) -> None:
-    first: Sidecar = await make(claim={})
-    await run(first, f"python3 - <<'END'\n{ODD}END\nchmod 6755 /odd/file; ln -s /etc /way; touch /etc/new")
-    whole = await export(first)
-    part = await selected(first, paths=["/odd"])
-    for taken, mode in ((whole, "6755"), (part, "755")):
-        second: Sidecar = await make(claim={"restore": True})
-        assert (await restore(second, taken.content)).status_code == 200
-        names = await run(
-            second, "python3 -c 'import os; print(sorted(map(os.fsencode, os.listxattr(\"/odd/file\"))))'"
-        )
-        assert names.strip() == str(sorted(["user.ü % =".encode(), b"user.\xe9"]))
-        assert await run(second, "stat -c %a /odd/file") == f"{mode}\n"
-
-
-async def test_a_directory_above_that_is_a_link_in_the_image_stays_one(make) -> None:
-    box: Sidecar = await make(claim={"restore": True})
-    above = member("bin", tarfile.DIRTYPE)
-    above.pax_headers = {"SANDLOT.above": "y"}
-    answer = await restore(box, archive(above, (member("bin/sh"), b"x"), (member("after"), b"y")))
-    assert answer.status_code == 200, answer.text
-    assert (
-        await run(box, "readlink /bin; cat /after; wc -c < /bin/sh | grep -cx 1 || true") == "usr/bin\ny0\n"
-    )
-
-
-async def test_files_that_grow_during_the_export_are_told_as_the_cause(box: Sidecar) -> None:
-    # The pipe to a reader that waits is full long before the last file, which grows meanwhile.
-    await run(box, "head -c 30000000 /dev/urandom > /a; touch /z")
-    assert (await box.client.get("/v1/checkpoint", headers=INSTANCE)).json()["error"] is None
-    query = {"max_bytes": 31_000_000}
-    async with box.client.stream("POST", "/v1/checkpoint", params=query, headers=INSTANCE) as answer:
-        await run(box, "truncate -s 5M /z")
-        with pytest.raises(httpx.RemoteProtocolError):
-            await answer.aread()
-    assert (await box.client.get("/v1/checkpoint", headers=INSTANCE)).json()["error"] == "too_large"
-
-
 async def test_a_selected_link_selects_nothing(make) -> None:
     first: Sidecar = await make(claim={})
     await run(first, "ln -s /etc /project; mkdir /other; ln -s /etc /other/dir; touch /etc/new")
