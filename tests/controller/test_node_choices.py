@@ -114,28 +114,6 @@ async def test_pods_that_fit_nowhere_wait_for_a_node_and_get_it(cluster: Cluster
         await cluster.until(lambda: cluster.pools["p"].status.message is None, "and the complaint is gone")
 
 
-async def test_pods_that_an_older_version_lets_wait_are_created_again(cluster: Cluster) -> None:
-    cluster.taken[cluster.nodes[0]] = 110
-
-    def both_wait() -> bool:
-        return len(cluster.pods) == 2 and all(waits_for_any_node(cluster, name) for name in cluster.pods)
-
-    async with cluster.controlled():
-        await cluster.pool(size=1)
-        await cluster.sandbox(ID, madeFor="sb-1", state="Started")
-        await cluster.until(both_wait, "a pod of a pool and one of a cold start wait")
-    before = {pod.metadata.uid for pod in cluster.pods.values()}
-    for name in list(cluster.pods):
-        body = {"metadata": {"labels": {"sandlot.dev/waited": "true"}}}
-        path = paths.pods(cluster.namespace, name)
-        await cluster.client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
-    async with cluster.controlled():
-        await cluster.until(
-            lambda: both_wait() and before.isdisjoint(pod.metadata.uid for pod in cluster.pods.values()),
-            "others wait in their place",
-        )
-
-
 async def test_a_cold_start_that_is_rejected_gets_another_node(cluster: Cluster) -> None:
     await cluster.node()
     first, second = sorted(cluster.nodes)
