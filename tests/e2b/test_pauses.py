@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2b.conftest import OTHER_KEY, Box, signed
+from tests.e2b.conftest import AUDIT, OTHER_KEY, Box, signed
 from tests.stack import Stack
+from tests.waiting import wait_until, wait_until_empty
 
 pytestmark = pytest.mark.root
 
@@ -32,6 +36,28 @@ def pause(box: Box, client: httpx.Client) -> None:
 
 def states(client: httpx.Client, **query: str) -> dict[str, str]:
     return {each["sandboxID"]: each["state"] for each in client.get("/v2/sandboxes", params=query).json()}
+
+
+def left(stack: Stack, path: str, document: Any) -> None:
+    """Send a request of a client that leaves at once."""
+    body = json.dumps(document).encode()
+    head = f"POST /e2b/{path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {stack.api_key}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", stack.port), timeout=60) as gone:
+        gone.sendall(head.encode() + body)
+
+
+def audited(stack: Stack, action: str, sandbox_id: str) -> list[dict[str, Any]]:
+    lines = (stack.state_dir / AUDIT).read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [each for each in found if (each["action"], each["id"]) == (action, sandbox_id)]
+
+
+def alive(stack: Stack, client: httpx.Client) -> set[str]:
+    """Ids of our own API."""
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    listed = client.get(f"{stack.url}/api/v1/sandbox?is_active=true&per_page=100", headers=headers).json()
+    return {each["id"] for each in listed["sandboxes"]}
 
 
 def test_a_paused_sandbox_goes_on_under_its_id_whatever_gateway_serves_it(
@@ -118,3 +144,41 @@ def test_a_fork_leaves_no_snapshot(box: Box, client: httpx.Client) -> None:
     assert made != box.id
     assert client.delete(f"/sandboxes/{made}").status_code == 204
     assert client.get("/snapshots").json() == []
+
+
+def test_a_sandbox_that_goes_on_is_not_paused_again_once_it_ends(
+    stack: Stack, make_box: Callable[..., Box], client: httpx.Client
+) -> None:
+    box = make_box(timeout=600)
+    pause(box, client)
+    before = alive(stack, client)
+    left(stack, f"v2/sandboxes/{box.id}/connect", {"timeout": 60})  # so that connect deletes no checkpoint
+    (second,) = wait_until(lambda: alive(stack, client) - before)
+    assert client.post(f"/v2/sandboxes/{box.id}/connect", json={}).status_code == 200
+    (snapshot,) = [client.post(f"/sandboxes/{box.id}/snapshots", json={}).json()["snapshotID"]]
+    listed = client.get("/snapshots", params={"sandboxID": box.id}).json()
+    assert [each["snapshotID"] for each in listed] == [snapshot]
+    assert client.delete(f"/templates/{snapshot}").status_code == 204
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    assert client.delete(f"{stack.url}/api/v1/sandbox/{second}", headers=headers).status_code == 200
+    assert client.get(f"/sandboxes/{box.id}").status_code == 404
+    (record,) = wait_until(lambda: audited(stack, "sandbox.pause", box.id))
+    assert (record["sandbox"], record["status"]) == (box.id, 204)
+
+
+def test_a_record_that_is_too_large_for_lists_is_not_written(
+    make_box: Callable[..., Box], client: httpx.Client
+) -> None:
+    box = make_box(envVars={f"V{number}": "x" * 20_000 for number in range(4)})
+    answer = client.post(f"/sandboxes/{box.id}/pause", json={})
+    assert (answer.status_code, answer.json()["message"].split(":")[0]) == (400, "envs")
+    assert client.delete(f"/sandboxes/{box.id}").status_code == 204
+
+
+def test_forks_of_a_client_that_left_end(stack: Stack, box: Box, client: httpx.Client) -> None:
+    left(stack, f"sandboxes/{box.id}/fork", {"count": 2, "timeout": 600})
+    (record,) = wait_until(
+        lambda: [each for each in audited(stack, "sandbox.fork", box.id) if each["status"] is None]
+    )
+    assert (record["sandbox"], record["error"], len(record["ids"])) == (box.id, "no_answer", 2)
+    wait_until_empty(lambda: alive(stack, client) & set(record["ids"]))
