@@ -196,7 +196,9 @@ async def delete(checkpoint_id: str, have: Have, who: Who) -> Response:
 )
 async def create(sandbox: Owned, have: Have, body: CheckpointRequest | None = None) -> Response:
     """Start a checkpoint and return it as PENDING; it becomes DURABLE or FAILED."""
-    return json_response(_document(await begin_checkpoint(sandbox, have, body=body)))
+    checkpoint = await begin_checkpoint(sandbox, have, body=body)
+    note(id=checkpoint.id)
+    return json_response(_document(checkpoint))
 
 
 async def begin_checkpoint(
@@ -229,7 +231,6 @@ async def begin_checkpoint(
         raise ApiError(
             507, f"cannot write the checkpoint: {error.strerror}; free space or ask the operator"
         ) from error
-    note(id=checkpoint.id)
     return checkpoint
 
 
