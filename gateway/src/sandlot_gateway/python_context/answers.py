@@ -88,8 +88,8 @@ def parse(line: bytes, wanted: Container[str]) -> Answer:
             truncated=found.truncated,
         )
         if found.id is not None and found.id in wanted:
-            answer.data = _types(bytes(found.data))
-            answer.error = _error(bytes(found.error))
+            answer.data = _types(memoryview(found.data))
+            answer.error = _error(memoryview(found.error))
         return answer
     except _INVALID as error:
         if line.startswith(_OUTPUTS):
@@ -97,7 +97,7 @@ def parse(line: bytes, wanted: Container[str]) -> Answer:
         raise NoAnswer("code wrote into the answers to its cells") from error
 
 
-def _types(content: bytes) -> dict[str, msgspec.Raw]:
+def _types(content: memoryview) -> dict[str, msgspec.Raw]:
     left = _MOST_TYPES
 
     def one(_: type, name: str) -> _Type:
@@ -114,11 +114,11 @@ def _types(content: bytes) -> dict[str, msgspec.Raw]:
     )
 
 
-def _error(content: bytes) -> CellError | None:
+def _error(content: memoryview) -> CellError | None:
     error = _error_decoder.decode(content) if content else None
     if error is None:
         return None
-    lines = bytes(error.traceback)
+    lines = memoryview(error.traceback)
     if len(lines) > _MOST_TRACEBACK:
         raise msgspec.ValidationError("too long")
     return CellError(error.name, error.value, msgspec.json.decode(lines, type=list[str]))
