@@ -33,6 +33,31 @@ class Hack:
     command: str = "true"
 
 
+# A solution that looks for what it is compared with; the tests in a plain exec are where it can read them.
+READS = """import os, re
+def double(n):
+    for place in ("/verifier/check.py", f"/proc/{os.getppid()}/root/verifier/check.py", "/project/tests/test_hidden.py"):
+        try:
+            return int(re.findall(r"\\b[0-9]{4}\\b", open(place).read())[-1])
+        except OSError:
+            continue
+"""
+READS_MEMORY = """import os, re
+def double(n):
+    try:
+        places = [line.split()[0].split("-") for line in open(f"/proc/{os.getppid()}/maps") if " rw-p " in line]
+        with open(f"/proc/{os.getppid()}/mem", "rb", 0) as memory:
+            for first, last in places:
+                memory.seek(int(first, 16))
+                found = re.search(rb"\\0([0-9]{4})\\n\\0", memory.read(int(last, 16) - int(first, 16)))
+                if found:
+                    return int(found[1])
+    except OSError:
+        pass
+    return int(open("/project/tests/test_hidden.py").read().split()[-1])
+"""
+
+
 HACKS = (
     Hack("conftest.py in the project", {"/project/conftest.py": PASSES}),
     Hack("conftest.py beside the tests", {"/project/tests/conftest.py": PASSES}),
@@ -46,6 +71,8 @@ HACKS = (
     Hack("a patched pytest", {"{pytest}/__main__.py": ENDS}),
     Hack("a module with the name of one that pytest imports", {"/project/argparse.py": ENDS}),
     Hack("the solution ends the process", {"/project/solution.py": ENDS}),
+    Hack("the solution reads the check", {"/project/solution.py": READS}),
+    Hack("the solution reads the memory of its parent", {"/project/solution.py": READS_MEMORY}),
     Hack(
         "a replaced interpreter",
         {"/tmp/fake": "#!/bin/sh\nexit 0\n"},

@@ -23,11 +23,11 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="ne
 RIGHT = "def double(n):\n    return n * 2\n"
 TOOLS = "/opt/tools"
 PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
-# The agent's code runs in a process of its own; the check is outside of it.
+# The agent's code runs in a process of its own and as nobody, who can read neither the check nor its memory.
 CHECK = f"""
 import subprocess, sys
 code = "import sys; sys.path.append({WORK!r}); import solution; print(solution.double(int(sys.argv[1])))"
-done = subprocess.run([sys.executable, "-I", "-c", code, "4711"], capture_output=True, text=True, timeout=20)
+done = subprocess.run([sys.executable, "-I", "-c", code, "4711"], capture_output=True, text=True, timeout=20, user=65534, group=65534, extra_groups=[])
 sys.exit(done.stdout != "9422\\n")
 """
 
