@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox
-from sandlot._async.copies import AsyncCopier
+from sandlot._async.copies import SMALL, AsyncCopier
 from sandlot._dockerfile.context import open_context
 from sandlot._dockerfile.copy_plan import Order
 
@@ -100,3 +102,36 @@ async def test_an_image_without_tar_gets_each_file_by_itself_and_in_time(
         await AsyncCopier(box, left=_Time(90).left).from_context(order, context)
         assert len(await box.files.list("/made")) == 40
         assert [info.name for info in await box.files.list("/") if "copy" in info.name] == []
+
+
+async def test_of_a_name_that_an_archive_has_twice_the_last_file_counts(
+    tmp_path: Path, client: AsyncClient
+) -> None:
+    files = {str(number): b"" for number in range(20)}
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        for name, content in [("a", bytes(SMALL + 1)), *files.items(), ("a", b"new")]:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    context = open_context(tmp_path, tmp_path / "Dockerfile")
+    order = Order(("all.tar",), "/made", into=True, written=("all.tar",), unpacks=True)
+    async with await AsyncSandbox.create("host", client=client) as box:
+        await AsyncCopier(box, left=_Time(90).left).from_context(order, context)
+        assert await box.files.read("/made/a") == b"new"
+
+
+async def test_a_tar_that_a_stage_replaced_and_links_of_a_wildcard_give_the_planned_files(
+    client: AsyncClient,
+) -> None:
+    order = Order(("/from/*",), "/made", into=True, written=("/from/*",))
+    fill = "mkdir /from; cd /from; echo one > /one; for n in $(seq 20); do ln -s /one $n; done"
+    replace = "set -e; tar=$(command -v tar); rm $tar; printf '#!/bin/sh\\ntruncate -s 1T $2\\n' > $tar; chmod 755 $tar"
+    async with await AsyncSandbox.create("host", client=client) as first:
+        assert (await first.exec(fill, user=0)).ok
+        for broken in (False, True):
+            if broken:
+                assert (await first.exec(replace, user=0)).ok
+            async with await AsyncSandbox.create("host", client=client) as second:
+                copier = AsyncCopier(second, left=_Time(1000 if broken else 10).left)
+                await copier.from_sandbox(order, first)
+                assert (await second.exec("cat /made/*")).stdout == "one\n" * 20

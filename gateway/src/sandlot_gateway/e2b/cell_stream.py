@@ -92,7 +92,7 @@ class CellStream:
 
     def _take(self, line: bytes) -> None:
         try:
-            answer = parse(line)
+            answer = parse(line, (self._wanted,))
         except NoAnswer as error:
             if self._began:  # else it may be the rest of a line of an earlier cell
                 self._found.append(error)

@@ -64,7 +64,7 @@ class Cells:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             try:
-                self._take(parse(line))
+                self._take(parse(line, self._waiting))
             except BadOutput:
                 left_out += 1
                 if left_out > _MOST_LEFT_OUT:

@@ -118,17 +118,18 @@ class Workers:
         try:
             while worker is None and group.waiting and not self._draining:
                 group.room.clear()
-                group.starved_since = None
                 try:
                     worker = Worker(await self._create(group.who, group.place))
                     group.trouble = ""
+                    group.starved_since = None
                 except CannotCreate as error:
                     group.trouble = str(error)
                     if error.over_quota and self._discard_idle_of(group.who, but=group):
                         continue
                     if group.total > 1:
                         break  # the others serve those that wait
-                    group.starved_since = begun if error.over_quota else None
+                    since = begun if group.starved_since is None else group.starved_since
+                    group.starved_since = since if error.over_quota else None
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(min(error.retry_after, _MOST_WAIT)):
                             await group.room.wait()
@@ -136,8 +137,9 @@ class Workers:
                     _log.error("code cannot run in %s: %s", group.place, error)
                     group.fail_all(error)
         finally:
-            group.starved_since = None
             group.starting -= 1
+            if not group.starting:  # a further one that gave up leaves the first one its turn
+                group.starved_since = None
             if worker is None:
                 group.total -= 1
                 self._settle(group)

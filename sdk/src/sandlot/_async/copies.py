@@ -82,7 +82,9 @@ class AsyncCopier:
             await self._box.files.write(step.target, pieces, mode=mode, owner=user, group=group)
 
         async def read(plan: Sequence[Step]) -> list[bytes] | None:
-            return await read_files(other, [f"/{step.entry.path}" for step in plan], left=self._left)
+            planned = {f"/{step.entry.path}": step.entry.size for step in plan}
+            packed = await read_files(other, planned, left=self._left)
+            return None if packed is None else [packed[f"/{step.entry.path}"] for step in plan]
 
         await self._make(order, found, put, read)
 
@@ -197,7 +199,9 @@ class AsyncCopier:
             found = await run_blocking(lambda: members(archive))
             await self._box.files.mkdir(order.target, owner=0, group=0)
             root = order.target.rstrip("/")
-            plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
+            # A tar may have a name several times, as after `tar -r`: the last one counts.
+            last = {f"{root}/{entry.path}": (entry, member) for entry, member in found}
+            plan = [(Step(target, entry), member) for target, (entry, member) in last.items()]
             # As Docker, which replaces a link where the archive has a directory, too.
             taken = await self._remove_links(
                 {step.target for step, _ in plan if step.entry.kind != "symlink"}

@@ -6,7 +6,7 @@ import io
 import posixpath
 import tarfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -17,7 +17,11 @@ from sandlot.errors import FileError, StartFailed
 FEWEST = 16  # files; fewer are as quick one by one
 MOST = 16 << 20  # bytes of an archive, which is in memory
 # A name with a dash at its front would be an option.
-PACK = ["/bin/sh", "-c", 'exec tar -cf "$1" -C / -T "$2"', "sh"]
+PACK = ["/bin/sh", "-c", 'exec tar -chf "$1" -C / -T "$2"', "sh"]
+_OF_A_FILE = (
+    4 << 10
+)  # bytes of an archive beside a file's content, its name and that of a hard link's other file
+_SLACK = 1 << 20  # bytes at the end of an archive; tars fill up their last record
 UNPACK = ["/bin/sh", "-c", 'exec tar -xpmf "$1" -C /', "sh"]
 
 Id = str | int | None  # of a user or group; None: the user's own group
@@ -102,35 +106,62 @@ class AsyncPacker(Generic[Source]):
         return self._ids[key]
 
 
-async def read_files(box: AsyncSandbox, paths: Sequence[str], *, left: Left) -> list[bytes] | None:
-    """Return the contents of files of a sandbox, of absolute paths; None if it cannot pack them."""
-    if any("\n" in path for path in paths):
+async def read_files(box: AsyncSandbox, planned: Mapping[str, int], *, left: Left) -> dict[str, bytes] | None:
+    """Return the contents of files of a sandbox: `planned` has their absolute paths and sizes; None if it cannot.
+
+    Code of the sandbox may be hostile, and may have made its tar: nothing else and nothing larger is taken.
+    """
+    if any("\n" in path for path in planned):
         return None
+    names = "".join(f".{path}\n" for path in planned).encode("utf-8", "surrogateescape")
+    most = sum(planned.values()) + _OF_A_FILE * len(planned) + 2 * len(names) + _SLACK
     listed, packed = _path(), _path()
     try:
-        names = "".join(f".{path}\n" for path in paths)
-        await box.files.write(listed, names.encode("utf-8", "surrogateescape"), owner=0, group=0)
+        await box.files.write(listed, names, owner=0, group=0)
         done = await box.exec([*PACK, packed, listed], user=0, cwd="/", timeout=left())
-        archive = await box.files.read(packed) if done.ok else None
+        archive = await _bounded(box, packed, most) if done.ok else None
     except (FileError, StartFailed):
         archive = None
     for path in (listed, packed):
         await box.files.remove(path, missing_ok=True)
-    return None if archive is None else _contents(archive, paths)
+    return None if archive is None else contents(archive, planned)
 
 
-def _contents(packed: bytes, paths: Sequence[str]) -> list[bytes] | None:
+async def _bounded(box: AsyncSandbox, path: str, most: int) -> bytes | None:
+    """Return what a file has, or None if that is more than `most` bytes."""
+    if (await box.files.stat(path)).size > most:
+        return None
+    found = bytearray()
+    async for piece in box.files.stream(path):
+        found += piece
+        if len(found) > most:
+            return None
+    return bytes(found)
+
+
+def contents(packed: bytes, planned: Mapping[str, int]) -> dict[str, bytes] | None:
+    """Return the contents of the planned files, or None if the archive lacks one of them as planned."""
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
-            for member in archive:
-                file = archive.extractfile(member)  # follows a hard link within the archive
-                if file is not None:
-                    found[posixpath.normpath(f"/{member.name}")] = file.read()
-    except (tarfile.TarError, KeyError):
+            for number, member in enumerate(archive):
+                if number >= len(planned):
+                    return None
+                path = posixpath.normpath(f"/{member.name}")
+                if member.islnk():  # not by tarfile, which reads the whole file for each of them
+                    content = found.get(posixpath.normpath(f"/{member.linkname}"))
+                elif member.isreg() and not member.issparse() and member.size == planned.get(path):
+                    file = archive.extractfile(member)
+                    content = None if file is None else file.read()
+                else:
+                    return None
+                if content is None or len(content) != planned.get(path):
+                    return None
+                found[path] = content
+    # What tarfile raises depends on the field of a header that is wrong.
+    except (tarfile.TarError, LookupError, ValueError, OverflowError, RecursionError, EOFError):
         return None
-    contents = [found.get(path) for path in paths]
-    return None if None in contents else [content for content in contents if content is not None]
+    return found if found.keys() == planned.keys() else None
 
 
 def _path() -> str:

@@ -81,7 +81,9 @@ class Copier:
             self._box.files.write(step.target, pieces, mode=mode, owner=user, group=group)
 
         def read(plan: Sequence[Step]) -> list[bytes] | None:
-            return read_files(other, [f"/{step.entry.path}" for step in plan], left=self._left)
+            planned = {f"/{step.entry.path}": step.entry.size for step in plan}
+            packed = read_files(other, planned, left=self._left)
+            return None if packed is None else [packed[f"/{step.entry.path}"] for step in plan]
 
         self._make(order, found, put, read)
 
@@ -196,7 +198,9 @@ class Copier:
             found = run_blocking(lambda: members(archive))
             self._box.files.mkdir(order.target, owner=0, group=0)
             root = order.target.rstrip("/")
-            plan = [(Step(f"{root}/{entry.path}", entry), member) for entry, member in found]
+            # A tar may have a name several times, as after `tar -r`: the last one counts.
+            last = {f"{root}/{entry.path}": (entry, member) for entry, member in found}
+            plan = [(Step(target, entry), member) for target, (entry, member) in last.items()]
             # As Docker, which replaces a link where the archive has a directory, too.
             taken = self._remove_links({step.target for step, _ in plan if step.entry.kind != "symlink"})
             self._make_directories(order, [step for step, _ in plan])
