@@ -139,7 +139,7 @@ class Failing:
     async def exec(self, *_: object, **__: object) -> None:
         raise self.error
 
-    start = exec
+    start = checkpoint = exec
 
 
 async def code_may_end_its_own_sandbox() -> None:
@@ -167,15 +167,44 @@ async def code_may_end_its_own_sandbox() -> None:
         await CLIENT.delete(session)
 
 
+async def what_is_refused_is_no_loss() -> None:
+    """Neither is a tar of the code's own, whose output would be restored as a checkpoint of any sandbox."""
+    session = await CLIENT.create()
+    await session.start()
+    inner = session._inner
+    fake = "#!/bin/sh\nwhile [ $1 != -cf ]; do shift; done; printf 'SANDLOT_CHECKPOINT_V1\\nother' > $2"
+    made = await session.exec(f"t=$(command -v tar); rm $t; cat > $t <<'E'\n{fake}\nE\nchmod +x $t")
+    assert made.ok(), made
+    error = await raises(WorkspaceArchiveReadError, inner.persist_workspace())
+    assert "reference to a checkpoint" in str(error.context), error.context
+    inner.state.workspace_persistence = "checkpoint"
+    box = inner._calls.box
+    try:
+        for refusal in (
+            sandlot.ServerError("no checkpoints here", status=501),
+            sandlot.ServerError("no space", status=507),
+            sandlot.ApiError("too large", status=413),
+        ):
+            inner._calls.box = Failing(refusal)
+            await raises(WorkspaceArchiveReadError, inner.persist_workspace())
+            assert inner._calls.lost is None
+        inner._calls.box = Failing(sandlot.ApiError("no answer in time", status=408))
+        await raises(SessionLost, inner.persist_workspace())
+    finally:
+        inner._calls.box = box
+        await CLIENT.delete(session)
+
+
 async def check() -> None:
     await sessions_resume("tar")
     await sessions_resume("checkpoint")
     await code_may_end_its_own_sandbox()
+    await what_is_refused_is_no_loss()
 
 
-async def raises(kind: type[Exception], work: Any) -> None:
+async def raises(kind: type[Exception], work: Any) -> Any:
     try:
         found = await work
-    except kind:
-        return
+    except kind as error:
+        return error
     raise AssertionError(f"it returned {found!r} and did not raise {kind.__name__}")

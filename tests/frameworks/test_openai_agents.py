@@ -10,7 +10,7 @@ from tests.frameworks.conftest import Run
 from tests.frameworks.test_agent_frameworks import assert_nothing_left
 from tests.prime.server import Server
 
-pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_agents_with_a_scripted_model(server: Server, run_framework: Run) -> None:

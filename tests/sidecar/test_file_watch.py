@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import httpx
 import pytest
@@ -83,6 +84,28 @@ async def test_lost_events_are_told_and_what_follows_is_seen(box: Sidecar) -> No
     await usable(box)
 
 
+async def test_long_paths_make_no_long_messages(box: Sidecar) -> None:
+    chain = "import os; os.chdir('/w'); [(os.mkdir('d' * 240), os.chdir('d' * 240)) for _ in range(16)]"
+    flood = "[open(str(n), 'w').close() for n in range(1500)]; open('last', 'w').close()"
+    await box.exec(["sh", "-c", "mkdir -p /w /in; cd /in; touch $(seq 400)"])
+    await box.exec(["python3", "-c", chain])
+    deep = "/w" + f"/{'d' * 240}" * 16
+    async with watching(box, "/w", recursive="1") as watch:
+        assert watch.start["directories"] == 17
+        assert (await box.exec(["python3", "-c", f"import os; os.chdir('{deep}')\n{flood}"]))[
+            "exit_code"
+        ] == 0
+        seen: list[str] = []
+        while f"{deep}/last" not in seen:
+            kind, events = await watch.frame()
+            assert kind == "w"
+            assert len(json.dumps(events)) < 700_000
+            seen += [event["path"] for event in events if event["kind"] == "created"]
+        assert len(seen) == 1501
+        await box.exec(f"cd {deep} && mv /in in")
+        await watch.until({"kind": "overflow"})
+
+
 async def test_ends_are_told(make: Make) -> None:
     box = await make(claim={})
     async with watching(box, "/tmp") as cut:
@@ -114,6 +137,7 @@ async def test_rights_and_limits(box: Sidecar) -> None:
     ):
         answer = await box.call("GET", "/v1/files/watch", params=query)
         assert (answer.status_code, answer.json()["error"]) == (status, error), answer.text
+    assert answer.json()["message"].startswith("more than 8192 directories to watch")
     async with watching(box, "/w", recursive="1", user="1234") as watch:
         assert watch.start["directories"] == 2
         await box.exec("echo x > /w/theirs/unseen; echo x > /w/mine/f")

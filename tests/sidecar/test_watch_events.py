@@ -116,3 +116,22 @@ def test_events_lead_to_what_is_there(steps: list[tuple[str, int, int, str, bool
     finally:
         os.close(follower.instance)
         shutil.rmtree(root)
+
+
+def test_paths_that_renames_make_too_long_are_lost(tmp_path: Path) -> None:
+    chains = [tmp_path / "top" / "/".join([letter * 200] * 12) for letter in "ab"]
+    for chain in chains:
+        chain.mkdir(parents=True)
+    follower = Follower(str(tmp_path / "top"))
+    deepest = os.open(chains[1], os.O_RDONLY)
+    try:
+        (tmp_path / "top" / ("b" * 200)).rename(chains[0] / "moved")
+        follower.read()
+        assert not follower.events.lost
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=deepest))
+        follower.read()
+        assert follower.events.lost
+        assert not [path for path in follower.known if path.endswith("/file")]
+    finally:
+        os.close(deepest)
+        os.close(follower.instance)

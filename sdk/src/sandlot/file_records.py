@@ -43,11 +43,15 @@ class TransferMeter:
         self.total: int | None = None
         self._on_bytes = on_bytes
         self._progress = progress
-        self._bytes = self._files = 0
+        self._bytes = self._complete = self._files = 0
 
     @property
     def wants_total(self) -> bool:
         return self._progress is not None
+
+    def file_begins(self) -> None:
+        """Count a file from its beginning: an upload may be sent again after a lost connection."""
+        self._bytes = self._complete
 
     def add(self, size: int) -> None:
         self._bytes += size
@@ -57,6 +61,7 @@ class TransferMeter:
 
     def file_done(self) -> None:
         self._files += 1
+        self._complete = self._bytes
         self._tell()
 
     def _tell(self) -> None:

@@ -17,6 +17,7 @@ from sandlot import (
     SandboxLost,
     ServerError,
     Stdout,
+    TransferProgress,
     WaitTimeout,
 )
 
@@ -223,7 +224,9 @@ def test_an_upload_that_was_interrupted_is_sent_again(
 ) -> None:
     (tmp_path / "big").write_bytes(b"z" * 2_000_000)
     service.faults.append(Fault("/files", refuse=True))
-    assert faulty.files.upload(tmp_path / "big", "/big") == 2_000_000
+    seen: list[TransferProgress] = []
+    assert faulty.files.upload(tmp_path / "big", "/big", progress=seen.append) == 2_000_000
+    assert (max(each.bytes for each in seen), seen[-1].bytes) == (2_000_000, 2_000_000)
     assert (service.root / "big").stat().st_size == 2_000_000
 
 

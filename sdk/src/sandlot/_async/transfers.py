@@ -114,6 +114,7 @@ class AsyncTransfer:
 
 async def _pieces(source: Path, size: int, meter: TransferMeter) -> AsyncIterator[bytes]:
     """Yield at most `size` bytes, so that a file that grows during the upload does not break the request."""
+    meter.file_begins()
     left = size
     with source.open("rb") as file:
         while left:

@@ -115,6 +115,7 @@ class Transfer:
 
 def _pieces(source: Path, size: int, meter: TransferMeter) -> Iterator[bytes]:
     """Yield at most `size` bytes, so that a file that grows during the upload does not break the request."""
+    meter.file_begins()
     left = size
     with source.open("rb") as file:
         while left:

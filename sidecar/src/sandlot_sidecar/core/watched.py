@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+MOST_PATH = 4096 + 256  # characters: PATH_MAX, and an entry below; renames of chains make paths of any length
+
+
+class TooLong(Exception):
+    """A path has more characters than the kernel takes, so that nobody can use it."""
+
 
 class Directory:
     """A watched directory; only the first has no parent."""
@@ -30,11 +36,15 @@ class Watched:
         return self._by_number.get(number)
 
     def path_of(self, directory: Directory, name: str = "") -> str:
-        """Return the path of a directory, or of an entry of it."""
+        """Return the path of a directory, or of an entry of it. Raises TooLong."""
         names = [name] if name else []
+        length = len(self.path) + len(name)
         at: Directory | None = directory
         while at is not None and at is not self.top:
             names.append(at.name)
+            length += len(at.name) + 1
+            if length > MOST_PATH:
+                raise TooLong
             at = at.parent
         if not names:
             return self.path
@@ -65,7 +75,7 @@ class Watched:
         while at is not None:
             if at is directory:  # from answers that are older than a rename
                 return
-            at = at.parent
+            at = at.parent if directory.below else None  # a leaf is above nothing: the way up may be long
         if directory.parent is not None and directory.parent.below.get(directory.name) is directory:
             del directory.parent.below[directory.name]
         directory.name, directory.parent = name, parent

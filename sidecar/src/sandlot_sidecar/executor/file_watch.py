@@ -35,6 +35,9 @@ _MASK = (
 
 MOST_LOOKED_AT = 200_000  # entries of one request's directories, since code can make any number
 MOST_ENTRIES = 2_000  # of new directories that are reported
+KERNEL_FULL = (
+    "the node's kernel watches no more directories: raise fs.inotify.max_user_watches there, or watch fewer"
+)
 # Without an own uid, a few hundred sandboxes would use up the node's instances for root, which the kubelet needs, too.
 _UID = 0x70000000 | int.from_bytes(os.urandom(3), "big")
 
@@ -116,7 +119,7 @@ class _Walk:
         self._waiting: list[tuple[int, str, int]] = []  # index, path, device
         self._entries: list[tuple[int, str, bool]] = []
         self._looked_at = 0
-        self._complete = True
+        self._beyond = ""
         self._missed = False
 
     def answer(self, path: str) -> dict[str, Any]:
@@ -124,7 +127,7 @@ class _Walk:
             "path": path,
             "found": self._found,
             "entries": self._entries,
-            "complete": self._complete,  # false: there is more than this takes
+            "beyond": self._beyond,  # of what there is more than this takes: "directories", "entries" or "kernel"
             "missed": self._missed,  # a directory was not there any more: it may have another name
         }
 
@@ -133,11 +136,7 @@ class _Walk:
         device = os.stat(path).st_dev
         number = syscalls.LIBC.inotify_add_watch(self._instance, os.fsencode(path), ctypes.c_uint(_MASK))
         if number < 0 and ctypes.get_errno() == errno.ENOSPC:
-            raise ExecutorError(
-                "too_large",
-                "the node's kernel watches no more directories: raise fs.inotify.max_user_watches there, or watch fewer",
-                field="path",
-            )
+            raise ExecutorError("too_large", KERNEL_FULL, field="path")
         syscalls.check(number, f"watch {path}")
         self._waiting.append((len(self._found), path, device))
         self._found.append((number, parent, name))
@@ -145,14 +144,14 @@ class _Walk:
     def watch_below(self, path: str, parent: int, name: str) -> None:
         """Watch one directory below the first, unless it has gone or its user must not read it."""
         if len(self._found) >= self._most:
-            self._complete = False
+            self._beyond = self._beyond or "directories"
             return
         try:
             self.watch(path, parent, name)
         except FileNotFoundError:
             self._missed = True
         except ExecutorError:
-            self._complete = False
+            self._beyond = self._beyond or "kernel"
         except OSError:
             pass
 
@@ -169,7 +168,7 @@ class _Walk:
                 for entry in listing:
                     self._looked_at += 1
                     if self._looked_at > MOST_LOOKED_AT:
-                        self._complete = False
+                        self._beyond = self._beyond or "entries"
                         return
                     self._take(entry, index, device, entries=entries)
 
@@ -179,7 +178,7 @@ class _Walk:
             if entries and len(self._entries) < MOST_ENTRIES:
                 self._entries.append((index, entry.name, is_directory))
             elif entries:
-                self._complete = False
+                self._beyond = self._beyond or "entries"
             if not is_directory or not self._recursive:
                 return
             about = os.lstat(entry.path)

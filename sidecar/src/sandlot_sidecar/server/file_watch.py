@@ -10,6 +10,7 @@ from sandlot_contract.frames import CONTENT_TYPE, END, EVENTS, KEEP_ALIVE, START
 
 from ..core.errors import ApiError, ClientGone
 from ..core.watched import Watched
+from ..executor.file_watch import KERNEL_FULL, MOST_LOOKED_AT
 from .executor_client import ExecutorGone
 from .inotify import Inotify
 from .stream import SILENCE
@@ -25,13 +26,23 @@ if TYPE_CHECKING:
     from .watch_events import Event
     from .watch_room import Room
 
+MESSAGE = 64 << 10  # bytes of the kernel's events that are one message
+MOST_TEXT = 256 << 10  # bytes of paths in one message, since code chooses their lengths
 QUEUED = 1 << 20  # bytes of unread events, beyond which they are dropped: gVisor has no limit of its own
 SHORTEST = 0.02  # seconds from one read to the next: what happens meanwhile is one message
 SHARE = 9  # rests so many times as long as the events took, so that a flood costs a tenth of a core
 LONGEST = 5.0  # seconds of such a rest, since on a loaded machine the time is not the watch's own
 MOVE_PATIENCE = 0.05  # seconds for the new place of what has moved away
 ANEW_AFTER = 1.0  # seconds before the directories are watched anew: code can cause it as often as it likes
+BUSY_PATIENCE = 30.0  # seconds of 503s before the client is told: a node may have no inotify instance left
 LOST_PATIENCE = 5.0  # seconds from the executor's end to the sandbox's
+
+
+_BEYOND = {
+    "directories": "more than {most} directories to watch: watch one that has fewer below it, or end a watch",
+    "entries": f"more than {MOST_LOOKED_AT:,} entries below it to look at for directories: watch one that has fewer",
+    "kernel": KERNEL_FULL,
+}
 
 
 class FileWatch:
@@ -51,6 +62,7 @@ class FileWatch:
         self._events = Events(Watched(path), recursive=recursive)
         self._rest = 0.0
         self._opening = 0.0  # seconds that it took
+        self._busy_since: float | None = None
 
     @property
     def directories(self) -> int:
@@ -69,22 +81,19 @@ class FileWatch:
             self._inotify = None
 
     async def open(self) -> None:
-        """Watch the directory, and with `recursive` those below. Raises ApiError and ExecutorGone."""
+        """Watch the directory, and with `recursive` those below; nothing if stopped. Raises ApiError and ExecutorGone."""
         began = self._loop.time()
         async with self._room.lock:
+            if self._stopped.done():  # while it waited: what is there now belongs to another claim
+                return
             most = self._room.left()
             answer, (fd,) = await self._instance.executor.ask(
                 "file", descriptors=1, op="watch", path=self._path, recursive=self._recursive, most=most,
                 **self._acting,
             )  # fmt: skip
-            if not answer["complete"]:
+            if answer["beyond"]:
                 os.close(fd)
-                raise ApiError(
-                    413,
-                    "too_large",
-                    f"more than {most} directories to watch: watch one that has fewer below it, or end a watch",
-                    field="path",
-                )
+                raise ApiError(413, "too_large", _BEYOND[answer["beyond"]].format(most=most), field="path")
             watched = Watched(answer["path"])
             at: list[Directory] = []
             for number, parent, name in answer["found"]:
@@ -96,9 +105,9 @@ class FileWatch:
     async def run(self, request: Request) -> None:
         """Send events until the watch ends. Raises ClientGone."""
         answer = request.start(kind=CONTENT_TYPE)
-        await answer.write(
-            _frame(START, {"path": self._events.watched.path, "directories": self.directories})
-        )
+        if not self._stopped.done():
+            start = {"path": self._events.watched.path, "directories": self.directories}
+            await answer.write(_frame(START, start))
         quiet_since = self._loop.time()
         while not self._stopped.done():
             try:
@@ -131,9 +140,7 @@ class FileWatch:
         if self._stopped.done():
             return []
         began = self._loop.time()
-        data = inotify.read()
-        queued = inotify.queued()
-        found = events.take(data, last=not queued)
+        found, queued = self._read(inotify)
         self._forget(inotify)
         if not events.lost and (new := events.new_directories()):
             found += await self._watch_new(inotify, new)
@@ -142,6 +149,17 @@ class FileWatch:
             self.close()
         self._rest = min(LONGEST, max(SHORTEST, SHARE * (self._loop.time() - began)))
         return found
+
+    def _read(self, inotify: Inotify) -> tuple[list[Event], int]:
+        """Return the events of one message, and the bytes that the kernel still has."""
+        events, found, taken = self._events, [], 0
+        while True:
+            data = inotify.read()
+            queued = inotify.queued()
+            found += events.take(data, last=not queued, first=not taken)
+            taken += len(data)
+            if not queued or events.lost or taken >= MESSAGE or events.size > MOST_TEXT:
+                return found, queued
 
     def _forget(self, inotify: Inotify) -> None:
         """End stale watches; before new ones, since a directory that has another name by now has the same number."""
@@ -152,6 +170,8 @@ class FileWatch:
         events = self._events
         try:
             async with self._room.lock:
+                if self._stopped.done():
+                    return []
                 answer, _ = await self._instance.executor.ask(
                     "file", attached=[inotify.fd], op="watch", path=events.watched.path, more=new, recursive=True,
                     most=self._room.left(), **self._acting,
@@ -169,11 +189,14 @@ class FileWatch:
         try:
             await self.open()
         except ApiError as error:
-            if error.status != 503:
+            now = self._loop.time()
+            self._busy_since = now if self._busy_since is None else self._busy_since
+            if error.status != 503 or now - self._busy_since >= BUSY_PATIENCE:
                 raise
             return []
+        self._busy_since = None
         self._rest = SHORTEST
-        return [OVERFLOW]
+        return [OVERFLOW] if self._inotify is not None else []
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.wait([self._stopped], timeout=seconds)

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BUFFER = 64 << 10
+BUFFER = 1 << 10  # bytes of one read, at most 64 events: each can have a path of 4 KiB in the answer
 _FIONREAD = 0x541B
 
 

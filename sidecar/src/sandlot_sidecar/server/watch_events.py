@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 
+from ..core.watched import TooLong
 from ..executor.file_replacement import TEMPORARY
 from ..executor.file_watch import (
     IN_ATTRIB,
@@ -34,6 +35,7 @@ _HEAD = struct.Struct("iIII")
 _ENDS_TOP = IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT
 _HEX = frozenset("0123456789abcdef")
 OVERFLOW: Event = {"kind": "overflow"}
+MOST_KEPT = 1 << 20  # bytes of paths of new directories and their entries, which code can make long and many
 
 
 def parse(data: bytes) -> list[Raw]:
@@ -46,6 +48,11 @@ def parse(data: bytes) -> list[Raw]:
         found.append((number, mask, cookie, os.fsdecode(data[at : at + length].rstrip(b"\0"))))
         at += length
     return found
+
+
+def _size_of(path: str) -> int:
+    """Return about how many bytes of JSON a path takes."""
+    return len(path) if path.isascii() else 6 * len(path)
 
 
 def _is_upload(name: str) -> bool:
@@ -72,7 +79,8 @@ class _Moving:
 class Events:
     """Takes what was read, in order, and keeps the watched directories up to date.
 
-    The caller ends the watches in `stale`, watches `new_directories`, and all anew if events are `lost`.
+    The caller ends the watches in `stale`, watches `new_directories`, and all anew if events are `lost`. `size` is that
+    of the paths since the first read of a message: the caller sends it before it takes too much memory.
     """
 
     def __init__(self, watched: Watched, *, recursive: bool) -> None:
@@ -80,10 +88,12 @@ class Events:
         self._new: list[tuple[Directory, str]] = []  # by parent and name: a later event may rename the parent
         self.stale: list[int] = []
         self.lost = False
+        self.size = 0
         self._missed = False
         self._recursive = recursive
         self._moving: dict[int, _Moving] = {}
         self._listed: set[str] = set()  # reported as entries of new directories, whose own events may follow
+        self._listed_size = 0
         self._found: list[Event] = []
         self._told: set[tuple[str, str]] = set()
 
@@ -92,30 +102,45 @@ class Events:
         """Whether something has moved away, and its new place may follow."""
         return bool(self._moving)
 
-    def take(self, data: bytes, *, last: bool) -> list[Event]:
-        """Return the events of one read. `last`: the kernel had no more."""
-        self._told.clear()
+    def take(self, data: bytes, *, last: bool, first: bool = True) -> list[Event]:
+        """Return the events of one read. `first`: of a message; `last`: the kernel had no more."""
+        if first:
+            self._told.clear()
+            self.size = 0
         raw = parse(data)
         arrived = {cookie for _, mask, cookie, _ in raw if mask & IN_MOVED_TO}
         for cookie in self._moving.keys() - arrived:
             self._settle(cookie)
         for index, (number, mask, cookie, name) in enumerate(raw, 1):
             self._take(number, mask, cookie, name)
+            if self.lost:
+                break
             # The kernel reports both places of a move together: the second is here, or begins the next read.
             if mask & IN_MOVED_FROM and cookie not in arrived and cookie in self._moving and index < len(raw):
                 self._settle(cookie)
         if last:
             self._listed.clear()
+            self._listed_size = 0
             self._missed = False
         found, self._found = self._found, []
         return found
 
     def new_directories(self) -> list[str]:
-        """Return the directories that are to be watched, as paths from the first one, once."""
+        """Return the directories that are to be watched, as paths from the first one, once; none if events are lost."""
         new, self._new = self._new, []
         begin = len(self.watched.path.rstrip("/")) + 1
-        there = [(parent, name) for parent, name in new if self.watched.get(parent.number) is parent]
-        return [self.watched.path_of(parent, name)[begin:] for parent, name in there]
+        paths: list[str] = []
+        size = 0
+        for parent, name in new:
+            if self.watched.get(parent.number) is not parent:
+                continue
+            path = self._path_of(parent, name)
+            size += _size_of(path)
+            if self.lost or size > MOST_KEPT:
+                self.lost = True
+                return []
+            paths.append(path[begin:])
+        return paths
 
     def added(self, answer: dict[str, Any]) -> list[Event]:
         """Take the executor's answer about new directories; return the events of their entries."""
@@ -136,13 +161,25 @@ class Events:
         for index, name, is_dir in answer["entries"]:
             directory = directories[index]
             if directory is not None and index in fresh and not (_is_upload(name) and not is_dir):
-                path = self.watched.path_of(directory, name)
+                path = self._path_of(directory, name)
+                self._listed_size += _size_of(path)
+                if self.lost or self._listed_size > MOST_KEPT:
+                    self.lost = True
+                    break
                 self._listed.add(path)
                 self._tell("created", path, is_dir=is_dir)
         self._missed = self._missed or bool(answer["missed"])
-        self.lost = self.lost or not answer["complete"]
+        self.lost = self.lost or bool(answer["beyond"])
         found, self._found = self._found, []
         return found
+
+    def _path_of(self, directory: Directory, name: str) -> str:
+        """Return the path of an entry; events are lost if it is too long."""
+        try:
+            return self.watched.path_of(directory, name)
+        except TooLong:
+            self.lost = True
+            return ""
 
     def _take(self, number: int, mask: int, cookie: int, name: str) -> None:
         if mask & IN_Q_OVERFLOW:
@@ -159,7 +196,10 @@ class Events:
         if not name:
             return
         is_dir = bool(mask & IN_ISDIR)
-        path = self.watched.path_of(directory, name)
+        path = self._path_of(directory, name)
+        if self.lost:
+            return
+        self.size += _size_of(path)
         upload = not is_dir and _is_upload(name)
         if mask & IN_MOVED_FROM:
             self._moved_from(directory, name, path, cookie, is_dir=is_dir, upload=upload)

@@ -47,6 +47,11 @@ async def packed(box: AsyncSandbox, root: str, skipped: Iterable[Path]) -> io.IO
     finally:
         await box.files.remove(archive, missing_ok=True)
     file.seek(0)
+    # The sandbox's own tar may write anything: a reference would be restored as another sandbox's checkpoint.
+    if file.read(len(_CHECKPOINT)) == _CHECKPOINT:
+        file.close()
+        raise TarFailed("the sandbox's tar wrote no archive, but a reference to a checkpoint")
+    file.seek(0)
     return file
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from agents.exceptions import AgentsException
 
 from sandlot._async.sandbox import AsyncSandbox
-from sandlot.errors import BadRequest, Conflict, FileError, SandboxLost, SandlotError
+from sandlot.errors import ApiError, BadRequest, Conflict, FileError, SandboxLost, SandlotError
 from sandlot.integrations._lost_commands import BY_CODE
 from sandlot.integrations._shared_loop import on_shared_loop
 
@@ -42,19 +42,18 @@ class Calls:
         self.ended_by_code = False
 
     async def run(self, work: Callable[[AsyncSandbox], Coroutine[Any, Any, Result]]) -> Result:
-        """Return `work(box)`. Raises SessionLost, EndedByCode, and the SDK's errors of a wrong argument or a file."""
+        """Return `work(box)`. Raises SessionLost, EndedByCode, and ApiError if the server refuses the call."""
         if self.lost is not None:
             raise self.lost
         box = self.box
         try:
             return await on_shared_loop(lambda: work(box))
-        except (BadRequest, Conflict, FileError):
-            raise
         except SandboxLost as error:
             raise self._ended(str(error), error.verdict) from error
-        except (
-            SandlotError
-        ) as error:  # out of reach for longer than the SDK's retries: what happened is unknown
+        except SandlotError as error:
+            if _refused(error):
+                raise
+            # Out of reach for longer than the SDK's retries: what happened is unknown.
             raise self._ended(str(error), "sandbox_lost") from error
 
     async def running(self) -> bool:
@@ -87,3 +86,14 @@ class Calls:
             return EndedByCode(f"the sandbox has ended ({verdict}): {message}")
         self.lost = SessionLost(message, verdict=verdict, sandbox_id=self.box.id)
         return self.lost
+
+
+def _refused(error: SandlotError) -> bool:
+    """Return whether the server refused only this call, and the sandbox goes on."""
+    if isinstance(error, (BadRequest, Conflict, FileError)):
+        return True
+    if not isinstance(error, ApiError):
+        return False
+    # 401: no call of the session works any more; 404 and 410: the sandbox, or a result, is no more.
+    final = (401, 404, 408, 410, 429)
+    return error.status in (501, 507) or (400 <= error.status < 500 and error.status not in final)

@@ -26,7 +26,7 @@ from agents.sandbox.workspace_paths import sandbox_path_str
 
 from sandlot import models
 from sandlot._async.sandbox import AsyncSandbox
-from sandlot.errors import ApiError, BadRequest, Conflict, FileError, FileMissing, StartFailed
+from sandlot.errors import ApiError, FileMissing, StartFailed
 from sandlot.integrations._lost_commands import own_end
 from sandlot.integrations.openai_agents import archives, results
 from sandlot.integrations.openai_agents.losses import Calls, EndedByCode
@@ -35,7 +35,7 @@ from sandlot.integrations.openai_agents.state import SandlotSessionState
 
 Result = TypeVar("Result")
 
-_FAILED = (FileError, BadRequest, Conflict, EndedByCode)
+_FAILED = (ApiError, EndedByCode)
 
 
 class SandlotSession(BaseSandboxSession):
@@ -257,7 +257,7 @@ class SandlotSession(BaseSandboxSession):
                 await self._calls.run(lambda box: archives.unpacked(box, root.as_posix(), payload))
                 return
             box = await self._create(checkpoint)
-        except (ApiError, *_FAILED, archives.TarFailed) as error:
+        except (*_FAILED, archives.TarFailed) as error:
             raise WorkspaceArchiveWriteError(path=root, context=_why(error), cause=error) from error
         await self._calls.delete()
         self._calls.box = box
@@ -271,7 +271,7 @@ class SandlotSession(BaseSandboxSession):
             endpoint = self._endpoints.get(port) or await self._calls.run(
                 lambda box: box.expose(port, protocol="tcp")
             )
-        except (ApiError, EndedByCode) as error:
+        except _FAILED as error:
             raise ExposedPortUnavailableError(
                 port=port,
                 exposed_ports=self.state.exposed_ports,
