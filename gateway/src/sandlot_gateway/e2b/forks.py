@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,10 +21,14 @@ from sandlot_gateway.sandboxes import Sandbox, Spec
 from .copies import begin_like, spec_now, taken
 from .failures import Problem
 from .requests import checked_timeout, read
-from .starts import started
+from .starts import CREATE_WAIT, started
 
 _MOST = 20
 _WRITTEN_WITHIN = 30.0  # seconds: the SDK gives up after 60, and the forks have to start
+
+
+class Ready(Protocol):
+    async def __call__(self, sandbox: Sandbox, *, receive: Receive, until: float) -> None: ...
 
 
 class NewForks(msgspec.Struct):
@@ -37,11 +41,16 @@ async def forks(
     body: bytes,
     *,
     begun: Callable[[Sandbox], dict[str, Any]],
+    ready: Ready,
     receive: Receive,
     have: Services,
     who: Tenant,
 ) -> list[dict[str, Any]]:
-    """Return a result for each fork: as `begun` renders it, or why it did not start. Raises Problem, ApiError."""
+    """Return a result for each fork: as `begun` renders it once it is ready, or why it did not start.
+
+    Raises Problem, ApiError.
+    """
+    until = asyncio.get_running_loop().time() + CREATE_WAIT
     asked = read(body, NewForks)
     if not 0 < asked.count <= _MOST:
         raise Problem(400, f"count: must be from 1 to {_MOST}")
@@ -52,6 +61,7 @@ async def forks(
     async def one() -> dict[str, Any]:
         try:
             made = await _begun(spec, checkpoint, timeout=timeout, receive=receive, have=have, who=who)
+            await ready(made, receive=receive, until=until)
         except Problem as problem:
             return {"error": problem.document()}
         except ApiError as error:

@@ -12,13 +12,13 @@ from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 from .copies import taken
 from .failures import Problem
 from .pauses import is_pause
 from .requests import read
-from .saved import KEY
+from .saved import KEY, OF_SNAPSHOT, Saved
 
 PREFIX = "cp-"  # of the ids of checkpoints
 _WRITTEN_WITHIN = 50.0  # seconds: the SDK gives up after 60
@@ -40,7 +40,11 @@ class Snapshots:
             raise Problem(400, "memory: not supported here: take a snapshot with mode='filesystem'")
         if asked.name:
             raise Problem(400, "name: not supported here: leave it out, and use the snapshot's id")
-        return _document(await taken(sandbox, self._have, within=_WRITTEN_WITHIN, what="the snapshot"))
+        metadata = None if sandbox.spec.e2b is None else _saved(sandbox.spec).metadata(OF_SNAPSHOT)
+        made = await taken(
+            sandbox, self._have, within=_WRITTEN_WITHIN, what="the snapshot", metadata=metadata
+        )
+        return _document(made)
 
     async def list(self, who: Tenant, query: Mapping[str, list[str]]) -> list[dict[str, Any]]:
         """Return the tenant's snapshots that can be used, or those of one sandbox, oldest first."""
@@ -66,6 +70,12 @@ class Snapshots:
             await checkpoints.delete(found)
         except Busy as error:
             raise Problem(409, str(error)) from error
+
+
+def _saved(spec: Spec) -> Saved:
+    """Return what a sandbox has besides files. Its size is left out: the next one's is its create's or pool's."""
+    start = spec.start_command if isinstance(spec.start_command, str) else None
+    return Saved(env=spec.env, workdir=spec.workdir, user=spec.user, start=start, ready=spec.ready_command)
 
 
 def _document(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.store import State as CheckpointState
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.models import CreateRequest
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services
@@ -74,13 +75,20 @@ class Builds:
         """Fail the builds that run here."""
         await self._builder.close()
 
-    async def wait_ready(self, sandbox: Sandbox, saved: Saved, *, until: float) -> None:
-        """Wait until the template's ready command succeeds; delete the sandbox if it does not."""
+    async def wait_ready(self, sandbox: Sandbox, *, receive: Receive, until: float) -> None:
+        """Wait until the template's ready command, if any, succeeds; a sandbox that nothing can ask for again ends."""
+        command = sandbox.spec.ready_command
+        if command is None or has_hung_up(receive):
+            return
         try:
-            await readiness.wait(self._builder.commands(sandbox), saved, until=until)
+            await readiness.wait(self._builder.commands(sandbox), command, receive=receive, until=until)
         except Problem:
-            self._have.lifecycle.ends.delete(sandbox)
+            if sandbox.spec.key is None:
+                self._have.lifecycle.ends.delete(sandbox)
             raise
+        if has_hung_up(receive):
+            note(left=True)
+            self._have.lifecycle.ends.orphans.hung_up(sandbox)
 
     async def request(self, body: bytes, who: Tenant) -> dict[str, Any]:
         """Begin a build, which then waits for its files and its steps."""
