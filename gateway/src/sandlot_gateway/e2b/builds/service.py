@@ -36,7 +36,7 @@ from .catalogue import Catalogue
 from .links import Link, base_of, link, upload_of
 from .logbook import MOST_ENTRIES, Log, entries
 from .names import DEFAULT_TAG, is_files_hash, read_name, read_tags
-from .records import BuildRecord, Records, State, TooMany, new_build
+from .records import BuildRecord, Gone, Records, State, TooMany, new_build
 from .steps import Start, check, in_their_words
 
 LABEL = "e2b-build"  # of a build's sandbox
@@ -172,6 +172,7 @@ class Builds:
             if lock is not None:
                 lock.release()
             raise Problem(409, "the build has begun already: request another")
+        sandbox = None
         try:
             saved = _inherited(asked, base, build)
             if not asked.forced and (known := await self._equal(build, saved.key)) is not None:
@@ -184,8 +185,12 @@ class Builds:
             sandbox = await self._sandbox(base, build, receive, who)
             build.state, build.sandbox = State.BUILDING, sandbox.id
             await asyncio.to_thread(self._records.save, build)
-        except BaseException:
+        except BaseException as error:
+            if sandbox is not None:
+                self._have.lifecycle.ends.delete(sandbox)
             lock.release()
+            if isinstance(error, Gone):
+                raise Problem(404, str(error)) from error
             raise
         self._builder.begin(build, sandbox, saved, asked.steps or [], lock)
 
@@ -233,8 +238,9 @@ class Builds:
     async def _equal(self, build: BuildRecord, key: str) -> str | None:
         """Return the checkpoint of an equal build of the same template."""
         known = await asyncio.to_thread(self._records.find, build.template, tenant=build.tenant)
-        for tagged in known.tags.values() if known is not None else ():
-            found = await checkpoints_of(self._have).get(build.tenant, tagged.checkpoint)
+        tags = known.tags.values() if known is not None else ()
+        for checkpoint_id in {each.checkpoint for each in tags}:
+            found = await checkpoints_of(self._have).get(build.tenant, checkpoint_id)
             saved = None if found is None else of_metadata(found.metadata)
             if found and saved and found.state is CheckpointState.DURABLE and saved.key == key:
                 return found.id
