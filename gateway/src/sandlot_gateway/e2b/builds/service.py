@@ -104,9 +104,8 @@ class Builds:
             raise Problem(400, text)
         for field, value in (("cpuCount", asked.cpu_count), ("memoryMB", asked.memory_mb)):
             if value is not None and not 0 < value < 1 << 22:
-                raise Problem(
-                    400, f"{field}: {value} is out of range: use a positive number, or leave it out"
-                )
+                text = f"{field}: {value} is out of range: use a positive number, or leave it out"
+                raise Problem(400, text)
         tags = read_tags([*([wanted.tag] if wanted.tag else []), *(asked.tags or [])]) or [DEFAULT_TAG]
         memory = None if asked.memory_mb is None else asked.memory_mb / 1024
         build = new_build(who.name, wanted.name, tags)
@@ -144,9 +143,8 @@ class Builds:
         to = upload_of(scope, self._have.tokens)
         found = None if to is None else await asyncio.to_thread(self._records.of_upload, to.template)
         if to is None or found is None:
-            raise Problem(
-                403, "the upload link has expired: ask for another", headers=[(b"connection", b"close")]
-            )
+            text = "the upload link has expired: ask for another"
+            raise Problem(403, text, headers=[(b"connection", b"close")])
         directory = self._records.tenant_directory(to.template)
         await self._archives.take(directory, to.files_hash, body_pieces(receive))
 
