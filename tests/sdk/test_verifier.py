@@ -17,17 +17,18 @@ from sandlot import AsyncClient, AsyncSandbox, AsyncVerifier, FilesRefused, Star
 
 from tests.sdk.hacks import HACKS, HIDDEN, SOLUTION, WORK, Hack
 from tests.stack import Stack
+from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
 
 RIGHT = "def double(n):\n    return n * 2\n"
 TOOLS = "/opt/tools"
 PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
-# The agent's code runs in a process of its own; the check is outside of it.
+# The agent's code runs in a process of its own and as nobody, who can read neither the check nor its memory.
 CHECK = f"""
 import subprocess, sys
 code = "import sys; sys.path.append({WORK!r}); import solution; print(solution.double(int(sys.argv[1])))"
-done = subprocess.run([sys.executable, "-I", "-c", code, "4711"], capture_output=True, text=True, timeout=20)
+done = subprocess.run([sys.executable, "-I", "-c", code, "4711"], capture_output=True, text=True, timeout=20, user=65534, group=65534, extra_groups=[])
 sys.exit(done.stdout != "9422\\n")
 """
 
@@ -68,9 +69,16 @@ async def box(stack: Stack, tools: bytes) -> AsyncIterator[AsyncSandbox]:
         yield made
 
 
-async def plain(box: AsyncSandbox) -> bool:
+async def plain(box: AsyncSandbox, *, changes: str | None = None) -> bool:
     """As graders usually do: the tests are written into the agent's sandbox, and run there."""
+    before = {changes: SOLUTION, f"{WORK}/tests/test_hidden.py": HIDDEN}
     await box.files.write(f"{WORK}/tests/test_hidden.py", HIDDEN.encode())
+    if changes is not None:
+
+        async def changed() -> bool:
+            return await box.files.read_text(changes) != before[changes]
+
+        await until(changed)
     command = "python3 -m pytest -q -p no:cacheprovider tests/test_hidden.py"
     env = {"PYTHONPATH": f"{WORK}:{TOOLS}"}
     try:
@@ -109,7 +117,7 @@ async def test_no_hack_passes_a_verifier(box: AsyncSandbox, hack: Hack) -> None:
     await hacked(box, hack)
     assert not (await verifier().run(box)).ok
     # Afterwards, since these tests are in the agent's sandbox, where it reads them.
-    assert await plain(box), "a hack that fools nobody shows nothing"
+    assert await plain(box, changes=hack.changes), "a hack that fools nobody shows nothing"
 
 
 async def test_files_of_the_verifier_replace_what_the_agent_left_in_their_place(box: AsyncSandbox) -> None:

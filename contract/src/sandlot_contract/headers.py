@@ -19,6 +19,7 @@ GATEWAY = "X-Sandlot-Gateway"  # of its answer: shows that a gateway gave it
     ATTACHED_KEY,
     QUEUED_KEY,
     VERDICT_KEY,
+    ENTRIES_KEY,
     BYTES_KEY,
     SELECTED_KEY,
     INSTANCE_KEY,
@@ -27,5 +28,17 @@ GATEWAY = "X-Sandlot-Gateway"  # of its answer: shows that a gateway gave it
     GATEWAY_KEY,
 ) = (
     name.lower().encode()
-    for name in (OP, ATTACHED, QUEUED, VERDICT, BYTES, SELECTED, INSTANCE, SENDER, SIGNATURE, GATEWAY)
+    for name in (
+        OP,
+        ATTACHED,
+        QUEUED,
+        VERDICT,
+        ENTRIES,
+        BYTES,
+        SELECTED,
+        INSTANCE,
+        SENDER,
+        SIGNATURE,
+        GATEWAY,
+    )
 )

@@ -183,7 +183,8 @@ class CheckpointInfo:
     In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of a sandbox from it. It does
     not depend on the previous one, `parent_id`. `name` and `metadata` are the caller's. It has only what is at or below
     `paths` (everything, if there are none), and no name like one of `without`. `failed_by_files`: it is FAILED because
-    of what the sandbox's code wrote.
+    of what the sandbox's code wrote. `entries` counts files, directories, links and deletions. `origin_id` is the
+    checkpoint that its sandbox was created from, if any.
     """
 
     id: str
@@ -202,6 +203,8 @@ class CheckpointInfo:
     paths: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     failed_by_files: bool = False
+    entries: int = 0
+    origin_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

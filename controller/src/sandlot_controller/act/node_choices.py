@@ -36,6 +36,7 @@ class NodeChoices:
         self._admitted: dict[Template, Needs] = {}  # by shape
         # Pods that no watch has shown -> until when they count, and their shape.
         self._expected: dict[str, tuple[float, Template]] = {}
+        self._outdated: set[str] = set()  # pods that wait as an older version let them
         world.pod_listeners.append(self._on_pod)
         world.node_listeners.append(self._on_node)
 
@@ -79,14 +80,15 @@ class NodeChoices:
             due.append(at)
         return min(due, default=None)
 
-    def waiting_with_room(self) -> list[Pod]:
-        """Return the pods that the scheduler found no node for, although some node could take them by now."""
-        found = (self._world.pods.get(name) for name in self.ledger.replaceable())
+    def replaceable(self) -> list[Pod]:
+        """Return pods that the scheduler found no node for: some node could take them by now, or they are outdated."""
+        found = (self._world.pods.get(name) for name in {*self.ledger.replaceable(), *self._outdated})
         return [pod for pod in found if pod is not None and unschedulable(pod)]
 
     def _on_pod(self, pod: Pod, gone: bool) -> None:
         name = pod.metadata.name
         expected = self._expected.pop(name, None)
+        self._outdated.discard(name)
         if gone or pod.status.terminal:
             self.ledger.drop(name)
             return
@@ -100,6 +102,8 @@ class NodeChoices:
             return
         node = pod.spec.node_name or pods.chosen_node(pod.metadata)
         if node is None:
+            if pods.has_old_constraint(pod.metadata):
+                self._outdated.add(name)
             is_cold = names.LABEL_FOR in pod.metadata.labels
             cap = self._settings.cold_starts_per_node if is_cold else self._settings.starts_per_node
             self.ledger.put_waiting(name, needs, cap=cap)

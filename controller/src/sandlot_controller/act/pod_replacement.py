@@ -30,8 +30,8 @@ class PodReplacement:
         self._kept: set[str] = set()  # those that were not deleted
 
     def replace_waiting(self) -> None:
-        """Replace the pods that were created while nowhere was room, and could get a node by now."""
-        for pod in self._choices.waiting_with_room():
+        """Replace the pods that were created while nowhere was room, and could get a node by now, or are outdated."""
+        for pod in self._choices.replaceable():
             self.replace(pod)
 
     def replace(self, pod: Pod) -> None:

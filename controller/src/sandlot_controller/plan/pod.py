@@ -31,6 +31,9 @@ _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of an unreachable n
 
 ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pool pods: the result of `build` when the pod was created
 ANNOTATION_NODE = f"{names.GROUP}/node"  # the node that the controller chose for the pod
+_LABEL_WAITED = (
+    f"{names.GROUP}/waited"  # on waiting pods of the version before, which counted nothing else on a node
+)
 _MORE_THAN_NODES = 1_000_000
 _OURS = {names.LABEL_NAME: names.APP, names.LABEL_COMPONENT: names.COMPONENT_SANDBOX}
 
@@ -117,6 +120,11 @@ def spec_of(template: Template, *, settings: Settings) -> PodSpec:
 def chosen_node(metadata: Metadata) -> str | None:
     """Return the node that the controller chose for this pod, or None if the scheduler may choose."""
     return metadata.annotations.get(ANNOTATION_NODE)
+
+
+def has_old_constraint(metadata: Metadata) -> bool:
+    """Return whether the scheduler may put the waiting pod where too many of ours start: an older version made it."""
+    return _LABEL_WAITED in metadata.labels
 
 
 def sidecar_config(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:

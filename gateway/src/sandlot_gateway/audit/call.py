@@ -18,6 +18,7 @@ class Call:
     sandbox: str | None = None
     run: str | None = None
     deleted: Sequence[str] | None = None  # the ids of all that one call deleted
+    made: Sequence[str] | None = None  # the ids of the sandboxes that one call made of another
     error: str | None = None  # a word that says more than the status
     left: bool = False  # its caller, before the answer
 
@@ -37,6 +38,7 @@ def note(
     sandbox: str | None = None,
     run: str | None = None,
     deleted: Sequence[str] | None = None,
+    made: Sequence[str] | None = None,
     error: str | None = None,
     left: bool = False,
 ) -> None:
@@ -49,5 +51,6 @@ def note(
     call.sandbox = sandbox or call.sandbox
     call.run = run or call.run
     call.deleted = call.deleted if deleted is None else deleted
+    call.made = call.made if made is None else made
     call.error = error or call.error
     call.left = left or call.left

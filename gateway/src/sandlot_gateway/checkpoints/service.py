@@ -102,6 +102,7 @@ class Checkpoints:
                 metadata=metadata or {},
                 paths=selection.paths,
                 without=selection.without,
+                origin_id=sandbox.spec.checkpoint,
             )
             try:
                 part = await asyncio.to_thread(self._store.begin, checkpoint)
@@ -179,13 +180,14 @@ class Checkpoints:
         why = "the gateway stopped while it was being written"
         try:
             async with self._turn:
-                checkpoint.occupied_bytes = await fetch_layer(
+                fetched = await fetch_layer(
                     self._pool,
                     instance,
                     write=part.write,
                     max_bytes=self._max_bytes,
                     selection=Selection(checkpoint.paths, checkpoint.without),
                 )
+                checkpoint.entries, checkpoint.occupied_bytes = fetched.entries, fetched.bytes
             await asyncio.to_thread(self._store.finish, checkpoint, part)
             _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
         except asyncio.CancelledError:

@@ -57,6 +57,8 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     failed_by_files: bool = False  # what the sandbox's code did is why it FAILED
     paths: tuple[str, ...] = ()  # only what is at or below them; all if there are none
     without: tuple[str, ...] = ()  # patterns of names that it does not have
+    entries: int = 0  # files, directories, links and deletions in it
+    origin_id: str | None = None  # the checkpoint that its sandbox was created from
 
 
 class Store:

@@ -7,17 +7,17 @@ import os
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
-from sandlot_contract.headers import BYTES_KEY, SELECTED_KEY
+from sandlot_contract.headers import BYTES_KEY, ENTRIES_KEY, SELECTED_KEY
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.outgoing import host_header, request_bytes
-from sandlot_gateway.data.pool import HttpPool, UpstreamError
+from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 
 _PIECE = 1 << 20
 _PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before the first one
 _MAX_ANSWER = 64 * 1024
-_BY_FILES = (409, 413)  # of an export: a directory that cannot be read elsewhere; too many bytes
+_BY_FILES = ("too_large", "unreadable")  # errors of an export that only the sandbox's files cause
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -31,6 +31,13 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Selection()
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What an archive has: its entries, and the bytes of the files in it."""
+
+    entries: int
+    bytes: int
 
 
 class Refused(Exception):
@@ -48,8 +55,8 @@ async def fetch_layer(
     write: Callable[[bytes], None],
     max_bytes: int,
     selection: Selection,
-) -> int:
-    """Pass the archive to `write`, called in a thread; return the bytes of the files in it.
+) -> Fetched:
+    """Pass the archive to `write`, called in a thread; return what it has.
 
     Raises Refused, DialError, UpstreamError, TimeoutError and what `write` raises.
     """
@@ -66,12 +73,31 @@ async def fetch_layer(
             raise await _refusal(connection, status=response.status)
         if selection and not any(name == SELECTED_KEY for name, _ in response.headers):
             raise Refused("the sandbox's sidecar is older than `paths` and `without`: create a new sandbox")
-        size = next((int(value) for name, value in response.headers if name == BYTES_KEY), 0)
-        async for piece in _pieces(connection):
-            await asyncio.to_thread(write, piece)
-        return size
+        told = dict(response.headers)
+        try:
+            async for piece in _pieces(connection):
+                await asyncio.to_thread(write, piece)
+        except UpstreamError as error:
+            raise await _why_cut(pool, instance, error) from error
+        return Fetched(int(told.get(ENTRIES_KEY, 0)), int(told.get(BYTES_KEY, 0)))
     finally:
         pool.release(connection)
+
+
+async def _why_cut(pool: HttpPool, instance: Instance, error: UpstreamError) -> Exception:
+    """Return Refused if the sandbox's files are why its sidecar cut the archive off, else the error itself."""
+    try:
+        connection = await pool.acquire(instance.address, known_alive=True, timeout=_PATIENCE)
+        try:
+            connection.begin(_head(instance, "/v1/checkpoint", length=0, method="GET"))
+            async with asyncio.timeout(_PATIENCE):
+                response = await connection.head()
+            refused = await _refusal(connection, status=response.status)
+        finally:
+            pool.release(connection)
+    except (DialError, UpstreamError, TimeoutError):
+        return error
+    return refused if refused.by_files else error
 
 
 async def send_layer(pool: HttpPool, instance: Instance, *, fd: int, max_bytes: int) -> None:
@@ -102,9 +128,9 @@ async def send_layer(pool: HttpPool, instance: Instance, *, fd: int, max_bytes: 
         pool.release(connection)
 
 
-def _head(instance: Instance, target: str, *, length: int) -> bytes:
+def _head(instance: Instance, target: str, *, length: int, method: str = "POST") -> bytes:
     headers = [("authorization", f"Bearer {instance.token}"), ("content-length", str(length))]
-    return request_bytes("POST", target, host=host_header(instance.address), headers=headers, body=None)
+    return request_bytes(method, target, host=host_header(instance.address), headers=headers, body=None)
 
 
 async def _pieces(connection: Connection) -> AsyncIterator[bytes]:
@@ -125,13 +151,14 @@ async def _pieces(connection: Connection) -> AsyncIterator[bytes]:
 
 
 async def _refusal(connection: Connection, *, status: int) -> Refused:
-    text = b""
+    body = b""
     try:
         async with asyncio.timeout(_PATIENCE):
-            while len(text) < _MAX_ANSWER and (data := await connection.read()):
-                text += data
-        document = msgspec.json.decode(text)
+            while len(body) < _MAX_ANSWER and (data := await connection.read()):
+                body += data
+        document = msgspec.json.decode(body)
     except (UpstreamError, msgspec.DecodeError):
         document = None
-    message = document.get("message") if isinstance(document, dict) else None
-    return Refused(str(message or f"the sandbox's sidecar answered {status}"), by_files=status in _BY_FILES)
+    told: dict[str, object] = document if isinstance(document, dict) else {}
+    text = str(told.get("message") or f"the sandbox's sidecar answered {status}")
+    return Refused(text, by_files=told.get("error") in _BY_FILES)

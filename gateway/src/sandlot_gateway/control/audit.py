@@ -129,6 +129,8 @@ class Audit:
         if about.deleted is not None:
             resource["deleted"] = len(about.deleted)
             resource["ids"] = list(about.deleted[:_MOST_IDS])
+        elif about.made is not None:
+            resource["ids"] = list(about.made[:_MOST_IDS])
         return resource
 
 

@@ -53,6 +53,10 @@ class CheckpointResponse(BaseModel):
     disk_size_bytes: int | None
     stored_bytes: int | None = Field(description="Size of the compressed archive, once DURABLE.")
     occupied_bytes: int = Field(description="Sum of the file sizes.")
+    entries: int = Field(description="(Sandlot) Number of files, directories, links and deletions in it.")
+    origin_id: str | None = Field(
+        description="(Sandlot) The checkpoint that its sandbox was created from; null: from an image."
+    )
     error: str | None
     failed_by_files: bool = Field(
         description="(Sandlot) It is FAILED because of the sandbox's files, which its code wrote: too many bytes, say."
@@ -192,7 +196,9 @@ async def delete(checkpoint_id: str, have: Have, who: Who) -> Response:
 )
 async def create(sandbox: Owned, have: Have, body: CheckpointRequest | None = None) -> Response:
     """Start a checkpoint and return it as PENDING; it becomes DURABLE or FAILED."""
-    return json_response(_document(await begin_checkpoint(sandbox, have, body=body)))
+    checkpoint = await begin_checkpoint(sandbox, have, body=body)
+    note(id=checkpoint.id)
+    return json_response(_document(checkpoint))
 
 
 async def begin_checkpoint(
@@ -225,7 +231,6 @@ async def begin_checkpoint(
         raise ApiError(
             507, f"cannot write the checkpoint: {error.strerror}; free space or ask the operator"
         ) from error
-    note(id=checkpoint.id)
     return checkpoint
 
 
@@ -305,6 +310,8 @@ def _document(checkpoint: Checkpoint) -> dict[str, Any]:
         "disk_size_bytes": checkpoint.disk_size_bytes,
         "stored_bytes": checkpoint.stored_bytes,
         "occupied_bytes": checkpoint.occupied_bytes,
+        "entries": checkpoint.entries,
+        "origin_id": checkpoint.origin_id,
         "error": checkpoint.error,
         "failed_by_files": checkpoint.failed_by_files,
         "created_at": iso(checkpoint.created_at),

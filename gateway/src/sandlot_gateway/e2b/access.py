@@ -24,6 +24,7 @@ from .serving import Serving
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
 # the same token, with which a signed URL is checked.
 _VALID = 10 * 366 * 86400
+_SIGNER = "sandlot.e2b_signer"  # in a request's scope: asked for its body, then for its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,9 @@ class Access:
             token = _header(scope, b"e2b-traffic-access-token").decode("latin-1")
         tenant = self._tokens.check_client(token, sandbox_id) if token else None
         if tenant is None and not token and query is not None and operation is not None:
-            tenant = self._signer(query, sandbox_id, operation=operation)
+            if _SIGNER not in scope:
+                scope[_SIGNER] = self._signer(query, sandbox_id, operation=operation)
+            tenant = scope[_SIGNER]
         if tenant is None:
             raise EnvdFailure(
                 "unauthenticated",

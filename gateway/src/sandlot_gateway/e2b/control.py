@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.sandboxes import create_sandbox
@@ -27,20 +28,19 @@ from .builds import routes as build_routes
 from .builds.service import Builds
 from .deadlines import Deadlines
 from .failures import Problem
-from .forks import forks
+from .forks import Forks
 from .listing import PAUSED, RUNNING
 from .lists import Lists
 from .pauses import Paused, Pauses
+from .request_parts import body_of, header_of, query_of
 from .requests import in_their_words
 from .serving import Serving
 from .snapshots import Snapshots
 from .starts import CREATE_WAIT, HOLD, started
 from .templates import Templates
-from .uploads import body_pieces
 from .usage import metrics
 
-_MOST_BODY = 1 << 20
-_BODY_TIMEOUT = 30.0
+_log = logging.getLogger(__name__)
 
 Answer = tuple[int, Any, list[tuple[bytes, bytes]]]
 
@@ -59,6 +59,7 @@ class Control:
         self._pauses = Pauses(have)
         self._lists = Lists(have, templates=self._templates, deadlines=self._deadlines, pauses=self._pauses)
         self._builds = Builds(have, templates=self._templates, gate=gate, pool=pool)
+        self._forks = Forks(have, begun=self._begun, ready=self._builds.wait_ready)
         self._domain = have.settings.e2b_domain
 
     def is_known(self, scope: Scope) -> bool:
@@ -73,6 +74,7 @@ class Control:
 
     async def close(self) -> None:
         """Fail the builds that run here."""
+        await self._forks.close()
         await self._builds.close()
 
     async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:
@@ -106,43 +108,34 @@ class Control:
 
     async def _answer(self, scope: Scope, receive: Receive, *, route: str, who: Tenant) -> Answer:
         method: str = scope["method"]
-        found = await build_routes.answer(self._builds, scope, receive, route=route, who=who, body=_body)
+        found = await build_routes.answer(self._builds, scope, receive, route=route, who=who, body=body_of)
         if found is not None:
             return found
         match route.split("/"):
             case ["sandboxes"] if method == "POST":
                 return await self._create(scope, receive, who)
             case ["sandboxes"] if method == "GET":
-                listed, token = await self._lists.page(_query(scope), who)
+                listed, token = await self._lists.page(query_of(scope), who)
                 return 200, listed, [] if token is None else [(b"x-next-token", token.encode())]
             case ["sandboxes", sandbox_id] if method in ("GET", "DELETE"):
                 found = await self._found(sandbox_id, who)
                 return await (self._get if method == "GET" else self._kill)(found)
             case ["sandboxes", sandbox_id, "connect" | "resume"] if method == "POST":
                 found = await self._found(sandbox_id, who)
-                return await self._connect(found, await _body(receive), receive=receive, who=who)
+                return await self._connect(found, await body_of(receive), receive=receive, who=who)
             case ["sandboxes", sandbox_id, "pause"] if method == "POST":
-                return await self._pause(await self._found(sandbox_id, who), await _body(receive))
+                return await self._pause(await self._found(sandbox_id, who), await body_of(receive))
             case ["sandboxes", sandbox_id, "metrics"] if method == "GET":
                 sandbox = await self._running(sandbox_id, who)
-                return 200, await metrics(sandbox, self._have, _query(scope)), []
+                return 200, await metrics(sandbox, self._have, query_of(scope)), []
             case ["sandboxes", sandbox_id, "fork"] if method == "POST":
-                sandbox, body = await self._running(sandbox_id, who), await _body(receive)
-                made = forks(
-                    sandbox,
-                    body,
-                    begun=self._begun,
-                    ready=self._builds.wait_ready,
-                    receive=receive,
-                    have=self._have,
-                    who=who,
-                )
-                return 201, await made, []
+                sandbox, body = await self._running(sandbox_id, who), await body_of(receive)
+                return 201, await self._forks.create(sandbox, body, receive=receive, who=who), []
             case ["sandboxes", sandbox_id, action] if (method, action) in _ACTIONS:
                 sandbox = await self._running(sandbox_id, who)
-                return await _ACTIONS[method, action](self, sandbox, await _body(receive))
+                return await _ACTIONS[method, action](self, sandbox, await body_of(receive))
             case ["snapshots"] if method == "GET":
-                return 200, await self._snapshots.list(who, _query(scope)), []
+                return 200, await self._snapshots.list(who, query_of(scope)), []
             case ["templates", snapshot_id] if method == "DELETE":
                 await self._snapshots.delete(who, snapshot_id)
                 return 204, None, []
@@ -156,8 +149,8 @@ class Control:
 
     async def _create(self, scope: Scope, receive: Receive, who: Tenant) -> Answer:
         have = self._have
-        key = _header(scope, b"idempotency-key") or None
-        asked = requests.read(await _body(receive), requests.NewSandbox)
+        key = header_of(scope, b"idempotency-key") or None
+        asked = requests.read(await body_of(receive), requests.NewSandbox)
         until = asyncio.get_running_loop().time() + CREATE_WAIT
         template = await self._builds.catalogue.find(asked.template_id, who)
         request = requests.create_request(asked, template, key=key, wait=HOLD)
@@ -181,9 +174,19 @@ class Control:
         if isinstance(found, Sandbox):
             self._have.lifecycle.ends.delete(found)
             await self._have.lifecycle.deleted_everywhere(found)
-            await self._pauses.kill(found.tenant, documents.id_of(found))
-        else:
-            await self._pauses.kill(found.sandbox.tenant, found.id)
+            try:
+                await self._pauses.kill(found.tenant, documents.id_of(found))
+            except Problem as problem:
+                _log.warning(
+                    "what a pause of a killed sandbox left is kept: %s", problem, extra={"sandbox": found.id}
+                )
+            return 204, None, []
+        await self._pauses.forget(found.checkpoint)
+        # A connect may have begun one that had its files before.
+        begun = await self._serving.find(found.id, found.sandbox.tenant)
+        if begun is not None:
+            self._have.lifecycle.ends.delete(begun)
+            await self._have.lifecycle.deleted_everywhere(begun)
         return 204, None, []
 
     async def _pause(self, found: Sandbox | Paused, body: bytes) -> Answer:
@@ -220,6 +223,7 @@ class Control:
                 raise Problem(
                     503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")]
                 )
+        await self._pauses.continued(found)
         if timeout is not None:
             await self._deadlines.set(found, timeout, only_later=True)
         return 200, self._begun(found), []
@@ -248,6 +252,8 @@ class Control:
         sandbox = await owned(wanted if found is None else found.id, self._have, who)
         if not sandbox.live:
             raise Problem(404, f"the sandbox {wanted} was not found: it has ended: {sandbox.verdict}")
+        if sandbox.id != wanted:
+            note(sandbox=sandbox.id)
         return sandbox
 
     async def _running(self, sandbox_id: str, who: Tenant) -> Sandbox:
@@ -272,29 +278,3 @@ _ACTIONS: dict[tuple[str, str], _Action] = {
     ("PUT", "network"): Control._network,
     ("POST", "snapshots"): Control._snapshot,
 }
-
-
-async def _body(receive: Receive) -> bytes:
-    """Read a request's body. Raises Problem, ClientGone."""
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(_BODY_TIMEOUT):
-            async for piece in body_pieces(receive):
-                size += len(piece)
-                if size > _MOST_BODY:
-                    text = f"the body is larger than {_MOST_BODY} bytes: write files with files.write"
-                    raise Problem(413, text, headers=[(b"connection", b"close")])
-                pieces.append(piece)
-    except TimeoutError as error:
-        text = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again"
-        raise Problem(408, text, headers=[(b"connection", b"close")]) from error
-    return b"".join(pieces)
-
-
-def _query(scope: Scope) -> dict[str, list[str]]:
-    return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    return next((value for key, value in scope["headers"] if key == name), b"").decode("latin-1")

@@ -1,10 +1,9 @@
-"""Writes the files of a sandbox as a checkpoint, and begins sandboxes like it with them."""
+"""Waits for a checkpoint of a sandbox, and begins sandboxes like that one with its files."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
 
 import msgspec
 from sandlot_contract.ids import SandboxId
@@ -12,7 +11,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.begin import begin_sandbox
-from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.services import Services, images_refusal
 from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.egress import EVERYTHING, Egress
@@ -43,22 +42,6 @@ async def written(checkpoint: Checkpoint, have: Services, *, within: float, what
     raise Problem(503, text, headers=_NO_RETRY)
 
 
-async def taken(
-    sandbox: Sandbox,
-    have: Services,
-    *,
-    within: float,
-    what: str,
-    checkpoint_id: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-) -> Checkpoint:
-    """Write the sandbox's files. Raises Problem, ApiError."""
-    begun = await begin_checkpoint(
-        sandbox, have, checkpoint_id=checkpoint_id, metadata=dict(metadata) if metadata else None
-    )
-    return await written(begun, have, within=within, what=what)
-
-
 async def spec_now(sandbox: Sandbox, have: Services, *, what: str) -> Spec:
     """Return what a sandbox like this one is created with, under the egress policy that it has now.
 
@@ -86,6 +69,7 @@ async def begin_like(
     receive: Receive,
     have: Services,
     who: Tenant,
+    hold: float = HOLD,
 ) -> Sandbox:
     """Begin a sandbox with these files, if the caller may still use its pool and its image. Raises Problem, ApiError."""
     pool = have.backend.pool(spec.pool) if spec.pool is not None else None
@@ -102,4 +86,4 @@ async def begin_like(
         checkpoint=checkpoint.id,
         continues=continues,
     )
-    return await begin_sandbox(made, secrets={}, hold=HOLD, receive=receive, have=have, who=who)
+    return await begin_sandbox(made, secrets={}, hold=hold, receive=receive, have=have, who=who)

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint
-from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
+from sandlot_gateway.tasks import Tasks
 
-from .copies import begin_like, spec_now, taken
+from .copies import begin_like, spec_now, written
+from .documents import id_of
 from .failures import Problem
 from .requests import checked_timeout, read
-from .starts import CREATE_WAIT, started
+from .starts import CREATE_WAIT, HOLD, started
 
 _MOST = 20
-_WRITTEN_WITHIN = 30.0  # seconds: the SDK gives up after 60, and the forks have to start
+_WRITTEN_WITHIN = 30.0  # seconds: the rest of CREATE_WAIT is for the forks' start
+_ENTRY = "e2b.fork"  # of the metadata of its checkpoint
+_PAUSE = 1.0  # seconds between two looks at a checkpoint that is still being written
+_CLOSING = 1.0  # seconds
+
+_log = logging.getLogger(__name__)
 
 
 class Ready(Protocol):
@@ -36,50 +46,96 @@ class NewForks(msgspec.Struct):
     count: int = 1
 
 
-async def forks(
-    sandbox: Sandbox,
-    body: bytes,
-    *,
-    begun: Callable[[Sandbox], dict[str, Any]],
-    ready: Ready,
-    receive: Receive,
-    have: Services,
-    who: Tenant,
-) -> list[dict[str, Any]]:
-    """Return a result for each fork: as `begun` renders it once it is ready, or why it did not start.
+def is_forks(checkpoint: Checkpoint) -> bool:
+    return _ENTRY in checkpoint.metadata
 
-    Raises Problem, ApiError.
-    """
-    until = asyncio.get_running_loop().time() + CREATE_WAIT
-    asked = read(body, NewForks)
-    if not 0 < asked.count <= _MOST:
-        raise Problem(400, f"count: must be from 1 to {_MOST}")
-    timeout = checked_timeout(asked.timeout)
-    spec = await spec_now(sandbox, have, what="fork")
-    checkpoint = await taken(sandbox, have, within=_WRITTEN_WITHIN, what="the fork")
 
-    async def one() -> dict[str, Any]:
+class Forks:
+    """`begun` renders a sandbox that has begun; `ready` waits until its template's ready command succeeds."""
+
+    def __init__(self, have: Services, *, begun: Callable[[Sandbox], dict[str, Any]], ready: Ready) -> None:
+        self._ready = ready
+        self._have = have
+        self._begun = begun
+        self._tasks = Tasks()
+
+    async def create(
+        self, sandbox: Sandbox, body: bytes, *, receive: Receive, who: Tenant
+    ) -> list[dict[str, Any]]:
+        """Return a result for each fork: the sandbox, or why it did not start. Raises Problem, ApiError."""
+        have = self._have
+        asked = read(body, NewForks)
+        if not 0 < asked.count <= _MOST:
+            raise Problem(400, f"count: must be from 1 to {_MOST}")
+        timeout = checked_timeout(asked.timeout)
+        until = asyncio.get_running_loop().time() + CREATE_WAIT
+        spec = await spec_now(sandbox, have, what="fork")
+        checkpoint = await begin_checkpoint(sandbox, have, metadata={_ENTRY: ""})
+        made: list[Sandbox] = []
+
+        async def one() -> dict[str, Any]:
+            try:
+                began = await self._one(
+                    spec, checkpoint, timeout=timeout, until=until, made=made, receive=receive, who=who
+                )
+            except Problem as problem:
+                return {"error": problem.document()}
+            except ApiError as error:
+                return {"error": {"code": error.status, "message": error.detail}}
+            return {"sandbox": self._begun(began)}
+
         try:
-            made = await _begun(spec, checkpoint, timeout=timeout, receive=receive, have=have, who=who)
-            await ready(made, receive=receive, until=until)
-        except Problem as problem:
-            return {"error": problem.document()}
-        except ApiError as error:
-            return {"error": {"code": error.status, "message": error.detail}}
-        return {"sandbox": begun(made)}
+            checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the fork")
+            results = await asyncio.gather(*(one() for _ in range(asked.count)))
+        finally:
+            # In a task: it may still be being written, and a slow volume must not delay the answer.
+            self._tasks.spawn(self._drop(checkpoint))
+            note(id=id_of(sandbox), sandbox=sandbox.id, made=[each.id for each in made])
+        if has_hung_up(receive):
+            note(left=True)
+            for each in made:
+                have.lifecycle.ends.delete(each, message="the caller left before fork was answered")
+        return results
 
-    try:
-        return await asyncio.gather(*(one() for _ in range(asked.count)))
-    finally:
-        with contextlib.suppress(Busy):
-            await checkpoints_of(have).delete(checkpoint)
+    async def close(self) -> None:
+        await self._tasks.close(timeout=_CLOSING)
 
+    async def _one(
+        self,
+        spec: Spec,
+        checkpoint: Checkpoint,
+        *,
+        timeout: int,
+        until: float,
+        made: list[Sandbox],
+        receive: Receive,
+        who: Tenant,
+    ) -> Sandbox:
+        within = until - asyncio.get_running_loop().time()
+        hold = min(HOLD, within)
+        began = await begin_like(
+            spec,
+            checkpoint,
+            timeout=timeout,
+            key=None,
+            continues=None,
+            receive=receive,
+            have=self._have,
+            who=who,
+            hold=hold,
+        )
+        made.append(began)
+        await started(began, receive=receive, have=self._have, hold=hold, within=within)
+        await self._ready(began, receive=receive, until=until)
+        return began
 
-async def _begun(
-    spec: Spec, checkpoint: Checkpoint, *, timeout: int, receive: Receive, have: Services, who: Tenant
-) -> Sandbox:
-    made = await begin_like(
-        spec, checkpoint, timeout=timeout, key=None, continues=None, receive=receive, have=have, who=who
-    )
-    await started(made, receive=receive, have=have)
-    return made
+    async def _drop(self, checkpoint: Checkpoint) -> None:
+        checkpoints = checkpoints_of(self._have)
+        try:
+            while (found := await checkpoints.get(checkpoint.tenant, checkpoint.id)) is not None:
+                with contextlib.suppress(Busy):
+                    await checkpoints.delete(found)
+                    return
+                await asyncio.sleep(_PAUSE)
+        except OSError as error:
+            _log.warning("the checkpoint %s of a fork is not deleted: %s", checkpoint.id, error)

@@ -33,13 +33,13 @@ class Lists:
         states = wanted_states(query)
         metadata = parse_qsl(query.get("metadata", [""])[0], keep_blank_values=True)
         labels = [documents.label_of(unquote(name), unquote(value)) for name, value in metadata]
+        await have.learn_claims(who)  # also before the paused ones, which another gateway may have continued
         paused: dict[SandboxId, Paused] = {}
         if PAUSED in states:
             each = await self._pauses.of_tenant(who.name)
             paused = {one.id: one for one in each if set(labels) <= set(one.sandbox.spec.labels)}
         found = [one.sandbox for one in paused.values()]
         if RUNNING in states:
-            await have.learn_claims(who)
             found += have.directory.list(
                 tenant=who.name, labels=labels, active=True, per_page=1 << 30
             ).sandboxes

@@ -6,18 +6,22 @@ go on with the id that they have.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import secrets
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from sandlot_contract.ids import SandboxId, created_at
 from sandlot_contract.statuses import Status
+from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
-from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.services import Services
@@ -25,7 +29,7 @@ from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
-from .copies import begin_like, spec_now, taken
+from .copies import begin_like, spec_now, written
 from .documents import id_of
 from .failures import Problem
 from .starts import started
@@ -34,6 +38,12 @@ PAUSED = "paused: connect to it to go on with its files"  # message of its end
 _ENTRY = "e2b.paused"  # of the metadata of its checkpoint
 _SUFFIX = "e2b0"  # of the checkpoint's id, after the sandbox's: so a kill need not read all checkpoints
 _WRITTEN_WITHIN = 900.0  # seconds; a client that leaves earlier finds the sandbox paused later
+_READ_WITHIN = 10.0  # seconds, of a volume that may stall
+_MOST_RECORD = 64 << 10  # bytes: every list reads the records of all tenants
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class _Record(msgspec.Struct):
@@ -72,35 +82,41 @@ class Pauses:
         spec = await spec_now(sandbox, have, what="pause")
         was = msgspec.structs.replace(sandbox, id=id_of(sandbox), spec=spec)
         entry = msgspec.json.encode(_Record(was, secrets.token_hex(8))).decode()
-        checkpoint_id = _checkpoint_id(was.id)
+        if (size := len(entry.encode())) > _MOST_RECORD:
+            text = (
+                f"envs: a pause keeps what the sandbox was created with, which has {size} bytes; the limit is"
+            )
+            raise Problem(
+                400, f"{text} {_MOST_RECORD}: create it with smaller envs, and write the rest to a file"
+            )
         try:
-            await taken(
-                sandbox,
-                have,
-                within=_WRITTEN_WITHIN,
-                what="the pause",
-                checkpoint_id=checkpoint_id,
-                metadata={_ENTRY: entry},
+            checkpoint = await begin_checkpoint(
+                sandbox, have, checkpoint_id=_checkpoint_id(was.id), metadata={_ENTRY: entry}
             )
         except ApiError as error:
             if error.status != 409:
                 raise
             # A 409 would say that it is paused already.
             raise Problem(503, str(error.detail), headers=[(b"retry-after", b"1")]) from error
-        have.lifecycle.ends.delete(sandbox, message=PAUSED)
+        checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the pause")
+        deleted = have.lifecycle.ends.delete(sandbox, message=PAUSED)
+        if not deleted and sandbox.verdict == SandboxVerdict.DELETED and sandbox.message != PAUSED:
+            await self.forget(checkpoint)
+            raise Problem(404, f"the sandbox {was.id} was not found: it was killed before its pause ended")
         await have.lifecycle.deleted_everywhere(sandbox)
 
     async def find(self, tenant: str, sandbox_id: SandboxId) -> Paused | None:
-        """Return a paused sandbox of the tenant. One that has been continued since is none."""
+        """Return a paused sandbox of the tenant. One that has been continued since is none. Raises Problem."""
         if self._have.checkpoints is None or created_at(sandbox_id) is None:
             return None
-        found = await self._have.checkpoints.get(tenant, _checkpoint_id(sandbox_id))
+        found = await _read(self._have.checkpoints.get(tenant, _checkpoint_id(sandbox_id)))
         return self._paused(found) if found is not None else None
 
     async def of_tenant(self, tenant: str) -> list[Paused]:
+        """Return the tenant's paused sandboxes. Raises Problem."""
         if self._have.checkpoints is None:
             return []
-        found = map(self._paused, await self._have.checkpoints.of_tenant(tenant))
+        found = map(self._paused, await _read(self._have.checkpoints.of_tenant(tenant)))
         return [one for one in found if one is not None]
 
     async def resume(self, paused: Paused, *, timeout: int, receive: Receive, who: Tenant) -> Sandbox:
@@ -121,14 +137,33 @@ class Pauses:
         )
         await started(sandbox, receive=receive, have=have)
         if not has_hung_up(receive):  # else nobody has the sandbox, and it is to end
-            await self._forget(paused)
+            await self.forget(paused.checkpoint)
         return sandbox
 
     async def kill(self, tenant: str, sandbox_id: SandboxId) -> None:
         """Delete what a pause has left, if anything. Raises Problem."""
         paused = await self.find(tenant, sandbox_id)
         if paused is not None:
-            await self._forget(paused)
+            await self.forget(paused.checkpoint)
+
+    async def continued(self, sandbox: Sandbox) -> None:
+        """Forget the pause that a running sandbox continues, which would come back after the sandbox's end.
+
+        The connect that began it may have been answered before it ran, or its client has left.
+        """
+        spec, checkpoints = sandbox.spec, self._have.checkpoints
+        if spec.continues is None or spec.checkpoint is None or checkpoints is None:
+            return
+        try:
+            found = await _read(checkpoints.get(sandbox.tenant, spec.checkpoint))
+            if found is not None and found.sandbox_id != sandbox.id:  # else this one is being paused
+                await self.forget(found)
+        except Problem as problem:
+            _log.warning(
+                "the pause that a sandbox continues is not deleted: %s",
+                problem,
+                extra={"sandbox": sandbox.id},
+            )
 
     def _paused(self, checkpoint: Checkpoint) -> Paused | None:
         entry = checkpoint.metadata.get(_ENTRY)
@@ -155,14 +190,24 @@ class Pauses:
                 return key
             number += 1
 
-    async def _forget(self, paused: Paused) -> None:
-        """Delete the checkpoint of a pause, and not that of a later one."""
+    async def forget(self, checkpoint: Checkpoint) -> None:
+        """Delete the checkpoint of a pause, and not that of a later one. Raises Problem."""
         checkpoints = checkpoints_of(self._have)
-        found = await checkpoints.get(paused.sandbox.tenant, paused.checkpoint.id)
-        if found is not None and found.created_at == paused.checkpoint.created_at:
-            note(id=found.id)
+        found = await _read(checkpoints.get(checkpoint.tenant, checkpoint.id))
+        if found is not None and found.created_at == checkpoint.created_at:
             with contextlib.suppress(Busy):
-                await checkpoints.delete(found)
+                await _read(checkpoints.delete(found))
+
+
+async def _read(work: Awaitable[T]) -> T:
+    """Return what a call of the checkpoints' volume returns. Raises Problem."""
+    try:
+        async with asyncio.timeout(_READ_WITHIN):
+            return await work
+    except OSError as error:  # also a TimeoutError
+        why = error.strerror or f"no answer within {_READ_WITHIN:g} s"
+        text = f"the volume of the checkpoints cannot be used: {why}; try again, or tell the operator"
+        raise Problem(503, text, headers=[(b"retry-after", b"1")]) from error
 
 
 def _checkpoint_id(sandbox_id: SandboxId) -> str:

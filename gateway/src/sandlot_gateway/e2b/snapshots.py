@@ -7,20 +7,23 @@ from typing import Any
 
 import msgspec
 
+from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
-from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
-from .copies import taken
+from .copies import written
 from .failures import Problem
+from .forks import is_forks
 from .pauses import is_pause
 from .requests import read
 from .saved import KEY, OF_SNAPSHOT, Saved
 
 PREFIX = "cp-"  # of the ids of checkpoints
+_OF = "e2b.of"  # of the metadata: the id that the clients of its sandbox have, if that continues a paused one
 _WRITTEN_WITHIN = 50.0  # seconds: the SDK gives up after 60
 
 
@@ -40,11 +43,13 @@ class Snapshots:
             raise Problem(400, "memory: not supported here: take a snapshot with mode='filesystem'")
         if asked.name:
             raise Problem(400, "name: not supported here: leave it out, and use the snapshot's id")
-        metadata = None if sandbox.spec.e2b is None else _saved(sandbox.spec).metadata(OF_SNAPSHOT)
-        made = await taken(
-            sandbox, self._have, within=_WRITTEN_WITHIN, what="the snapshot", metadata=metadata
-        )
-        return _document(made)
+        first = sandbox.spec.continues
+        metadata: dict[str, str] = {} if first is None else {_OF: first}
+        if sandbox.spec.e2b is not None:
+            metadata |= _saved(sandbox.spec).metadata(OF_SNAPSHOT)
+        begun = await begin_checkpoint(sandbox, self._have, metadata=metadata or None)
+        note(id=begun.id)
+        return _document(await written(begun, self._have, within=_WRITTEN_WITHIN, what="the snapshot"))
 
     async def list(self, who: Tenant, query: Mapping[str, list[str]]) -> list[dict[str, Any]]:
         """Return the tenant's snapshots that can be used, or those of one sandbox, oldest first."""
@@ -55,9 +60,10 @@ class Snapshots:
             for one in found
             # A template is deleted by its name, a pause by its sandbox.
             if one.state is State.DURABLE
-            and wanted in ("", one.sandbox_id)
+            and wanted in ("", one.metadata.get(_OF, one.sandbox_id))
             and KEY not in one.metadata
             and not is_pause(one)
+            and not is_forks(one)
         ]
 
     async def delete(self, who: Tenant, snapshot_id: str) -> None:

@@ -18,10 +18,12 @@ CREATE_WAIT = 50.0  # seconds, in all: the SDK gives up after 60
 _CALLER_FAULTS = (SandboxVerdict.START_FAILED, SandboxVerdict.IMAGE_PULL)
 
 
-async def started(sandbox: Sandbox, *, receive: Receive, have: Services, hold: float = HOLD) -> None:
-    """Wait for a sandbox that one wait of `hold` seconds has not seen running. Raises Problem."""
+async def started(
+    sandbox: Sandbox, *, receive: Receive, have: Services, hold: float = HOLD, within: float = CREATE_WAIT
+) -> None:
+    """Wait for a sandbox that one wait of `hold` seconds may not have seen running, `within` in all. Raises Problem."""
     if not has_hung_up(receive):  # else the create has handled it
-        await have.directory.changed(sandbox.id, timeout=CREATE_WAIT - hold)
+        await have.directory.changed(sandbox.id, timeout=within - hold)
         if has_hung_up(receive):
             note(left=True)
             have.lifecycle.ends.orphans.hung_up(sandbox)

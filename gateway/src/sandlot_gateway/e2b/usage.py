@@ -16,6 +16,8 @@ from .documents import iso
 from .failures import Problem
 
 _BETWEEN = 0.25  # seconds between the two looks that a share of the CPU needs
+_OVER = (409, 410)  # its instance is another sandbox's, or nobody's
+_SKEW = 5  # seconds, between the clocks of the caller and of this machine
 
 
 async def metrics(sandbox: Sandbox, have: Services, query: Mapping[str, list[str]]) -> list[dict[str, Any]]:
@@ -30,7 +32,9 @@ async def metrics(sandbox: Sandbox, have: Services, query: Mapping[str, list[str
         return []
     await asyncio.sleep(_BETWEEN)
     took = loop.time() - began
-    now = await _usage(instance, have) or before
+    now = await _usage(instance, have)
+    if now is None or None in (now["cpu"], now["memory"]):
+        return []
     spec, at = sandbox.spec, time.time()
     used = max(now["cpu"] - before["cpu"], 0.0) / took / spec.cpu_cores
     return [
@@ -56,6 +60,8 @@ async def _usage(instance: Instance, have: Services) -> dict[str, Any] | None:
         raise Problem(502, f"the sandbox did not answer: {error}; try again") from error
     if answer.status == 404:
         return None
+    if answer.status in _OVER:
+        raise Problem(404, "the sandbox was not found: it has ended")
     if answer.status != 200:
         raise Problem(502, f"the sandbox answered with status {answer.status}; try again")
     return document(answer)
@@ -68,4 +74,4 @@ def _wants_now(query: Mapping[str, list[str]]) -> bool:
         start, end = (int(query.get(name, [str(now)])[0]) for name in ("start", "end"))
     except ValueError as error:
         raise Problem(400, "start and end: must be times in Unix seconds") from error
-    return start <= now <= end
+    return start - _SKEW <= now <= end + _SKEW

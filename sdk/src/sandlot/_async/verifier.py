@@ -6,18 +6,22 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sandlot._async.checkpoints import written
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._protocol import checks
 from sandlot._protocol.checks import Command
-from sandlot._tasks_async import ABANDONED, shielded
-from sandlot.errors import FileMissing, FilesRefused, NotFound, SandlotError
+from sandlot._tasks_async import ABANDONED, now, shielded, sleep
+from sandlot.errors import Conflict, DiskFull, FileMissing, FilesRefused, SandboxLost, SandlotError
 from sandlot.models import CheckpointInfo, ExecResult
 
 # Names that change how Python or pytest start: an agent that leaves one of them would run code in the verifier.
 HOOKS = (
     "conftest.py",
-    "sitecustomize.py",
-    "usercustomize.py",
+    "sitecustomize",
+    "sitecustomize.*",
+    "usercustomize",
+    "usercustomize.*",
+    "pyvenv.cfg",
     "*.pth",
     "*.pyc",
     "pytest.ini",
@@ -28,15 +32,20 @@ HOOKS = (
     "setup.cfg",
     "pyproject.toml",
 )
+BLOCK = 4096  # bytes that an entry may take besides its contents
+SPARE = 16 << 20  # bytes of the disk for the verifier's own files and the command's
+WRITTEN = DELETED = 300.0  # seconds
+# How a start fails because of the files that were handed in; a damaged archive says something else.
+UNFIT = ("the files do not fit", "the archive links to a missing file")
 
 
 class AsyncVerifier:
     """A command, and all that only it may see; `run` scores one sandbox after another with it.
 
     Each run is a new sandbox of the same image. It gets what the agent's code changed at or below `paths`, without
-    names like one of `without`, and then `files` (absolute path: contents), in place of whatever is there. So its
-    programs, libraries and settings are the image's own, and no process of the agent is in it. It has no network unless
-    `create` says otherwise; `create` has arguments of `AsyncSandbox.create`, such as `secrets` or `memory`.
+    names like one of `without`, and then `files` (absolute path: contents), in place of whatever is there. Only `user`,
+    by default root, whom the command runs as, can read them. So its programs, libraries and settings are the image's
+    own, and no process of the agent is in it. It has no network unless `create` says otherwise; `create` has arguments of `AsyncSandbox.create`, such as `secrets` or `memory`.
 
     The command still runs code of the agent if it imports or starts what is below `paths`. docs/verifier.md says what
     such a command has to do.
@@ -52,7 +61,7 @@ class AsyncVerifier:
         timeout: float | None = 300.0,
         env: Mapping[str, str] | None = None,
         cwd: str | None = "/",
-        user: str | int | None = None,
+        user: str | int = 0,
         create: Mapping[str, Any] | None = None,
     ) -> None:
         """Keep the arguments; `timeout` is in seconds. Raises ValueError for one that is of no use."""
@@ -77,22 +86,33 @@ class AsyncVerifier:
         Raises FilesRefused if the agent's files cannot be handed in (score it, usually 0), ValueError if the sandbox was
         created from a checkpoint, and SandboxLost as `exec` does, for either sandbox.
         """
-        handed_in = await box.checkpoint(paths=self._paths, without=self._without)
+        begun = await box.checkpoint(paths=self._paths, without=self._without, wait=0)
         try:
-            await _check_origin(handed_in, box)
-            if handed_in.size > handed_in.disk:
-                raise FilesRefused(
-                    f"the files have {handed_in.size} bytes with their holes, more than the disk of {handed_in.disk}"
+            if begun.origin_id is not None:
+                raise ValueError(
+                    f"box: sandbox {box.id} began with checkpoint {begun.origin_id}, whose files a verifier would lack: "
+                    "create it from an image"
                 )
+            handed_in = await written(begun, wait=WRITTEN, client=box.client)
+            _check_room(handed_in)
             return await self._score(handed_in, box)
         finally:
-            await shielded(lambda: _delete_checkpoint(handed_in, box))
+            await shielded(lambda: _delete_checkpoint(begun, box))
 
     async def _score(self, handed_in: CheckpointInfo, box: AsyncSandbox) -> ExecResult:
         create: dict[str, Any] = {**self._create, "client": box.client}
-        async with await AsyncSandbox.create(checkpoint=handed_in, **create) as verifier:
-            for path, contents in self._files.items():
-                await self._put(verifier, path, contents)
+        try:
+            made = await AsyncSandbox.create(checkpoint=handed_in, **create)
+        except SandboxLost as error:
+            if error.verdict == "start_failed" and any(text in str(error) for text in UNFIT):
+                raise FilesRefused(f"the files cannot be handed in: {error}") from error
+            raise
+        async with made as verifier:
+            try:
+                for path, contents in self._files.items():
+                    await self._put(verifier, path, contents)
+            except DiskFull as error:
+                raise FilesRefused(f"the files leave no room for those of the verifier: {error}") from error
             return await verifier.exec(
                 self._command, timeout=self._timeout, env=self._env, cwd=self._cwd, user=self._user
             )
@@ -109,7 +129,9 @@ class AsyncVerifier:
                 await verifier.files.remove(place, recursive=True)
                 break
         await verifier.files.mkdir(posixpath.dirname(path), parents=True)
-        await verifier.files.write(path, contents.encode() if isinstance(contents, str) else contents)
+        # The agent's code may run here as another user, who must not read what it is compared with.
+        data = contents.encode() if isinstance(contents, str) else contents
+        await verifier.files.write(path, data, mode=0o600, owner=self._user)
 
     def _is_handed_in(self, place: str) -> bool:
         return any(place == path or place.startswith(f"{path}/") for path in self._paths)
@@ -123,23 +145,27 @@ async def _kind(box: AsyncSandbox, path: str) -> str | None:
         return None
 
 
-async def _check_origin(handed_in: CheckpointInfo, box: AsyncSandbox) -> None:
-    """Raise ValueError if the sandbox itself began with a checkpoint: the verifier's would have the image alone."""
-    one = handed_in
-    while one.parent_id is not None and one.sandbox_id == box.id:
-        try:
-            one = await AsyncSandbox.get_checkpoint(one.parent_id, client=box.client)
-        except NotFound:
-            break
-    if one.depth > 0 or one.sandbox_id != box.id:
-        raise ValueError(
-            f"box: sandbox {box.id} began with checkpoint {one.id}, whose files a verifier would lack: "
-            "create it from an image"
+def _check_room(handed_in: CheckpointInfo) -> None:
+    """Raise FilesRefused if the verifier's disk has no room for the files and what comes besides."""
+    need = handed_in.size + BLOCK * handed_in.entries
+    room = max(handed_in.disk - SPARE, handed_in.disk // 2)
+    if need > room:
+        raise FilesRefused(
+            f"the files need {need} bytes with their holes and names, more than the {room} of a disk of {handed_in.disk}"
         )
 
 
 async def _delete_checkpoint(checkpoint: CheckpointInfo, box: AsyncSandbox) -> None:
-    try:
-        await AsyncSandbox.delete_checkpoint(checkpoint.id, client=box.client)
-    except (*ABANDONED, SandlotError):
-        return
+    """Delete it, once it is written: the server never deletes one of its own accord."""
+    deadline = now() + DELETED
+    delay = 0.05
+    while now() < deadline:
+        try:
+            await AsyncSandbox.delete_checkpoint(checkpoint.id, client=box.client)
+        except Conflict:
+            await sleep(delay)
+            delay = min(delay * 1.5, 1.0)
+        except (*ABANDONED, SandlotError):
+            return
+        else:
+            return

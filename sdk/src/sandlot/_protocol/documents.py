@@ -212,6 +212,8 @@ def checkpoint_info(document: Document) -> CheckpointInfo:
         paths=tuple(document.get("paths") or ()),
         without=tuple(document.get("without") or ()),
         failed_by_files=bool(document.get("failed_by_files")),
+        entries=document.get("entries") or 0,
+        origin_id=document.get("origin_id"),
     )
 
 

@@ -29,8 +29,8 @@ class Checkpoints(Handle):
 
         `find_checkpoints` finds it by its `name`, which several may have; `metadata` is returned with it.
         `paths` (absolute, at most 16) saves only what is at or below them, and `without` (patterns as of fnmatch, at
-        most 64) leaves out files and directories of such names; a sandbox from it has the image's there. A path that is
-        a link, or has one above it, saves nothing.
+        most 64) leaves out files and directories of such names; a sandbox from it has the image's there, and no
+        set-user-ID bits. A path that is a link, or has one above it, saves nothing.
         `wait` is how many seconds to wait until the checkpoint is DURABLE; 0 returns at once. Raises Conflict,
         FilesRefused (what the sandbox's code wrote cannot be saved), ServerError (the server could not write it, or has
         no space for it) or WaitTimeout.
@@ -45,20 +45,7 @@ class Checkpoints(Handle):
             asked["without"] = checks.words(without, name="without")
         document = self.client.call("POST", path, body=asked or None, safe=False, sandbox_id=self.id)
         made = documents.checkpoint_info(document)
-        deadline = now() + wait
-        delay = 0.05
-        while wait > 0 and made.state != "DURABLE":
-            if made.state != "PENDING":
-                kind = FilesRefused if made.failed_by_files else ServerError
-                raise kind(f"checkpoint {made.id} is {made.state}: {made.error}")
-            if now() + delay > deadline:
-                raise WaitTimeout(
-                    f"checkpoint {made.id} was not written within {wait:g} s: increase wait, or poll get_checkpoint"
-                )
-            sleep(delay)
-            delay = min(delay * 1.5, 1.0)
-            made = self.get_checkpoint(made.id, client=self.client)
-        return made
+        return written(made, wait=wait, client=self.client) if wait > 0 else made
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """Return the checkpoints of this sandbox, oldest first."""
@@ -85,3 +72,21 @@ class Checkpoints(Handle):
         client = client or default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         client.call("DELETE", path)
+
+
+def written(made: CheckpointInfo, *, wait: float, client: Client) -> CheckpointInfo:
+    """Wait until it is DURABLE. Raises FilesRefused, ServerError and WaitTimeout."""
+    deadline = now() + wait
+    delay = 0.05
+    while made.state != "DURABLE":
+        if made.state != "PENDING":
+            kind = FilesRefused if made.failed_by_files else ServerError
+            raise kind(f"checkpoint {made.id} is {made.state}: {made.error}")
+        if now() + delay > deadline:
+            raise WaitTimeout(
+                f"checkpoint {made.id} was not written within {wait:g} s: increase wait, or poll get_checkpoint"
+            )
+        sleep(delay)
+        delay = min(delay * 1.5, 1.0)
+        made = Checkpoints.get_checkpoint(made.id, client=client)
+    return made

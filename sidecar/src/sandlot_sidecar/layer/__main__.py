@@ -3,7 +3,8 @@
 JOB is `export` or `restore`, SELECTION a JSON object `{"paths": [...], "without": [...]}` for an export.
 
 The first line of standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
-follows it; on restore it is the result. The exit status is 0 on success.
+follows it; on restore it is the result. The exit status is 0 on success, and after the first line of an export one of
+errors.BY_FILES if the files are the cause.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import resource
 import sys
 
-from .errors import LayerError
+from .errors import BY_FILES, LayerError
 from .export import Exporter, measure
 from .restore import Restorer
 from .selection import EVERYTHING, Selection
@@ -44,9 +45,30 @@ def main(arguments: list[str]) -> int:
         return 1
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        _say({"error": "disk_full" if full else "conflict", "message": str(error.strerror or error)})
+        text = str(error.strerror or error)
+        # A caller of a restore knows by these words that the files are the cause.
+        text = f"the files do not fit: {text}" if full else text
+        _say({"error": "disk_full" if full else "conflict", "message": text})
+        return 1
+    except (ValueError, MemoryError) as error:
+        # Only the files or the archive have sizes and names of this sort.
+        found = by_files(error)
+        code = found.code if job == "export" else "bad_request"
+        _say(
+            {
+                "error": code,
+                "message": found.message if job == "export" else f"the archive is unreadable: {error!r}",
+            }
+        )
         return 1
     return 0
+
+
+def by_files(error: ValueError | MemoryError) -> LayerError:
+    """Return the error of an export that one of Python's own stands for."""
+    if isinstance(error, MemoryError):
+        return LayerError("too_large", "the files have too many or too long names or attributes: delete some")
+    return LayerError("unreadable", f"a file has a name or an attribute that cannot be stored: {error!r}")
 
 
 def _selection(text: str) -> Selection:
@@ -62,11 +84,13 @@ def _export(fd: int, limit: int | None, selection: Selection) -> None:
     _say({"entries": entries, "bytes": size})
     try:
         Exporter(sys.stdout.buffer, max_bytes=limit, selection=selection).run(fd)
-    except (LayerError, OSError) as error:
+    except (LayerError, OSError, ValueError, MemoryError) as error:
         # Standard output belongs to the archive by now, which the reader sees as truncated.
+        if isinstance(error, (ValueError, MemoryError)):
+            error = by_files(error)
         sys.stderr.write(f"sandlot_sidecar.layer: {error}\n")
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(BY_FILES.get(error.code, 1) if isinstance(error, LayerError) else 1)
 
 
 def _restore(fd: int, limit: int | None) -> None:

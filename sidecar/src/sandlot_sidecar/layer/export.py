@@ -8,12 +8,14 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
+from urllib.parse import quote_from_bytes
 
 from .errors import LayerError
 from .selection import ABOVE, EVERYTHING, Selection
 
 MAX_DEPTH = 1000  # each level keeps one directory open
 OPAQUE = "trusted.overlay.opaque"
+CAPABILITY = "security.capability"
 # These attributes refer to other files of this layer and to inodes of its image.
 ELSEWHERE = ("trusted.overlay.redirect", "trusted.overlay.metacopy")
 PAX_XATTR = "SCHILY.xattr."
@@ -72,7 +74,29 @@ def measure(top: int, selection: Selection) -> tuple[int, int]:
         count += 1
         if stat.S_ISREG(entry.info.st_mode):
             size += entry.info.st_size
+        if stat.S_ISREG(entry.info.st_mode) or (
+            stat.S_ISDIR(entry.info.st_mode) and not selection.is_above(entry.path)
+        ):
+            _check_readable(entry)
     return count, size
+
+
+def open_entry(entry: Entry) -> int | None:
+    """Open a file or directory; None if it vanished or was replaced a moment ago."""
+    kind = _DIRECTORY if stat.S_ISDIR(entry.info.st_mode) else _FILE
+    try:
+        return os.open(entry.name, kind, dir_fd=entry.directory)
+    except OSError:
+        return None
+
+
+def _check_readable(entry: Entry) -> None:
+    fd = open_entry(entry)
+    if fd is not None:
+        try:
+            _names(fd, path=entry.path)
+        finally:
+            os.close(fd)
 
 
 class Gzip:
@@ -140,10 +164,9 @@ class Exporter:
             self._tar.addfile(header)
             return
         if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-            try:
-                fd = os.open(entry.name, _DIRECTORY if stat.S_ISDIR(mode) else _FILE, dir_fd=entry.directory)
-            except OSError:
-                return  # it vanished or was replaced a moment ago
+            fd = open_entry(entry)
+            if fd is None:
+                return
             try:
                 self._add_open(entry, fd)
             finally:
@@ -169,6 +192,10 @@ class Exporter:
         info = os.fstat(fd)
         header = _header(entry.path, info)
         header.pax_headers = _xattrs(fd, path=entry.path)
+        if self._selection.is_part:
+            # Programs that give root's rights would end a verifier's own separation of users.
+            header.mode &= ~(stat.S_ISUID | stat.S_ISGID)
+            header.pax_headers.pop(PAX_XATTR + CAPABILITY, None)
         if stat.S_ISDIR(info.st_mode):
             header.type = tarfile.DIRTYPE
             self._tar.addfile(header)
@@ -199,27 +226,31 @@ def _header(path: str, info: os.stat_result) -> tarfile.TarInfo:
 
 def _xattrs(fd: int, *, path: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    try:
-        names = set(os.listxattr(fd))
-    except OSError:
-        names = set()
-    if names.intersection(ELSEWHERE):
-        raise LayerError(
-            "conflict", f"/{path} was renamed so that only this kernel can read it: copy it instead"
-        )
+    names = _names(fd, path=path)
     # By name, as not every kernel lists it.
     for name in {*(name for name in names if is_kept(name)), OPAQUE}:
         try:
             value = os.getxattr(fd, name)
         except OSError:
             continue
-        key = name.replace("%", "%25").replace("=", "%3D")
-        found[PAX_XATTR + key] = value.decode("utf-8", "surrogateescape")
+        # tarfile writes no key of other bytes than UTF-8.
+        found[PAX_XATTR + quote_from_bytes(os.fsencode(name))] = value.decode("utf-8", "surrogateescape")
     return found
+
+
+def _names(fd: int, *, path: str) -> set[str]:
+    """Return the names of the attributes. Raises LayerError if one refers to a place outside of the layer."""
+    try:
+        names = set(os.listxattr(fd))
+    except OSError:
+        return set()
+    if names.intersection(ELSEWHERE):
+        raise LayerError(
+            "unreadable", f"/{path} was renamed so that only this kernel can read it: copy it instead"
+        )
+    return names
 
 
 def is_kept(name: str) -> bool:
     """Return whether an extended attribute belongs to the sandbox, not to the overlay."""
-    return (
-        name.startswith("user.") and not name.startswith("user.overlay.")
-    ) or name == "security.capability"
+    return (name.startswith("user.") and not name.startswith("user.overlay.")) or name == CAPABILITY

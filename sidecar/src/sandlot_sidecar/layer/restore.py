@@ -12,6 +12,7 @@ import stat
 import tarfile
 from collections.abc import Callable
 from typing import Any, BinaryIO
+from urllib.parse import unquote
 
 from .errors import LayerError
 from .export import MAX_DEPTH, OPAQUE, PAX_XATTR, is_kept
@@ -41,6 +42,7 @@ class Restorer:
         self._device = os.fstat(root).st_dev
         self._levels = [_Level(name="", fd=root)]
         self._left = max_bytes
+        self._skipped: str | None = None
         self.entries = 0
         self.bytes = 0
 
@@ -60,6 +62,8 @@ class Restorer:
 
     def _put(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = _parts(member.name)
+        if self._skipped is not None and member.name.startswith(self._skipped):
+            return
         directory = self._enter(parts[:-1])
         name = parts[-1]
         if member.type == tarfile.DIRTYPE:
@@ -127,6 +131,10 @@ class Restorer:
         if ABOVE in member.pax_headers:
             if there is None:
                 os.mkdir(name, 0o755, dir_fd=parent)
+            elif not stat.S_ISDIR(there.st_mode):
+                # The image's stays: the selected path would be somewhere else, or nowhere.
+                self._skipped = f"{member.name}/"
+                return
             self._levels.append(_Level(name=name, fd=self._open(parent, name)))
             return
         opaque = member.pax_headers.get(PAX_XATTR + OPAQUE) == "y"
@@ -144,7 +152,8 @@ class Restorer:
             self._left -= member.size
             if self._left < 0:
                 raise LayerError(
-                    "disk_full", "the archive exceeds the sandbox's disk: restore it with more disk"
+                    "disk_full",
+                    "the files do not fit: the archive exceeds the sandbox's disk: restore it with more disk",
                 )
         source = tar.extractfile(member)
         assert source is not None
@@ -254,7 +263,7 @@ def _finish(fd: int, member: tarfile.TarInfo) -> None:
     os.fchmod(fd, member.mode & 0o7777)
     for key, value in member.pax_headers.items():
         if key.startswith(PAX_XATTR):
-            name = key[len(PAX_XATTR) :].replace("%3D", "=").replace("%25", "%")
+            name = unquote(key[len(PAX_XATTR) :], errors="surrogateescape")
             if is_kept(name):
                 os.setxattr(fd, name, value.encode("utf-8", "surrogateescape"))
     os.utime(fd, ns=_times(member))

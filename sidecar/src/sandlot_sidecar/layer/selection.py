@@ -21,6 +21,11 @@ class Selection:
         self._above = frozenset(above for path in paths for above in _directories_above(path)) - self._paths
         self._without = without
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it takes less than everything."""
+        return bool(self._paths or self._without)
+
     def takes(self, path: str, mode: int) -> bool:
         """Return whether the entry belongs to the archive; a directory that does not is not entered."""
         name = path.rpartition("/")[2]

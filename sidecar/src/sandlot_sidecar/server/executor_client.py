@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STATUS = {
     "not_found": 404, "exists": 409, "not_empty": 409, "is_directory": 409, "not_a_directory": 409,
     "permission": 403, "too_large": 413, "disk_full": 507, "refused": 502, "no_overlay": 409, "bad_request": 400, "bad_path": 400,
-    "conflict": 409, "unsupported": 409,
+    "conflict": 409, "unsupported": 409, "unreadable": 409,
 }  # fmt: skip
 # Limit on pending requests. Beyond it those of callers are rejected, as code can keep the executor busy; the
 # sidecar's own are few, and an upload must still be able to end.

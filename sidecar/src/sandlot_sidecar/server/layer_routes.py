@@ -10,6 +10,7 @@ from sandlot_contract.headers import BYTES, ENTRIES, SELECTED
 
 from ..core.ends import not_restored
 from ..core.errors import ApiError, ClientGone, bad_input
+from ..layer.errors import BY_FILES
 from . import fields
 from .executor_client import STATUS
 from .http import INSTANCE, Route
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 KIND = "application/vnd.sandlot.layer"
 MAX_LINE = 64 * 1024
 PATHS, NAMES = 16, 64  # of a selection
+CUT = {
+    "too_large": "the files grew beyond the limit, or have too many names, during the export: try again",
+    "unreadable": "a file changed during the export so that it cannot be stored: try again",
+}
 
 
 class LayerRoutes:
@@ -34,10 +39,12 @@ class LayerRoutes:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._busy = False
+        self._failure: str | None = None  # what files did to the last export
 
     def add_to(self, http: Http) -> None:
         """Register the routes."""
         http.add("POST", "/v1/checkpoint", Route(self.checkpoint, needs=INSTANCE))
+        http.add("GET", "/v1/checkpoint", Route(self.failure, needs=INSTANCE))
         http.add("POST", "/v1/restore", Route(self.restore, needs=INSTANCE, streams=True))
 
     async def _start(
@@ -63,17 +70,23 @@ class LayerRoutes:
                 409, "conflict", "another checkpoint of this sandbox is in progress: try again later"
             )
         self._busy = True
+        self._failure = None
         instance.use.stream_begins()
         process = None
         try:
             process = await self._start("export", merged=False, limit=limit, selection=selection)
             process.close_stdin()
-            await _send(request, process, selected=selection is not None)
+            await self._send(request, process, selected=selection is not None)
         finally:
             self._busy = False
             instance.use.stream_ends()
             if process is not None:
                 process.close()
+
+    def failure(self, request: Request) -> None:
+        """Tell what files did to the last export after its answer had begun: an answer that is cut off says nothing."""
+        code = self._failure
+        request.respond_json({"error": code, "message": CUT.get(code) if code else None})
 
     async def restore(self, request: Request) -> None:
         """Restore an archive; the sandbox runs commands only afterwards."""
@@ -94,6 +107,29 @@ class LayerRoutes:
             instance.use.stream_ends()
         instance.restoration.done(generation=generation)
         request.respond_json(document)
+
+    async def _send(self, request: Request, process: LayerProcess, *, selected: bool) -> None:
+        line, rest = await _line(process)
+        document = _document(line)
+        if "error" in document or "bytes" not in document:
+            raise _refusal(document)
+        answer = request.start(
+            kind=KIND,
+            headers=(
+                (ENTRIES, str(document["entries"])),
+                (BYTES, str(document["bytes"])),
+                *([(SELECTED, "1")] if selected else []),
+            ),
+        )
+        data = rest or await process.read()
+        while data:
+            await answer.write(data)
+            data = await process.read()
+        if (status := await process.wait()) != 0:
+            self._failure = next((code for code, one in BY_FILES.items() if one == status), None)
+            request.connection.abort()  # only a cut connection shows that the response is incomplete
+            return
+        answer.finish()
 
     async def _take(self, request: Request, *, limit: int | None) -> dict[str, Any]:
         process = await self._start("restore", merged=True, limit=limit)
@@ -121,29 +157,6 @@ def _relative(path: str) -> str:
         text = f"paths: must be absolute, below the root and without '.', '..' and '//': {path[:200]!r}"
         raise bad_input(text, field="paths")
     return "/".join(parts[1:])
-
-
-async def _send(request: Request, process: LayerProcess, *, selected: bool) -> None:
-    line, rest = await _line(process)
-    document = _document(line)
-    if "error" in document or "bytes" not in document:
-        raise _refusal(document)
-    answer = request.start(
-        kind=KIND,
-        headers=(
-            (ENTRIES, str(document["entries"])),
-            (BYTES, str(document["bytes"])),
-            *([(SELECTED, "1")] if selected else []),
-        ),
-    )
-    data = rest or await process.read()
-    while data:
-        await answer.write(data)
-        data = await process.read()
-    if await process.wait() != 0:
-        request.connection.abort()  # only a cut connection shows that the response is incomplete
-        return
-    answer.finish()
 
 
 async def _line(process: LayerProcess) -> tuple[bytes, bytes]:

@@ -118,19 +118,19 @@ class Ledger:
     # What follows from it.
 
     def choose(self, needs: Needs, *, cap: int, wanted: int = 1) -> str | NoNode:
-        """Return the node for a new pod. `cap`: pods that may start at once on a node, or wait for one.
+        """Return the node for a new pod. `cap`: pods that may start at once on a node.
 
         `wanted`: such pods that are missing, this one included. The pods that wait show an autoscaler which nodes are
-        wanted, so as many may wait as can start at once on all nodes that the missing ones need: with fewer it would
-        add one node after the other. Each kind of pod has its own limit: those of a kind that no node will ever fit
-        would otherwise hide all others.
+        wanted, so as many may wait as the scheduler puts on all nodes that the missing ones need: with fewer it would
+        add one node after the other, with more too many nodes. Each kind of pod has its own limit: those of a kind that
+        no node will ever fit would otherwise hide all others.
         """
         if (node := self._candidates(needs, Limit(Below.STARTS, cap)).best()) is not None:
             return node
         if self.has_room(needs):
             return NoNode.AT_CAP
         waiting = self.unplaced(needs)
-        most = cap * self._new_nodes.wanted(needs, waiting + wanted)
+        most = scheduler_share(cap) * self._new_nodes.wanted(needs, waiting + wanted)
         if waiting >= most or (waiting == 0 and len(self._waiting.all_needs()) >= _WAITING_KINDS):
             return NoNode.ENOUGH_WAIT
         return NoNode.ON_THE_WAY if self._is_approached(needs) else NoNode.FULL
