@@ -300,3 +300,44 @@ def test_a_template_that_is_deleted_ends_its_builds(client: httpx.Client) -> Non
     started(client, build, {"type": "RUN", "args": ["sleep 1000"]})
     assert client.delete(f"/templates/{build['templateID']}").status_code == 204
     assert ended(client, build)["status"] == "error"
+
+
+def test_a_template_and_its_settings_outlive_a_pause_a_fork_and_a_snapshot(client: httpx.Client) -> None:
+    build = requested(client, "kept", tags=["v1"])
+    count = "$(ls /srv/starts | wc -l)"
+    start = f"mkdir -p /srv/starts; n={count}; touch /srv/starts/$n; sleep 0.5; touch /srv/up-$n"
+    ready = f"test -e /srv/up-$(({count} - 1))"
+    started(client, build, {"type": "RUN", "args": ["mkdir -p /srv/starts"]}, startCmd=start, readyCmd=ready)
+    assert ended(client, build)["status"] == "ready"
+
+    def made(path: str, **body: Any) -> dict[str, Any]:
+        answer = client.post(path, json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def starts(box: dict[str, Any]) -> int:
+        """Return how many start commands in a row, each in a sandbox of its own, were waited for."""
+        headers = {"E2b-Sandbox-Id": box["sandboxID"], "X-Access-Token": box["envdAccessToken"]}
+        found = 0
+        while client.get("/files", params={"path": f"/srv/up-{found}"}, headers=headers).status_code == 200:
+            found += 1
+        return found
+
+    def listed(template: str) -> list[str]:
+        answer = client.get("/v2/sandboxes", params={"template": template})
+        return [f"{each['templateID']} {each['alias']} {each['state']}" for each in answer.json()]
+
+    box = made("/sandboxes", templateID="kept:v1", timeout=600)
+    template = build["templateID"]
+    assert (box["templateID"], box["alias"], starts(box)) == (template, "kept:v1", 1)
+    assert client.post(f"/sandboxes/{box['sandboxID']}/pause", json={}).status_code == 204
+    assert listed("kept") == listed(template) == [f"{template} kept:v1 paused"]
+    box = made(f"/sandboxes/{box['sandboxID']}/connect", timeout=600)
+    assert (box["templateID"], box["alias"], starts(box)) == (template, "kept:v1", 2)
+    assert listed("kept:v1") == [f"{template} kept:v1 running"]
+    (fork,) = made(f"/sandboxes/{box['sandboxID']}/fork", timeout=600)
+    assert (fork["sandbox"]["alias"], starts(fork["sandbox"])) == ("kept:v1", 3)
+    snapshot = made(f"/sandboxes/{box['sandboxID']}/snapshots")["snapshotID"]
+    again = made("/sandboxes", templateID=snapshot, timeout=600)
+    assert (again["templateID"], starts(again)) == (snapshot, 3)
+    assert snapshot in [each["snapshotID"] for each in client.get("/snapshots").json()]

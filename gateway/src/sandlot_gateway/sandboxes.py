@@ -15,6 +15,7 @@ from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
 from sandlot_gateway.core.secret_refs import SecretRef
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.e2b_template import E2bTemplate
 from sandlot_gateway.egress import Egress
 
 
@@ -85,6 +86,10 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     key: str | None = None  # idempotency key
     checkpoint: str | None = None  # checkpoint to restore
     continues: SandboxId | None = None  # the paused sandbox whose clients this one serves
+    e2b: E2bTemplate | None = None
+    ready_command: str | None = (
+        None  # of a template: each start waits for it, before its caller has the sandbox
+    )
     missed: str | None = None  # `WORD: why` for a cold start although a pool has this image
     extra: dict[str, Any] = {}  # team_id, advanced_configs, ...: returned unchanged
 
@@ -173,15 +178,11 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
 
     def request(self) -> dict[str, Any]:
         """Return the request for other gateways, without fields in which callers may put secrets."""
-        spec = msgspec.structs.replace(self.spec, env={}, start_command=None, start_kind=None, extra={})
-        return msgspec.to_builtins(
-            {
-                "spec": spec,
-                "created_at": self.created_at,
-                "started_at": self.started_at,
-                "tenant": self.tenant,
-            }
+        spec = msgspec.structs.replace(
+            self.spec, env={}, start_command=None, start_kind=None, ready_command=None, extra={}
         )
+        times = {"created_at": self.created_at, "started_at": self.started_at}
+        return msgspec.to_builtins({"spec": spec, **times, "tenant": self.tenant})
 
     def ownership(self) -> Claim:
         """Return the claim record for the backend."""

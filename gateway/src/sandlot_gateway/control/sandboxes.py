@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from sandlot_contract.statuses import Status
 
@@ -40,6 +41,7 @@ from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.core.secret_refs import NOT_CONFIGURED
 from sandlot_gateway.data.answers import Receive
+from sandlot_gateway.e2b_template import E2bTemplate
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
@@ -72,7 +74,15 @@ async def create(
         return json_response(document, status=201)
 
 
-async def create_sandbox(body: CreateRequest, *, receive: Receive, have: Services, who: Tenant) -> Sandbox:
+async def create_sandbox(
+    body: CreateRequest,
+    *,
+    receive: Receive,
+    have: Services,
+    who: Tenant,
+    e2b: E2bTemplate | None = None,
+    ready_command: str | None = None,
+) -> Sandbox:
     """Create a sandbox and wait for it; `receive` tells whether the caller is still there. Raises ApiError."""
     note(run=body.run)
     if body.secret_refs and have.backend.secrets is None:
@@ -92,6 +102,8 @@ async def create_sandbox(body: CreateRequest, *, receive: Receive, have: Service
         gpus_keep_image=have.backend.gpus_keep_image,
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
+    if e2b is not None:
+        spec = msgspec.structs.replace(spec, e2b=e2b, ready_command=ready_command)
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     return await begin_sandbox(
         spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who

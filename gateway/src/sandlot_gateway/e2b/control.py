@@ -14,7 +14,6 @@ from sandlot_contract.statuses import Status
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
-from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
 from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send, send_json
@@ -58,9 +57,9 @@ class Control:
         self._deadlines = Deadlines(have)
         self._snapshots = Snapshots(have)
         self._pauses = Pauses(have)
-        self._forks = Forks(have, begun=self._begun)
         self._lists = Lists(have, templates=self._templates, deadlines=self._deadlines, pauses=self._pauses)
         self._builds = Builds(have, templates=self._templates, gate=gate, pool=pool)
+        self._forks = Forks(have, begun=self._begun, ready=self._builds.wait_ready)
         self._domain = have.settings.e2b_domain
 
     def is_known(self, scope: Scope) -> bool:
@@ -155,13 +154,11 @@ class Control:
         until = asyncio.get_running_loop().time() + CREATE_WAIT
         template = await self._builds.catalogue.find(asked.template_id, who)
         request = requests.create_request(asked, template, key=key, wait=HOLD)
-        sandbox = await create_sandbox(request, receive=receive, have=have, who=who)
+        sandbox = await create_sandbox(
+            request, receive=receive, have=have, who=who, e2b=template.kept, ready_command=template.ready
+        )
         await started(sandbox, receive=receive, have=have)
-        if template.saved is not None and template.saved.ready and not has_hung_up(receive):
-            await self._builds.wait_ready(sandbox, template.saved, until=until)
-            if has_hung_up(receive):
-                note(left=True)
-                have.lifecycle.ends.orphans.hung_up(sandbox)
+        await self._builds.wait_ready(sandbox, receive=receive, until=until)
         return 201, self._begun(sandbox), []
 
     async def _get(self, found: Sandbox | Paused) -> Answer:
@@ -216,7 +213,9 @@ class Control:
         timeout = requests.read(body, requests.Connect).timeout
         if isinstance(found, Paused):
             seconds = requests.checked_timeout(timeout)
+            until = asyncio.get_running_loop().time() + CREATE_WAIT
             sandbox = await self._pauses.resume(found, timeout=seconds, receive=receive, who=who)
+            await self._builds.wait_ready(sandbox, receive=receive, until=until)
             return 201, self._begun(sandbox), []
         if found.status is Status.PENDING:
             await self._have.directory.changed(found.id, timeout=HOLD)
@@ -269,7 +268,7 @@ class Control:
         return documents.begun(sandbox, token=token, domain=self._domain, alias=self._alias(sandbox))
 
     def _alias(self, sandbox: Sandbox) -> str | None:
-        return self._templates.alias(documents.template_of(sandbox))
+        return self._templates.alias(sandbox)
 
 
 _Action = Callable[[Control, Sandbox, bytes], Awaitable[Answer]]

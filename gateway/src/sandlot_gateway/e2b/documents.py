@@ -40,7 +40,8 @@ def id_of(sandbox: Sandbox) -> SandboxId:
 
 
 def template_of(sandbox: Sandbox) -> str:
-    return sandbox.spec.pool or sandbox.spec.checkpoint or sandbox.spec.image
+    spec = sandbox.spec
+    return spec.e2b.id if spec.e2b is not None else spec.pool or spec.checkpoint or spec.image
 
 
 def begun(sandbox: Sandbox, *, token: str, domain: str | None, alias: str | None) -> dict[str, Any]:

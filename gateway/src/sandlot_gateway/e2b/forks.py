@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -37,6 +37,10 @@ _CLOSING = 1.0  # seconds
 _log = logging.getLogger(__name__)
 
 
+class Ready(Protocol):
+    async def __call__(self, sandbox: Sandbox, *, receive: Receive, until: float) -> None: ...
+
+
 class NewForks(msgspec.Struct):
     timeout: int | None = None
     count: int = 1
@@ -47,9 +51,10 @@ def is_forks(checkpoint: Checkpoint) -> bool:
 
 
 class Forks:
-    """`begun` renders a sandbox that has begun."""
+    """`begun` renders a sandbox that has begun; `ready` waits until its template's ready command succeeds."""
 
-    def __init__(self, have: Services, *, begun: Callable[[Sandbox], dict[str, Any]]) -> None:
+    def __init__(self, have: Services, *, begun: Callable[[Sandbox], dict[str, Any]], ready: Ready) -> None:
+        self._ready = ready
         self._have = have
         self._begun = begun
         self._tasks = Tasks()
@@ -121,6 +126,7 @@ class Forks:
         )
         made.append(began)
         await started(began, receive=receive, have=self._have, hold=hold, within=within)
+        await self._ready(began, receive=receive, until=until)
         return began
 
     async def _drop(self, checkpoint: Checkpoint) -> None:

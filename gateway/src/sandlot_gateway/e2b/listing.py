@@ -33,7 +33,8 @@ def wanted_page(
     """
     chosen = list(found)
     if template := _one(query, "template"):
-        chosen = [sandbox for sandbox in chosen if template_of(sandbox) == target(template)]
+        wanted = target(template)
+        chosen = [one for one in chosen if template_of(one) == wanted or template in _names(one)]
     if since := _one(query, "startedAfter"):
         earliest = _time(since)
         chosen = [sandbox for sandbox in chosen if (sandbox.started_at or sandbox.created_at) >= earliest]
@@ -51,6 +52,12 @@ def wanted_page(
     limit = _limit(_one(query, "limit"))
     page = chosen[:limit]
     return page, page_token(page[-1]) if len(chosen) > limit else None
+
+
+def _names(sandbox: Sandbox) -> tuple[str, ...]:
+    """Return the name of its tenant's template, with and without the tag."""
+    name = None if sandbox.spec.e2b is None else sandbox.spec.e2b.name
+    return () if name is None else (name, name.partition(":")[0])
 
 
 def _place(sandbox: Sandbox) -> tuple[float, str]:

@@ -51,7 +51,7 @@ class Lists:
             documents.listed(
                 sandbox,
                 end_at=ends[sandbox.id],
-                alias=self._templates.alias(documents.template_of(sandbox)),
+                alias=self._templates.alias(sandbox),
                 state=PAUSED if sandbox.id in paused else RUNNING,
             )
             for sandbox in page

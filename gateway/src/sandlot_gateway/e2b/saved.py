@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-KEY = "e2b"  # of the metadata
+KEY = "e2b"  # of the metadata of a template
+OF_SNAPSHOT = "e2b.snapshot"  # of that of a snapshot
 
 
 class Saved(msgspec.Struct, omit_defaults=True):
@@ -21,13 +22,13 @@ class Saved(msgspec.Struct, omit_defaults=True):
     cpu: float | None = None
     memory_gb: float | None = None
 
-    def metadata(self) -> dict[str, str]:
-        return {KEY: msgspec.json.encode(self).decode()}
+    def metadata(self, key: str = KEY) -> dict[str, str]:
+        return {key: msgspec.json.encode(self).decode()}
 
 
-def of_metadata(metadata: dict[str, str]) -> Saved | None:
-    """Return what a checkpoint's metadata says; None for one that is no template's, or not as a build writes it."""
+def of_metadata(metadata: dict[str, str], key: str = KEY) -> Saved | None:
+    """Return what a checkpoint's metadata says; None for one without it, or not as the gateway writes it."""
     try:
-        return msgspec.json.decode(metadata[KEY], type=Saved)
+        return msgspec.json.decode(metadata[key], type=Saved)
     except (KeyError, msgspec.DecodeError, RecursionError):
         return None

@@ -13,14 +13,14 @@ from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 from .copies import written
 from .failures import Problem
 from .forks import is_forks
 from .pauses import is_pause
 from .requests import read
-from .saved import KEY
+from .saved import KEY, OF_SNAPSHOT, Saved
 
 PREFIX = "cp-"  # of the ids of checkpoints
 _OF = "e2b.of"  # of the metadata: the id that the clients of its sandbox have, if that continues a paused one
@@ -44,8 +44,10 @@ class Snapshots:
         if asked.name:
             raise Problem(400, "name: not supported here: leave it out, and use the snapshot's id")
         first = sandbox.spec.continues
-        metadata: dict[str, str] | None = None if first is None else {_OF: first}
-        begun = await begin_checkpoint(sandbox, self._have, metadata=metadata)
+        metadata: dict[str, str] = {} if first is None else {_OF: first}
+        if sandbox.spec.e2b is not None:
+            metadata |= _saved(sandbox.spec).metadata(OF_SNAPSHOT)
+        begun = await begin_checkpoint(sandbox, self._have, metadata=metadata or None)
         note(id=begun.id)
         return _document(await written(begun, self._have, within=_WRITTEN_WITHIN, what="the snapshot"))
 
@@ -74,6 +76,12 @@ class Snapshots:
             await checkpoints.delete(found)
         except Busy as error:
             raise Problem(409, str(error)) from error
+
+
+def _saved(spec: Spec) -> Saved:
+    """Return what a sandbox has besides files. Its size is left out: the next one's is its create's or pool's."""
+    start = spec.start_command if isinstance(spec.start_command, str) else None
+    return Saved(env=spec.env, workdir=spec.workdir, user=spec.user, start=start, ready=spec.ready_command)
 
 
 def _document(checkpoint: Checkpoint) -> dict[str, Any]:

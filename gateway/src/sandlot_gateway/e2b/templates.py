@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from sandlot_gateway import local_images
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox
 
+from .documents import template_of
 from .failures import Problem
 from .snapshots import PREFIX
 from .template import Template
@@ -54,6 +56,9 @@ class Templates:
     def target(self, name: str) -> str:
         return self._targets.get(name, name)
 
-    def alias(self, target: str) -> str | None:
-        """Return the alias of a pool or an image, if it has one."""
-        return self._names.get(target)
+    def alias(self, sandbox: Sandbox) -> str | None:
+        """Return the name of the sandbox's template: its tenant's, or the alias of a pool or an image."""
+        kept = sandbox.spec.e2b
+        return (
+            kept.name if kept is not None and kept.name is not None else self._names.get(template_of(sandbox))
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -20,12 +21,12 @@ from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
 
-from ..failures import EnvdFailure
+from ..failures import EnvdFailure, Problem
 from ..saved import Saved
 from .archives import Archives, sweep
 from .commands import Commands
 from .logbook import Log
-from .records import BuildRecord, Lock, Records, State, Tagged
+from .records import BuildRecord, Gone, Lock, Records, State, Tagged
 from .replay import Failed, Replay
 from .steps import Step, in_their_words
 
@@ -34,6 +35,7 @@ _log = logging.getLogger(__name__)
 LIMIT = 3600.0  # seconds of a build
 SLACK = 120.0  # seconds that its sandbox lives longer
 FORMER_KEPT = 3600.0  # seconds for creates that have just read a tag
+MOST_TAGS = 256  # of a template
 _SWEEP_EVERY = 600.0  # seconds
 _PAUSE = 0.1
 
@@ -103,25 +105,38 @@ class Builder:
         checkpoints = checkpoints_of(self._have)
         before = time.time() - FORMER_KEPT
 
-        def old() -> list[str]:
-            found = self._records.find(template, tenant=tenant)
-            if found is None or all(since >= before for since in found.former.values()):
-                return []
-            with self._records.template(template, tenant=tenant, name=found.name) as record:
-                gone = [one for one, since in record.former.items() if since < before]
-                record.former = {one: since for one, since in record.former.items() if one not in gone}
-            return gone
-
-        for checkpoint_id in await asyncio.to_thread(old):
+        record = await asyncio.to_thread(self._records.find, template, tenant=tenant)
+        old = [] if record is None else [one for one, since in record.former.items() if since < before]
+        if record is None or not old:
+            return
+        for checkpoint_id in old:
             found = await checkpoints.get(tenant, checkpoint_id)
             if found is not None:
-                try:
+                with contextlib.suppress(Busy):  # it is durable
                     await checkpoints.delete(found)
-                except Busy:  # it is durable
-                    continue
+
+        def forget() -> None:  # only now: a gateway that dies before would leave files that nothing names
+            if self._records.find(template, tenant=tenant) is not None:
+                with self._records.template(template, tenant=tenant, name=record.name) as now:
+                    now.former = {one: since for one, since in now.former.items() if one not in old}
+
+        await asyncio.to_thread(forget)
+
+    async def _discard(self, build: BuildRecord, checkpoint_id: str) -> None:
+        """Delete the files of a build unless a tag names them."""
+        record = await asyncio.to_thread(self._records.find, build.template, tenant=build.tenant)
+        if record is not None and any(each.checkpoint == checkpoint_id for each in record.tags.values()):
+            return
+        checkpoints = checkpoints_of(self._have)
+        found = await checkpoints.get(build.tenant, checkpoint_id)
+        if found is not None:
+            with contextlib.suppress(Busy):
+                await checkpoints.delete(found)
 
     def _tag(self, build: BuildRecord, checkpoint: str) -> None:
-        with self._records.template(build.template, tenant=build.tenant, name=build.name) as record:
+        with self._records.template(
+            build.template, tenant=build.tenant, name=build.name, make=False
+        ) as record:
             assign(record.tags, record.former, build.tags, Tagged(build.id, checkpoint, time.time()))
 
     async def _run(
@@ -133,7 +148,11 @@ class Builder:
                 checkpoint = await self._built(build, sandbox, saved, steps, log)
             log.add("the template is ready", step="finalize")
             await log.flush()
-            await self.ready(build, checkpoint)
+            try:
+                await self.ready(build, checkpoint)
+            except BaseException:
+                await self._discard(build, checkpoint)
+                raise
         except asyncio.CancelledError:
             self._failed_now(build, "the gateway stopped during the build: build the template again")
             raise
@@ -141,7 +160,7 @@ class Builder:
             await self._failed(build, f"the build took longer than {LIMIT:g} s: build less at once", log=log)
         except Failed as error:
             await self._failed(build, str(error), step=error.step, log=log)
-        except (EnvdFailure, UpstreamError, WireError, OSError, ApiError) as error:
+        except (EnvdFailure, UpstreamError, WireError, OSError, ApiError, Problem, Gone) as error:
             why = error.detail if isinstance(error, ApiError) else str(error) or type(error).__name__
             await self._failed(build, f"{why}; build the template again", log=log)
         except Exception:
@@ -213,7 +232,9 @@ class Builder:
 
 
 def assign(tags: dict[str, Tagged], former: dict[str, float], names: list[str], to: Tagged) -> None:
-    """Let tags name another build; a checkpoint that none names any more is a former one from now on."""
+    """Let tags name another build; a checkpoint that none names any more is a former one from now on. Raises Problem."""
+    if len(tags.keys() | set(names)) > MOST_TAGS:
+        raise Problem(400, f"tags: a template has at most {MOST_TAGS}: remove some first")
     before = {each.checkpoint for each in tags.values()}
     for name in names:
         tags[name] = to

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from sandlot_gateway.keys import Tenant
 from ..documents import iso
 from ..failures import Problem
 from ..requests import read
-from ..saved import of_metadata
+from ..saved import OF_SNAPSHOT, of_metadata
 from ..template import Template
 from ..templates import Templates
 from .building import assign, settle
@@ -51,21 +52,32 @@ class Catalogue:
     async def find(self, name: str, who: Tenant) -> Template:
         """Return what a create with this template uses; an operator's name wins over a tenant's own."""
         if self._kept is not None and not self._templates.is_operators(name, who):
-            own = await self._own(name, who)
+            try:
+                own = await self._own(name, who)
+            except OSError as error:
+                text = f"the directory of checkpoints cannot be read: {error.strerror}: ask the operator"
+                raise Problem(503, text, headers=[(b"retry-after", b"1")]) from error
             if own is not None:
                 return own
-        return self._templates.find(name, who)
+        found = self._templates.find(name, who)
+        if found.checkpoint is None or self._have.checkpoints is None:
+            return found
+        snapshot = await self._have.checkpoints.get(who.name, found.checkpoint)
+        return (
+            found if snapshot is None else replace(found, saved=of_metadata(snapshot.metadata, OF_SNAPSHOT))
+        )
 
     async def _own(self, name: str, who: Tenant) -> Template | None:
         record, tag = await self._found(name, who)
         tagged = None if record is None else record.tags.get(tag)
-        if tagged is None:
+        if record is None or tagged is None:
             return None
         checkpoint = await checkpoints_of(self._have).get(who.name, tagged.checkpoint)
         saved = None if checkpoint is None else of_metadata(checkpoint.metadata)
         if saved is None:
             raise Problem(404, f"the files of template {name!r} were deleted: build it again")
-        return Template(checkpoint=tagged.checkpoint, saved=saved)
+        full = record.name if tag == DEFAULT_TAG else f"{record.name}:{tag}"
+        return Template(checkpoint=tagged.checkpoint, saved=saved, name=full)
 
     async def _found(self, name: str, who: Tenant) -> tuple[TemplateRecord | None, str]:
         """Return the template with this name or id, and the tag that is meant."""

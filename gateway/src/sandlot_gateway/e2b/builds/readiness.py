@@ -5,22 +5,29 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from sandlot_gateway.control.hang_ups import has_hung_up
+from sandlot_gateway.data.answers import Receive
+
 from ..failures import EnvdFailure, Problem
-from ..saved import Saved
 from .commands import Commands
 
 _PAUSES = (0.1, 0.2, 0.5, 1.0)  # seconds between two tries; the last one repeats
 
 
-async def wait(commands: Commands, saved: Saved, *, until: float) -> None:
-    """Run the ready command until it succeeds; `until` is on the loop's clock. Raises Problem."""
-    assert saved.ready is not None
+async def wait(commands: Commands, command: str, *, receive: Receive, until: float) -> None:
+    """Run the ready command until it succeeds; `until` is on the loop's clock. Raises Problem.
+
+    Return early for a client that has left.
+    """
     loop = asyncio.get_running_loop()
     tries = 0
     last: dict[str, Any] = {}
-    while (left := until - loop.time()) > 0:
+    while (left := until - loop.time()) > 0 and not has_hung_up(receive):
         try:
-            last = await commands.run(saved.ready, timeout=left)
+            async with asyncio.timeout_at(until):  # also where the sandbox's machine does not answer
+                last = await commands.run(command, timeout=left)
+        except TimeoutError:
+            break
         except EnvdFailure as failure:
             text = f"the sandbox was lost before it was ready: {failure}"
             raise Problem(503, text, headers=[(b"should-retry", b"false")]) from failure
@@ -30,6 +37,8 @@ async def wait(commands: Commands, saved: Saved, *, until: float) -> None:
             break
         await asyncio.sleep(min(_PAUSES[min(tries, len(_PAUSES) - 1)], max(until - loop.time(), 0)))
         tries += 1
+    if has_hung_up(receive):
+        return
     why = (
         last.get("message") or f"it last ended with {last.get('verdict')}, exit code {last.get('exit_code')}"
     )

@@ -42,6 +42,10 @@ class TooMany(Exception):
     """Raised when a tenant has as many builds as it may."""
 
 
+class Gone(Exception):
+    """Raised for a template that was deleted meanwhile."""
+
+
 class Tagged(msgspec.Struct):
     """The build that a tag names."""
 
@@ -140,10 +144,15 @@ class Records:
         return self._read(self._template(template), TemplateRecord) if is_template_id(template) else None
 
     @contextlib.contextmanager
-    def template(self, template: str, *, tenant: str, name: str) -> Iterator[TemplateRecord]:
-        """Change a template; it is saved at the end, and made if there is none."""
+    def template(
+        self, template: str, *, tenant: str, name: str, make: bool = True
+    ) -> Iterator[TemplateRecord]:
+        """Change a template; it is saved at the end, and made if there is none. Raises Gone."""
         with self._changing(template):
-            found = self.find(template, tenant=tenant) or TemplateRecord(template, tenant, name)
+            found = self.find(template, tenant=tenant)
+            if found is None and not make:
+                raise Gone(f"the template {name!r} was deleted")
+            found = found or TemplateRecord(template, tenant, name)
             yield found
             write_atomic(self._template(template), msgspec.json.encode(found), durable=True)
 

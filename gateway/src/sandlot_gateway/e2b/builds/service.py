@@ -13,6 +13,7 @@ from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.store import State as CheckpointState
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.models import CreateRequest
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services
@@ -35,7 +36,7 @@ from .catalogue import Catalogue
 from .links import Link, base_of, link, upload_of
 from .logbook import MOST_ENTRIES, Log, entries
 from .names import DEFAULT_TAG, is_files_hash, read_name, read_tags
-from .records import BuildRecord, Records, State, TooMany, new_build
+from .records import BuildRecord, Gone, Records, State, TooMany, new_build
 from .steps import Start, check, in_their_words
 
 LABEL = "e2b-build"  # of a build's sandbox
@@ -74,13 +75,20 @@ class Builds:
         """Fail the builds that run here."""
         await self._builder.close()
 
-    async def wait_ready(self, sandbox: Sandbox, saved: Saved, *, until: float) -> None:
-        """Wait until the template's ready command succeeds; delete the sandbox if it does not."""
+    async def wait_ready(self, sandbox: Sandbox, *, receive: Receive, until: float) -> None:
+        """Wait until the template's ready command, if any, succeeds; a sandbox that nothing can ask for again ends."""
+        command = sandbox.spec.ready_command
+        if command is None or has_hung_up(receive):
+            return
         try:
-            await readiness.wait(self._builder.commands(sandbox), saved, until=until)
+            await readiness.wait(self._builder.commands(sandbox), command, receive=receive, until=until)
         except Problem:
-            self._have.lifecycle.ends.delete(sandbox)
+            if sandbox.spec.key is None:
+                self._have.lifecycle.ends.delete(sandbox)
             raise
+        if has_hung_up(receive):
+            note(left=True)
+            self._have.lifecycle.ends.orphans.hung_up(sandbox)
 
     async def request(self, body: bytes, who: Tenant) -> dict[str, Any]:
         """Begin a build, which then waits for its files and its steps."""
@@ -96,9 +104,8 @@ class Builds:
             raise Problem(400, text)
         for field, value in (("cpuCount", asked.cpu_count), ("memoryMB", asked.memory_mb)):
             if value is not None and not 0 < value < 1 << 22:
-                raise Problem(
-                    400, f"{field}: {value} is out of range: use a positive number, or leave it out"
-                )
+                text = f"{field}: {value} is out of range: use a positive number, or leave it out"
+                raise Problem(400, text)
         tags = read_tags([*([wanted.tag] if wanted.tag else []), *(asked.tags or [])]) or [DEFAULT_TAG]
         memory = None if asked.memory_mb is None else asked.memory_mb / 1024
         build = new_build(who.name, wanted.name, tags)
@@ -136,9 +143,8 @@ class Builds:
         to = upload_of(scope, self._have.tokens)
         found = None if to is None else await asyncio.to_thread(self._records.of_upload, to.template)
         if to is None or found is None:
-            raise Problem(
-                403, "the upload link has expired: ask for another", headers=[(b"connection", b"close")]
-            )
+            text = "the upload link has expired: ask for another"
+            raise Problem(403, text, headers=[(b"connection", b"close")])
         directory = self._records.tenant_directory(to.template)
         await self._archives.take(directory, to.files_hash, body_pieces(receive))
 
@@ -164,6 +170,7 @@ class Builds:
             if lock is not None:
                 lock.release()
             raise Problem(409, "the build has begun already: request another")
+        sandbox = None
         try:
             saved = _inherited(asked, base, build)
             if not asked.forced and (known := await self._equal(build, saved.key)) is not None:
@@ -176,8 +183,12 @@ class Builds:
             sandbox = await self._sandbox(base, build, receive, who)
             build.state, build.sandbox = State.BUILDING, sandbox.id
             await asyncio.to_thread(self._records.save, build)
-        except BaseException:
+        except BaseException as error:
+            if sandbox is not None:
+                self._have.lifecycle.ends.delete(sandbox)
             lock.release()
+            if isinstance(error, Gone):
+                raise Problem(404, str(error)) from error
             raise
         self._builder.begin(build, sandbox, saved, asked.steps or [], lock)
 
@@ -225,8 +236,9 @@ class Builds:
     async def _equal(self, build: BuildRecord, key: str) -> str | None:
         """Return the checkpoint of an equal build of the same template."""
         known = await asyncio.to_thread(self._records.find, build.template, tenant=build.tenant)
-        for tagged in known.tags.values() if known is not None else ():
-            found = await checkpoints_of(self._have).get(build.tenant, tagged.checkpoint)
+        tags = known.tags.values() if known is not None else ()
+        for checkpoint_id in {each.checkpoint for each in tags}:
+            found = await checkpoints_of(self._have).get(build.tenant, checkpoint_id)
             saved = None if found is None else of_metadata(found.metadata)
             if found and saved and found.state is CheckpointState.DURABLE and saved.key == key:
                 return found.id
