@@ -12,8 +12,10 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
+from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
 from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send, send_json
@@ -21,6 +23,7 @@ from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import SidecarError
 
 from . import documents, requests
 from .access import Access
@@ -211,11 +214,11 @@ class Control:
     ) -> Answer:
         """Answer as a create does; the timeout of a sandbox that runs may only become later."""
         timeout = requests.read(body, requests.Connect).timeout
+        until = asyncio.get_running_loop().time() + CREATE_WAIT
         if isinstance(found, Paused):
             seconds = requests.checked_timeout(timeout)
-            until = asyncio.get_running_loop().time() + CREATE_WAIT
             sandbox = await self._pauses.resume(found, timeout=seconds, receive=receive, who=who)
-            await self._builds.wait_ready(sandbox, receive=receive, until=until)
+            await self._hand_out(sandbox, found.checkpoint, receive=receive, until=until)
             return 201, self._begun(sandbox), []
         if found.status is Status.PENDING:
             await self._have.directory.changed(found.id, timeout=HOLD)
@@ -223,10 +226,23 @@ class Control:
                 raise Problem(
                     503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")]
                 )
-        await self._pauses.continued(found)
+        if (pause := await self._pauses.left_by(found)) is not None:
+            try:  # the connect that began it had no answer, or has none yet
+                await self._have.lifecycle.ends.orphans.hand_out(found)
+            except SidecarError as error:
+                raise Problem(
+                    503, f"the sandbox does not answer: {error}", headers=[(b"retry-after", b"1")]
+                ) from error
+            await self._hand_out(found, pause, receive=receive, until=until)
         if timeout is not None:
             await self._deadlines.set(found, timeout, only_later=True)
         return 200, self._begun(found), []
+
+    async def _hand_out(self, sandbox: Sandbox, pause: Checkpoint, *, receive: Receive, until: float) -> None:
+        """Wait until a continued sandbox can be used, then forget its pause, unless its caller has left."""
+        await self._builds.wait_ready(sandbox, receive=receive, until=until)
+        if not has_hung_up(receive):
+            await self._pauses.forget_if_possible(sandbox, pause)
 
     async def _network(self, sandbox: Sandbox, body: bytes) -> Answer:
         asked = requests.read(body, requests.NetworkUpdate)

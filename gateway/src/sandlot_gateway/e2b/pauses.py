@@ -23,7 +23,6 @@ from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
-from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.keys import Tenant
@@ -136,8 +135,6 @@ class Pauses:
             who=who,
         )
         await started(sandbox, receive=receive, have=have)
-        if not has_hung_up(receive):  # else nobody has the sandbox, and it is to end
-            await self.forget(paused.checkpoint)
         return sandbox
 
     async def kill(self, tenant: str, sandbox_id: SandboxId) -> None:
@@ -146,18 +143,22 @@ class Pauses:
         if paused is not None:
             await self.forget(paused.checkpoint)
 
-    async def continued(self, sandbox: Sandbox) -> None:
-        """Forget the pause that a running sandbox continues, which would come back after the sandbox's end.
+    async def left_by(self, sandbox: Sandbox) -> Checkpoint | None:
+        """Return the pause that a running sandbox continues and that is there still: no caller has got the sandbox yet.
 
-        The connect that began it may have been answered before it ran, or its client has left.
+        The connect that began it was answered before it ran, or its client has left. Raises Problem.
         """
         spec, checkpoints = sandbox.spec, self._have.checkpoints
         if spec.continues is None or spec.checkpoint is None or checkpoints is None:
-            return
+            return None
+        found = await _read(checkpoints.get(sandbox.tenant, spec.checkpoint))
+        # One of this sandbox itself is a pause that has just begun.
+        return found if found is not None and found.sandbox_id != sandbox.id else None
+
+    async def forget_if_possible(self, sandbox: Sandbox, pause: Checkpoint) -> None:
+        """Forget the pause that a sandbox continues, else it would come back after the sandbox's end."""
         try:
-            found = await _read(checkpoints.get(sandbox.tenant, spec.checkpoint))
-            if found is not None and found.sandbox_id != sandbox.id:  # else this one is being paused
-                await self.forget(found)
+            await self.forget(pause)
         except Problem as problem:
             _log.warning(
                 "the pause that a sandbox continues is not deleted: %s",

@@ -10,7 +10,7 @@ import msgspec
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
-from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoints import METADATA_MAX, begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
@@ -47,6 +47,9 @@ class Snapshots:
         metadata: dict[str, str] = {} if first is None else {_OF: first}
         if sandbox.spec.e2b is not None:
             metadata |= _saved(sandbox.spec).metadata(OF_SNAPSHOT)
+        if (size := sum(len(value.encode()) for value in metadata.values())) > METADATA_MAX:
+            text = f"envs: a snapshot keeps those of its sandbox, which have {size} bytes; the limit is {METADATA_MAX}"
+            raise Problem(400, f"{text}: create it with smaller envs, and write the rest to a file")
         begun = await begin_checkpoint(sandbox, self._have, metadata=metadata or None)
         note(id=begun.id)
         return _document(await written(begun, self._have, within=_WRITTEN_WITHIN, what="the snapshot"))

@@ -34,9 +34,15 @@ HOOKS = (
 )
 BLOCK = 4096  # bytes that an entry may take besides its contents
 SPARE = 16 << 20  # bytes of the disk for the verifier's own files and the command's
-WRITTEN = DELETED = 300.0  # seconds
-# How a start fails because of the files that were handed in; a damaged archive says something else.
-UNFIT = ("the files do not fit", "the archive links to a missing file")
+WRITTEN = 300.0  # seconds
+DELETED = 60.0  # seconds: a caller that has given up waits for it, too
+# How a start fails because of the files that were handed in, or that code changed while they were saved; a damaged
+# archive, and a full disk of the node, say something else.
+UNFIT = (
+    "the archive exceeds the sandbox's disk",
+    "the archive links to a missing file",
+    "the archive cannot enter directory",
+)
 
 
 class AsyncVerifier:
@@ -112,7 +118,9 @@ class AsyncVerifier:
                 for path, contents in self._files.items():
                     await self._put(verifier, path, contents)
             except DiskFull as error:
-                raise FilesRefused(f"the files leave no room for those of the verifier: {error}") from error
+                # The room was checked, so it is the node's disk.
+                text = f"the verifier's disk is full: {error}"
+                raise SandboxLost(text, verdict="sandbox_broken", sandbox_id=verifier.id) from error
             return await verifier.exec(
                 self._command, timeout=self._timeout, env=self._env, cwd=self._cwd, user=self._user
             )
@@ -162,10 +170,10 @@ async def _delete_checkpoint(checkpoint: CheckpointInfo, box: AsyncSandbox) -> N
     while now() < deadline:
         try:
             await AsyncSandbox.delete_checkpoint(checkpoint.id, client=box.client)
+            return
         except Conflict:
-            await sleep(delay)
-            delay = min(delay * 1.5, 1.0)
+            pass
         except (*ABANDONED, SandlotError):
             return
-        else:
-            return
+        await sleep(delay)
+        delay = min(delay * 1.5, 1.0)

@@ -46,8 +46,6 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         text = str(error.strerror or error)
-        # A caller of a restore knows by these words that the files are the cause.
-        text = f"the files do not fit: {text}" if full else text
         _say({"error": "disk_full" if full else "conflict", "message": text})
         return 1
     except (ValueError, MemoryError) as error:

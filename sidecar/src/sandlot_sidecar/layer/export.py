@@ -8,7 +8,6 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
-from urllib.parse import quote_from_bytes
 
 from .errors import LayerError
 from .selection import ABOVE, EVERYTHING, Selection
@@ -233,9 +232,14 @@ def _xattrs(fd: int, *, path: str) -> dict[str, str]:
             value = os.getxattr(fd, name)
         except OSError:
             continue
-        # tarfile writes no key of other bytes than UTF-8.
-        found[PAX_XATTR + quote_from_bytes(os.fsencode(name))] = value.decode("utf-8", "surrogateescape")
+        found[PAX_XATTR + _key(name)] = value.decode("utf-8", "surrogateescape")
     return found
+
+
+def _key(name: str) -> str:
+    """Escape an attribute's name: tarfile writes no key of other bytes than UTF-8, and `=` ends one."""
+    escaped = name.replace("%", "%25").replace("=", "%3D")
+    return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in escaped)
 
 
 def _names(fd: int, *, path: str) -> set[str]:

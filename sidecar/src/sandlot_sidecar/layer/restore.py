@@ -153,7 +153,7 @@ class Restorer:
             if self._left < 0:
                 raise LayerError(
                     "disk_full",
-                    "the files do not fit: the archive exceeds the sandbox's disk: restore it with more disk",
+                    "the archive exceeds the sandbox's disk: restore it with more disk",
                 )
         source = tar.extractfile(member)
         assert source is not None

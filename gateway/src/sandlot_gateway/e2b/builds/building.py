@@ -150,7 +150,7 @@ class Builder:
             await log.flush()
             try:
                 await self.ready(build, checkpoint)
-            except BaseException:
+            except Exception:  # at a cancel, the thread that writes the tag goes on
                 await self._discard(build, checkpoint)
                 raise
         except asyncio.CancelledError:

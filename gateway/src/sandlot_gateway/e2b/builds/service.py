@@ -76,14 +76,17 @@ class Builds:
         await self._builder.close()
 
     async def wait_ready(self, sandbox: Sandbox, *, receive: Receive, until: float) -> None:
-        """Wait until the template's ready command, if any, succeeds; a sandbox that nothing can ask for again ends."""
+        """Wait until the template's ready command, if any, succeeds.
+
+        Otherwise the sandbox ends, but for one that continues a pause, which the next connect finds. Raises Problem.
+        """
         command = sandbox.spec.ready_command
         if command is None or has_hung_up(receive):
             return
         try:
             await readiness.wait(self._builder.commands(sandbox), command, receive=receive, until=until)
         except Problem:
-            if sandbox.spec.key is None:
+            if sandbox.spec.continues is None:
                 self._have.lifecycle.ends.delete(sandbox)
             raise
         if has_hung_up(receive):
