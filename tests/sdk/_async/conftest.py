@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot._async import client as client_module
-from sandlot._async import commands, stream
+from sandlot._async import commands, reconnects
 
 from tests.sdk._async.retrying import WINDOW, Clock
 from tests.sdk.conftest import Server
@@ -42,9 +42,9 @@ async def faulty(service: Service) -> AsyncIterator[AsyncSandbox]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that retries look at."""
     clock = Clock()
-    for module in (client_module, commands, stream):
+    for module in (client_module, commands, reconnects):
         monkeypatch.setattr(module, "now", clock.now)
-    for module in (client_module, stream):
+    for module in (client_module, reconnects):
         monkeypatch.setattr(module, "sleep", clock.sleep)
     return clock
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox, ConnectionFailed, ServerError
-from sandlot._async import stream
+from sandlot._async import reconnects, stream
 
 from tests.sdk._async.retrying import WINDOW, Clock, run, text_of
 from tests.sdk.service.faults import Fault
@@ -66,7 +66,8 @@ async def test_a_stream_without_even_a_sign_of_life_is_opened_again(
         AsyncClient(url=service.url, api_key=service.api_key) as client,
         await AsyncSandbox.create(client=client) as box,
     ):
-        monkeypatch.setattr(stream, "SILENCE", 0.3)
+        for module in (reconnects, stream):
+            monkeypatch.setattr(module, "SILENCE", 0.3)
         process = await box.start("until [ -e go ]; do sleep 0.02; done; echo done", detach=attached)
         route, method = "/ops", "POST"
         if attached:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from sandlot import Client, Sandbox
 from sandlot._sync import client as client_module
-from sandlot._sync import commands, stream
+from sandlot._sync import commands, reconnects
 
 from tests.sdk._sync.retrying import WINDOW, Clock
 from tests.sdk.conftest import Server
@@ -43,9 +43,9 @@ def faulty(service: Service) -> Iterator[Sandbox]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that retries look at."""
     clock = Clock()
-    for module in (client_module, commands, stream):
+    for module in (client_module, commands, reconnects):
         monkeypatch.setattr(module, "now", clock.now)
-    for module in (client_module, stream):
+    for module in (client_module, reconnects):
         monkeypatch.setattr(module, "sleep", clock.sleep)
     return clock
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from sandlot import Client, ConnectionFailed, Sandbox, ServerError
-from sandlot._sync import stream
+from sandlot._sync import reconnects, stream
 
 from tests.sdk._sync.retrying import WINDOW, Clock, run, text_of
 from tests.sdk.service.faults import Fault
@@ -67,7 +67,8 @@ def test_a_stream_without_even_a_sign_of_life_is_opened_again(
         Client(url=service.url, api_key=service.api_key) as client,
         Sandbox.create(client=client) as box,
     ):
-        monkeypatch.setattr(stream, "SILENCE", 0.3)
+        for module in (reconnects, stream):
+            monkeypatch.setattr(module, "SILENCE", 0.3)
         process = box.start("until [ -e go ]; do sleep 0.02; done; echo done", detach=attached)
         route, method = "/ops", "POST"
         if attached:

@@ -8,16 +8,14 @@ from types import TracebackType
 from typing import Any
 
 from sandlot._async.plane import AsyncPlane
+from sandlot._async.reconnects import SILENCE, received
 from sandlot._protocol import documents, frames
 from sandlot._protocol.answers import end_error
-from sandlot._protocol.messages import TransportError, json_body, with_query
-from sandlot._protocol.retry import Failure
-from sandlot._tasks_async import ABANDONED, now, shielded, sleep
+from sandlot._protocol.messages import json_body, with_query
+from sandlot._tasks_async import ABANDONED, shielded
 from sandlot._transport_async.body import AsyncBody
-from sandlot.errors import CommandFailed, ConnectionFailed, ServerError
+from sandlot.errors import CommandFailed, ServerError
 from sandlot.models import Event, Exit, Stderr, Stdout
-
-SILENCE = 45.0  # seconds without even a keep-alive (sent every 15) before the connection counts as dead
 
 
 class AsyncOpStream:
@@ -148,20 +146,9 @@ class AsyncOpStream:
         body = self._body
         if body is None:
             return
-        begun = now()
-        try:
-            data = await body.read(timeout=SILENCE)
-            if not data:
-                raise TransportError("the stream stopped before the end of the command", sent=True)
-        except TransportError as error:
-            await body.aclose()
-            self._body = None
-            delay = self._retry.after(Failure(sent=True), now=now())
-            if delay is None:
-                raise ConnectionFailed(str(error), sent=True) from error
-            await sleep(delay if now() - begun < 1 else 0.0)
+        data = await received(body, self._retry, of="command", lost=self._lose)
+        if data is None:
             return
-        self._retry.progress()
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
@@ -171,6 +158,9 @@ class AsyncOpStream:
             self._finished = True
             await body.aclose()
             self._body = None
+
+    def _lose(self) -> None:
+        self._body = None
 
     def _take(self, frame: frames.Frame) -> None:
         if frame.type == frames.STDOUT:

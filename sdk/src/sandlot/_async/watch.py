@@ -8,15 +8,14 @@ from types import TracebackType
 from typing import Any, cast
 
 from sandlot._async.plane import AsyncPlane
-from sandlot._async.stream import SILENCE
+from sandlot._async.reconnects import SILENCE, received
 from sandlot._protocol import documents, frames
 from sandlot._protocol.answers import error_for
 from sandlot._protocol.file_requests import USER
-from sandlot._protocol.messages import TransportError, with_query
-from sandlot._protocol.retry import Failure
-from sandlot._tasks_async import ABANDONED, now, sleep
+from sandlot._protocol.messages import with_query
+from sandlot._tasks_async import ABANDONED
 from sandlot._transport_async.body import AsyncBody
-from sandlot.errors import ConnectionFailed, SandlotError, ServerError
+from sandlot.errors import SandlotError, ServerError
 from sandlot.file_records import FileEvent
 
 
@@ -96,20 +95,9 @@ class AsyncFileWatch:
         body = self._body
         if body is None or self._ready:
             return
-        begun = now()
-        try:
-            data = await body.read(timeout=SILENCE)
-            if not data:
-                raise TransportError("the stream stopped before the end of the watch", sent=True)
-        except TransportError as error:
-            await body.aclose()
-            self._body, self._lost = None, True
-            delay = self._retry.after(Failure(sent=True), now=now())
-            if delay is None:
-                raise ConnectionFailed(str(error), sent=True) from error
-            await sleep(delay if now() - begun < 1 else 0.0)
+        data = await received(body, self._retry, of="watch", lost=self._lose)
+        if data is None:
             return
-        self._retry.progress()
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
@@ -117,6 +105,9 @@ class AsyncFileWatch:
             raise ServerError(f"the watch cannot be read: {error}") from error
         if self._decoder.ended:
             await self.aclose()
+
+    def _lose(self) -> None:
+        self._body, self._lost = None, True
 
     def _take(self, frame: frames.Frame) -> None:
         if frame.type == frames.EVENTS:

@@ -10,15 +10,13 @@ from typing import Any
 
 from sandlot._protocol import documents, frames
 from sandlot._protocol.answers import end_error
-from sandlot._protocol.messages import TransportError, json_body, with_query
-from sandlot._protocol.retry import Failure
+from sandlot._protocol.messages import json_body, with_query
 from sandlot._sync.plane import Plane
-from sandlot._tasks_sync import ABANDONED, now, shielded, sleep
+from sandlot._sync.reconnects import SILENCE, received
+from sandlot._tasks_sync import ABANDONED, shielded
 from sandlot._transport_sync.body import Body
-from sandlot.errors import CommandFailed, ConnectionFailed, ServerError
+from sandlot.errors import CommandFailed, ServerError
 from sandlot.models import Event, Exit, Stderr, Stdout
-
-SILENCE = 45.0  # seconds without even a keep-alive (sent every 15) before the connection counts as dead
 
 
 class OpStream:
@@ -147,20 +145,9 @@ class OpStream:
         body = self._body
         if body is None:
             return
-        begun = now()
-        try:
-            data = body.read(timeout=SILENCE)
-            if not data:
-                raise TransportError("the stream stopped before the end of the command", sent=True)
-        except TransportError as error:
-            body.close()
-            self._body = None
-            delay = self._retry.after(Failure(sent=True), now=now())
-            if delay is None:
-                raise ConnectionFailed(str(error), sent=True) from error
-            sleep(delay if now() - begun < 1 else 0.0)
+        data = received(body, self._retry, of="command", lost=self._lose)
+        if data is None:
             return
-        self._retry.progress()
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
@@ -170,6 +157,9 @@ class OpStream:
             self._finished = True
             body.close()
             self._body = None
+
+    def _lose(self) -> None:
+        self._body = None
 
     def _take(self, frame: frames.Frame) -> None:
         if frame.type == frames.STDOUT:

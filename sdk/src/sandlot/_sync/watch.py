@@ -11,13 +11,12 @@ from typing import Any, cast
 from sandlot._protocol import documents, frames
 from sandlot._protocol.answers import error_for
 from sandlot._protocol.file_requests import USER
-from sandlot._protocol.messages import TransportError, with_query
-from sandlot._protocol.retry import Failure
+from sandlot._protocol.messages import with_query
 from sandlot._sync.plane import Plane
-from sandlot._sync.stream import SILENCE
-from sandlot._tasks_sync import ABANDONED, now, sleep
+from sandlot._sync.reconnects import SILENCE, received
+from sandlot._tasks_sync import ABANDONED
 from sandlot._transport_sync.body import Body
-from sandlot.errors import ConnectionFailed, SandlotError, ServerError
+from sandlot.errors import SandlotError, ServerError
 from sandlot.file_records import FileEvent
 
 
@@ -95,20 +94,9 @@ class FileWatch:
         body = self._body
         if body is None or self._ready:
             return
-        begun = now()
-        try:
-            data = body.read(timeout=SILENCE)
-            if not data:
-                raise TransportError("the stream stopped before the end of the watch", sent=True)
-        except TransportError as error:
-            body.close()
-            self._body, self._lost = None, True
-            delay = self._retry.after(Failure(sent=True), now=now())
-            if delay is None:
-                raise ConnectionFailed(str(error), sent=True) from error
-            sleep(delay if now() - begun < 1 else 0.0)
+        data = received(body, self._retry, of="watch", lost=self._lose)
+        if data is None:
             return
-        self._retry.progress()
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
@@ -116,6 +104,9 @@ class FileWatch:
             raise ServerError(f"the watch cannot be read: {error}") from error
         if self._decoder.ended:
             self.close()
+
+    def _lose(self) -> None:
+        self._body, self._lost = None, True
 
     def _take(self, frame: frames.Frame) -> None:
         if frame.type == frames.EVENTS:
