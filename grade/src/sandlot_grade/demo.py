@@ -109,10 +109,7 @@ async def warm(place: Place, *, size: int) -> None:
         place.pool,
         size=size,
         image=place.image,
-        cpu=LIMITS.cpu,
-        memory=LIMITS.memory,
-        disk=LIMITS.disk,
-        pids=LIMITS.pids,
+        **LIMITS.sizes(),
     )
     await pools.wait_warm(place.pool, timeout=POOL_SECONDS)
 
@@ -121,14 +118,11 @@ async def _canary(place: Place) -> tuple[AsyncSandbox, AsyncProcess]:
     """Start a sandbox with a command that must still run when all hostile ones have ended."""
     box = await AsyncSandbox.create(
         place.image,
-        cpu=LIMITS.cpu,
-        memory=LIMITS.memory,
-        disk=LIMITS.disk,
-        pids=LIMITS.pids,
         pool=place.pool,
         labels=place.labels,
         network="none",
         client=place.client,
+        **LIMITS.sizes(),
     )
     process = await box.start(["sh", "-c", "while :; do sleep 1; done"], stdin=False, detach=True)
     return box, process

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import ApiError, AuthError, BadRequest, ConnectionFailed, SandboxLost, WaitTimeout
@@ -30,6 +31,10 @@ class Limits:
     disk: int = 256 << 20
     pids: int = 256
     cpu: float = 1.0
+
+    def sizes(self) -> dict[str, Any]:
+        """Return those of a sandbox or a pool, as arguments of the SDK's calls."""
+        return {"cpu": self.cpu, "memory": self.memory, "disk": self.disk, "pids": self.pids}
 
 
 def key(rollout: Rollout, *, limits: Limits, image: str, network: str) -> str:
@@ -162,15 +167,12 @@ class Grader:
     async def _sandbox(self) -> AsyncSandbox:
         return await AsyncSandbox.create(
             self.image,
-            cpu=self.limits.cpu,
-            memory=self.limits.memory,
-            disk=self.limits.disk,
-            pids=self.limits.pids,
             pool=self.pool,
             labels=self.labels,
             network=self.network,
             timeout=self.limits.timeout + 600,
             client=self.client,
+            **self.limits.sizes(),
         )
 
     async def _look_for_python(self) -> None:

@@ -37,12 +37,9 @@ class Runner:
             image=self.place.image,
             pool=self.place.pool,
             labels=self.place.labels,
-            cpu=LIMITS.cpu,
-            memory=LIMITS.memory,
-            disk=LIMITS.disk,
-            pids=LIMITS.pids,
             network="none",
             client=self.place.client,
+            **LIMITS.sizes(),
         )
         return [_reward(one) for one in found]
 
