@@ -95,12 +95,12 @@ async def restart(call: SidecarCall, name: str, receive: Receive) -> None:
         await _start(call, found, receive)
         return
     connection = await _open(call, found)
-    name = secrets.token_hex(16)
+    request = secrets.token_hex(16)
     try:
         async with asyncio.timeout(_RESTART), cut_without_client(call.pool, connection, receive):
-            source = CellStream(connection, wanted=name)
-            await contexts.send(call, found.op_id, type="restart", id=name)
-            while (await source.next()).id != name:
+            source = CellStream(connection, wanted=request)
+            await contexts.send(call, found.op_id, type="restart", id=request)
+            while (await source.next()).id != request:
                 pass
     except (TimeoutError, NoAnswer, ProgramEnded) as error:
         await contexts.kill(call, found.op_id)

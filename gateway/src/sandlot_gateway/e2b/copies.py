@@ -27,19 +27,26 @@ _NO_RETRY = [(b"should-retry", b"false")]
 
 async def written(checkpoint: Checkpoint, have: Services, *, within: float, what: str) -> Checkpoint:
     """Return a checkpoint once it is DURABLE. Raises Problem."""
+    try:
+        async with asyncio.timeout(within):
+            found = await settled(checkpoint, have)
+    except TimeoutError as error:
+        text = f"{what} {checkpoint.id} is still being written: it is listed once it can be used"
+        raise Problem(503, text, headers=_NO_RETRY) from error
+    if found is None or found.state is State.FAILED:
+        why = "it was deleted" if found is None else found.error
+        raise Problem(503, f"{what} failed: {why}", headers=_NO_RETRY)
+    return found
+
+
+async def settled(checkpoint: Checkpoint, have: Services) -> Checkpoint | None:
+    """Return a checkpoint once it is DURABLE or FAILED; None if it was deleted."""
     checkpoints = checkpoints_of(have)
-    loop = asyncio.get_running_loop()
-    until = loop.time() + within
-    while loop.time() < until:
+    while True:
         found = await checkpoints.get(checkpoint.tenant, checkpoint.id)
-        if found is None or found.state is State.FAILED:
-            why = "it was deleted" if found is None else found.error
-            raise Problem(503, f"{what} failed: {why}", headers=_NO_RETRY)
-        if found.state is State.DURABLE:
+        if found is None or found.state is not State.PENDING:
             return found
         await asyncio.sleep(_PAUSE)
-    text = f"{what} {checkpoint.id} is still being written: it is listed once it can be used"
-    raise Problem(503, text, headers=_NO_RETRY)
 
 
 async def spec_now(sandbox: Sandbox, have: Services, *, what: str) -> Spec:

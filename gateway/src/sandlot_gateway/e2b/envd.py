@@ -102,11 +102,7 @@ class Envd:
             plain = route in ("health", "files")
             status = failure.http_status if plain else failure.rpc_status
             document = failure.http_document() if plain else failure.rpc_document()
-            headers = [(b"x-request-id", request_id)]
-            if status in (429, 503):
-                headers.append((b"retry-after", b"1"))
-            if failure.code == "unauthenticated" or self._gate.draining:
-                headers.append((b"connection", b"close"))
+            headers = failure.headers(status, request_id, draining=self._gate.draining)
             await send_json(send, status, document, headers=headers)
         return status, b"" if stream is None else stream.verdict
 

@@ -59,6 +59,15 @@ class EnvdFailure(Exception):
         self.rpc_status = _STATUSES.get(code, 503)
         self.http_status = status or (502 if code == "unavailable" else self.rpc_status)
 
+    def headers(self, status: int, request_id: bytes, *, draining: bool) -> list[tuple[bytes, bytes]]:
+        """Return those of the response: when to ask again, and whether the connection ends."""
+        headers = [(b"x-request-id", request_id)]
+        if status in (429, 503):
+            headers.append((b"retry-after", b"1"))
+        if self.code == "unauthenticated" or draining:
+            headers.append((b"connection", b"close"))
+        return headers
+
     def rpc_document(self) -> dict[str, Any]:
         return {"code": self.code, "message": str(self)}
 

@@ -50,11 +50,8 @@ class Interpreter:
                 # A response that ends here would be a complete result to the client.
                 raise Truncated(str(failure)) from failure
             status = failure.http_status
-            headers = [(b"x-request-id", request_id), (b"content-type", b"text/plain; charset=utf-8")]
-            if status in (429, 503):
-                headers.append((b"retry-after", b"1"))
-            if failure.code == "unauthenticated" or self._gate.draining:
-                headers.append((b"connection", b"close"))
+            headers = failure.headers(status, request_id, draining=self._gate.draining)
+            headers.append((b"content-type", b"text/plain; charset=utf-8"))
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": str(failure).encode("utf-8", "replace")})
         return status, stream.verdict

@@ -21,6 +21,7 @@ from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
 
+from ..copies import settled
 from ..failures import EnvdFailure, Problem
 from ..saved import Saved
 from .archives import Archives, sweep
@@ -37,7 +38,6 @@ SLACK = 120.0  # seconds that its sandbox lives longer
 FORMER_KEPT = 3600.0  # seconds for creates that have just read a tag
 MOST_TAGS = 256  # of a template
 _SWEEP_EVERY = 600.0  # seconds
-_PAUSE = 0.1
 
 
 class Builder:
@@ -208,15 +208,11 @@ class Builder:
             checkpoint = await begin_checkpoint(sandbox, self._have, body=body)
         except ApiError as error:
             raise Failed(f"the files cannot be kept: {error.detail}", step="finalize") from error
-        checkpoints = checkpoints_of(self._have)
-        while True:
-            found = await checkpoints.get(build.tenant, checkpoint.id)
-            if found is None or found.state is CheckpointState.FAILED:
-                why = "they were deleted" if found is None else found.error
-                raise Failed(f"the files cannot be kept: {why}", step="finalize")
-            if found.state is CheckpointState.DURABLE:
-                return found.id
-            await asyncio.sleep(_PAUSE)
+        found = await settled(checkpoint, self._have)
+        if found is None or found.state is CheckpointState.FAILED:
+            why = "they were deleted" if found is None else found.error
+            raise Failed(f"the files cannot be kept: {why}", step="finalize")
+        return found.id
 
     async def _failed(self, build: BuildRecord, message: str, *, log: Log, step: str | None = None) -> None:
         log.add(message, step=step, level="error")

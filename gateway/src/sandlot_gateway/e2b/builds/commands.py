@@ -16,6 +16,8 @@ from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.request_gate import RequestGate
 
 from .. import events
+from ..access import Caller
+from ..entrance import Entrance
 from ..failures import translated
 from ..sidecar_call import SidecarCall
 from ..uploads import write_file
@@ -27,8 +29,8 @@ class Commands:
     """Calls one sandbox. Methods raise EnvdFailure."""
 
     def __init__(self, *, pool: HttpPool, gate: RequestGate, sandbox_id: SandboxId, tenant: str) -> None:
-        self._pool = pool
         self._gate = gate
+        self._entrance = Entrance(gate=gate, pool=pool)
         self._sandbox_id = sandbox_id
         self._tenant = tenant
 
@@ -87,13 +89,8 @@ class Commands:
     @asynccontextmanager
     async def _entered(self) -> AsyncIterator[SidecarCall]:
         """Take a place among the calls to this sandbox, as those of clients do."""
-        gate, sandbox_id = self._gate, self._sandbox_id
-        with translated(gate, sandbox_id):
-            route = await gate.ready(sandbox_id, self._tenant, receive=None)
-            if not gate.try_enter(sandbox_id, tenant=self._tenant, name="e2b"):
-                await gate.enter(sandbox_id, tenant=self._tenant, name="e2b", receive=None)
-            try:
-                request_id = f"build-{secrets.token_hex(8)}".encode()
-                yield SidecarCall(pool=self._pool, route=route, request_id=request_id, user=None)
-            finally:
-                gate.leave(sandbox_id)
+        caller = Caller(self._sandbox_id, self._tenant)
+        request_id = f"build-{secrets.token_hex(8)}".encode()
+        with translated(self._gate, self._sandbox_id):
+            async with self._entrance.entered(caller, request_id, receive=None) as call:
+                yield call
