@@ -1,12 +1,12 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-rl demo-cluster test test-clients test-frameworks test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
+.PHONY: help setup demo demo-rl demo-cluster test test-clients test-frameworks test-frameworks-cluster test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## create .venv with the pinned dependencies and the packages
 	@bash tools/setup.sh
@@ -24,6 +24,9 @@ test-clients: setup  ## run the tests of published clients of Prime and others, 
 
 test-frameworks: setup  ## run the suites of frameworks with the newest release of each: ARGS="--pinned PACKAGE..."
 	$(RUN)/python -m tests.frameworks $(ARGS)
+
+test-frameworks-cluster: setup  ## run the suites of harbor, Inspect AI and E2B under gVisor on a cluster: cluster up, images, tests, down
+	bash tools/test_frameworks_cluster.sh $(ARGS)
 
 test-console: setup  ## run the tests of the web console in Debian's Chromium: ARGS="-k name", SCREENSHOTS=docs/console
 	bash tools/test_console.sh $(ARGS)

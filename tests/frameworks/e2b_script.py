@@ -6,6 +6,7 @@ Run with `old` for a release without what later ones have.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 import urllib.request
@@ -26,6 +27,7 @@ from e2b import (
 )
 
 OLD = "old" in sys.argv
+IMAGE = os.environ["SANDLOT_SCRIPT_IMAGE"]
 # Not root's of the machine that runs the tests: its login shell may be slow, and leave locks when it is killed.
 HOME = {"HOME": "/tmp"}
 
@@ -44,7 +46,7 @@ def lives() -> None:
     )
     assert box.is_running()
     info = box.get_info()
-    assert (info.template_id, info.name, info.state) == ("host", "base", SandboxState.RUNNING)
+    assert (info.template_id, info.name, info.state) == (IMAGE, "base", SandboxState.RUNNING)
     assert info.metadata == {"run": "e2b=1", "a key": "ä"}
     assert timedelta(seconds=110) < info.end_at - datetime.now(UTC) < timedelta(seconds=121)
     box.set_timeout(600)

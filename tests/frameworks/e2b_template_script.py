@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +22,13 @@ def raises(kind: type[Exception], call: Callable[[], object], *texts: str) -> st
 
 
 HERE = Path.cwd()
+IMAGE = os.environ["SANDLOT_SCRIPT_IMAGE"]
 (HERE / "app" / "sub").mkdir(parents=True)
 (HERE / "app" / "main.py").write_text("print('hi')")
 (HERE / "app" / "sub" / "data").write_text("1")
 (HERE / "one file.txt").write_text("one")
 (HERE / "Dockerfile").write_text(
-    'FROM host\nARG WHO=docker\nENV SAID="by $WHO"\nWORKDIR /srv/d\nCOPY app/main.py .\nRUN echo "$SAID" > said\n'
+    f'FROM {IMAGE}\nARG WHO=docker\nENV SAID="by $WHO"\nWORKDIR /srv/d\nCOPY app/main.py .\nRUN echo "$SAID" > said\n'
     'USER daemon\nCMD ["sh", "-c", "id -un > /tmp/started-by"]\n'
 )
 
@@ -35,7 +37,7 @@ def full() -> None:
     logged: list[str] = []
     template = (
         Template(file_context_path=str(HERE))
-        .from_image("host")
+        .from_image(IMAGE)
         .set_envs({"BASE": "/opt/base"})
         .set_envs({"DATA": "$BASE/data", "QUOTED": 'a "b" `c` $(d)'})
         .set_workdir("/opt/work")
@@ -102,7 +104,7 @@ def dockerfile() -> None:
 
 
 def failures() -> None:
-    broken = Template().from_image("host").run_cmd("true").run_cmd("echo why-not >&2; exit 3")
+    broken = Template().from_image(IMAGE).run_cmd("true").run_cmd("echo why-not >&2; exit 3")
     raises(BuildException, lambda: Template.build(broken, "broken"), "exit code 3", "why-not")
     assert not Template.exists("broken")
     raises(SandboxException, lambda: Sandbox.create("broken"))
@@ -116,14 +118,14 @@ def failures() -> None:
         BuildException, lambda: Template.build(Template().from_template("no-such"), "broken"), "fromTemplate"
     )
     raises(BuildException, lambda: Template.build(Template().from_image("/etc"), "broken"), "fromImage")
-    plain = Template().from_image("host").run_cmd("true")
+    plain = Template().from_image(IMAGE).run_cmd("true")
     raises(BuildException, lambda: Template.build(plain, "base"), "name")
     raises(BuildException, lambda: Template.build(plain, "a/b"), "name")
     raises(BuildException, lambda: Template.build(plain, "x", min_free_disk_mb=10), "minFreeDiskMb")
 
 
 def background() -> None:
-    template = Template().from_image("host").run_cmd("sleep 1000")
+    template = Template().from_image(IMAGE).run_cmd("sleep 1000")
     info = Template.build_in_background(template, "slow")
     settled(info, lambda status: any("sleep" in each.message for each in status.log_entries))
     query = SandboxQuery(metadata={"e2b-build": info.build_id})

@@ -33,21 +33,21 @@ class Task:
     verifier: str = ""
     more: str = ""  # further tables of task.toml
     files: dict[str, str] = field(default_factory=dict)  # of environment/
-    image: str | None = "host"
+    built: bool = False  # by its Dockerfile, in which @IMAGE@ is the server's image
     reward: float | None = 1.0  # of the oracle; None where the trial has no sandbox
     exception: str | None = None  # the oracle's, where harbor tells of one
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, *, image: str) -> None:
         home = folder / self.name
-        image = f'docker_image = "{self.image}"' if self.image else ""
+        line = "" if self.built else f'docker_image = "{image}"'
         texts = {
             "task.toml": f'schema_version = "1.4"\n[verifier]\ntimeout_sec = 60\n{self.verifier}\n'
             f"[agent]\n{self.agent or 'timeout_sec = 60'}\n"
-            f"[environment]\n{image}\ncpus = 1\nmemory_mb = 256\nstorage_mb = 512\n{self.environment}\n{self.more}\n",
+            f"[environment]\n{line}\ncpus = 1\nmemory_mb = 256\nstorage_mb = 512\n{self.environment}\n{self.more}\n",
             "instruction.md": f"Do what {self.name} asks.\n",
             "solution/solve.sh": f"#!/bin/bash\nset -e\n{self.solution}\n",
             "tests/test.sh": f"#!/bin/bash\nif {self.check}\nthen echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
-            **{f"environment/{path}": text for path, text in self.files.items()},
+            **{f"environment/{path}": text.replace("@IMAGE@", image) for path, text in self.files.items()},
         }
         for path, text in texts.items():
             (home / path).parent.mkdir(parents=True, exist_ok=True)
@@ -151,9 +151,9 @@ def own_tasks(*, egress: bool) -> list[Task]:
         ),
         Task(
             name="dockerfile",
-            image=None,
+            built=True,
             files={
-                "Dockerfile": "FROM host\nWORKDIR /srv/made\nENV MADE='a b'\nCOPY data.txt sub/ ./\n"
+                "Dockerfile": "FROM @IMAGE@\nWORKDIR /srv/made\nENV MADE='a b'\nCOPY data.txt sub/ ./\n"
                 "RUN mkdir kept && date +%N > kept/when\n",
                 "data.txt": "seven\n",
                 "sub/more.txt": "eight\n",
@@ -163,9 +163,9 @@ def own_tasks(*, egress: bool) -> list[Task]:
         ),
         Task(
             name="stages",
-            image=None,
+            built=True,
             files={
-                "Dockerfile": "ARG BASE=host\nFROM $BASE AS builder\nRUN mkdir -p /out && echo built > /out/file\n"
+                "Dockerfile": "ARG BASE=@IMAGE@\nFROM $BASE AS builder\nRUN mkdir -p /out && echo built > /out/file\n"
                 "FROM $BASE\nCOPY --from=builder --chown=nobody /out /opt/out\nUSER nobody\n",
             },
             environment='network_mode = "no-network"' if egress else "",

@@ -49,13 +49,13 @@ def idle_among(tasks: list[Task]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def jobs(run_framework: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def jobs(server: Server, run_framework: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory with harbor's jobs, by environment and agent; `kept` is one of which the sandbox stays."""
     home = tmp_path_factory.mktemp("harbor")
     for task in TEN:
-        task.write(home / "ten")
+        task.write(home / "ten", image=server.image)
     for task in (*TEN, *OWN):
-        task.write(home / "all")
+        task.write(home / "all", image=server.image)
     lines = [
         command(home / "ten", home / "prime-oracle", environment=PRIME, agent="oracle"),
         command(home / "ten", home / "prime-nop", environment=PRIME, agent="nop", more=idle_among(TEN)),

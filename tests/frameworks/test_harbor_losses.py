@@ -41,8 +41,8 @@ def test_no_trial_is_lost_with_its_gateway_and_one_of_a_lost_sandbox_runs_again(
         command(tmp_path / "struck", loss, environment=OURS, agent="oracle", more=once_more),
     ]
     with Gate() as during_outage, Gate() as during_loss, ThreadPoolExecutor(1) as beside:
-        task(name="once", gate=during_outage).write(tmp_path / "once")
-        task(name="struck", gate=during_loss).write(tmp_path / "struck")
+        task(name="once", gate=during_outage).write(tmp_path / "once", image="host")
+        task(name="struck", gate=during_loss).write(tmp_path / "struck", image="host")
         running = beside.submit(
             run_framework,
             "harbor",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.frameworks.conftest import Run
+from tests.prime.server import Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
@@ -18,10 +19,10 @@ PAGE = HERE.parents[1] / "docs" / "inspect.md"
 CHECKS = 44
 
 
-def test_inspect_s_own_checks(run_framework: Run, tmp_path: Path) -> None:
+def test_inspect_s_own_checks(server: Server, run_framework: Run, tmp_path: Path) -> None:
     # A copy, far from the tree's conftest.py. Not root, who may read and write what a mode denies.
     shutil.copy(HERE / "inspect_self_check.py", tmp_path / "test_check.py")
-    service = "{image: host, user: nobody, working_dir: /tmp/work, command: tail -f /dev/null}"
+    service = f"{{image: {json.dumps(server.image)}, user: nobody, working_dir: /tmp/work, command: tail -f /dev/null}}"
     (tmp_path / "compose.yaml").write_text(f"services: {{default: {service}}}\n")
     scopes = [f"-oasyncio_default_{what}_loop_scope=module" for what in ("fixture", "test")]
     checks = ["-q", "-oasyncio_mode=auto", *scopes, f"--rootdir={tmp_path}", str(tmp_path)]

@@ -1,0 +1,24 @@
+"""E2B's unmodified SDKs on the cluster: the tests of tests/frameworks, but those that need the gateway's own certificate."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frameworks.test_e2b import (
+    test_every_method_that_is_built_works,
+    test_the_code_interpreters_page_is_complete_and_its_example_works,
+    test_the_code_interpreters_sdk_works,
+    test_the_example_of_the_page_works,
+    test_the_javascript_sdks_work,
+)
+from tests.frameworks.test_e2b_templates import test_templates_are_built_and_used
+
+__all__ = [
+    "test_every_method_that_is_built_works",
+    "test_templates_are_built_and_used",
+    "test_the_code_interpreters_page_is_complete_and_its_example_works",
+    "test_the_code_interpreters_sdk_works",
+    "test_the_example_of_the_page_works",
+    "test_the_javascript_sdks_work",
+]
+pytestmark = pytest.mark.slow

@@ -1,0 +1,9 @@
+"""Unmodified harbor's tasks on the cluster: the tests of tests/frameworks, in the image that its nodes have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frameworks.test_harbor import *  # noqa: F403 - its tests are the tests
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
