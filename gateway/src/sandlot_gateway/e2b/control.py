@@ -75,6 +75,9 @@ class Control:
             return False
         return True
 
+    def start(self) -> None:
+        self._builds.start_sweeps()
+
     async def close(self) -> None:
         """Fail the builds that run here."""
         await self._forks.close()

@@ -36,6 +36,10 @@ class E2bPlane:
             return self._envd.is_known(scope, route)
         return self._control.is_known(scope)
 
+    def start(self) -> None:
+        """Begin what goes on without requests."""
+        self._control.start()
+
     async def close(self) -> None:
         await self._control.close()
 
