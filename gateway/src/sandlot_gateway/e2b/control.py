@@ -177,23 +177,24 @@ class Control:
         return 200, documents.detail(sandbox, end_at=end_at, state=state, **about), []
 
     async def _kill(self, found: Sandbox | Paused) -> Answer:
-        if isinstance(found, Sandbox):
-            self._have.lifecycle.ends.delete(found)
-            await self._have.lifecycle.deleted_everywhere(found)
+        if isinstance(found, Paused):
+            sandbox_id, tenant, was_paused = found.id, found.sandbox.tenant, True
+            await self._pauses.revoke(found.checkpoint)
+        else:
+            sandbox_id, tenant, was_paused = documents.id_of(found), found.tenant, False
+            await self._end(found)
             try:
-                await self._pauses.kill(found.tenant, documents.id_of(found))
+                was_paused = await self._pauses.kill(tenant, sandbox_id)
             except Problem as problem:
-                _log.warning(
-                    "what a pause of a killed sandbox left is kept: %s", problem, extra={"sandbox": found.id}
-                )
-            return 204, None, []
-        await self._pauses.forget(found.checkpoint)
-        # A connect may have begun one that had its files before.
-        begun = await self._serving.find(found.id, found.sandbox.tenant)
-        if begun is not None:
-            self._have.lifecycle.ends.delete(begun)
-            await self._have.lifecycle.deleted_everywhere(begun)
+                _log.warning("a killed sandbox's pause is kept: %s", problem, extra={"sandbox": found.id})
+        # Only now: a gateway that continues it from here on learns of the kill.
+        if was_paused and (begun := await self._serving.find_everywhere(sandbox_id, tenant)):
+            await self._end(begun)
         return 204, None, []
+
+    async def _end(self, sandbox: Sandbox) -> None:
+        self._have.lifecycle.ends.delete(sandbox)
+        await self._have.lifecycle.deleted_everywhere(sandbox)
 
     async def _pause(self, found: Sandbox | Paused, body: bytes) -> Answer:
         """Keep the files and end the sandbox; memory is lost, whatever the request says."""
@@ -245,7 +246,7 @@ class Control:
         """Wait until a continued sandbox can be used, then forget its pause, unless its caller has left."""
         await self._builds.wait_ready(sandbox, receive=receive, until=until)
         if not has_hung_up(receive):
-            await self._pauses.forget_if_possible(sandbox, pause)
+            await self._pauses.hand_out(sandbox, pause)
 
     async def _network(self, sandbox: Sandbox, body: bytes) -> Answer:
         asked = requests.read(body, requests.NetworkUpdate)
