@@ -18,7 +18,7 @@ from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
-from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send, send_json
+from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.keys import Tenant
@@ -35,7 +35,7 @@ from .forks import Forks
 from .listing import PAUSED, RUNNING
 from .lists import Lists
 from .pauses import Paused, Pauses
-from .request_parts import body_of, header_of, query_of
+from .request_parts import body_of, header_of, query_of, send_answer
 from .requests import in_their_words
 from .serving import Serving
 from .snapshots import Snapshots
@@ -105,11 +105,7 @@ class Control:
             document = {"code": status, "message": in_their_words(error.detail)}
             headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
         headers = [*headers, (b"x-request-id", request_id)]
-        if document is None:
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
-        else:
-            await send_json(send, status, document, headers=[*headers, (b"cache-control", b"no-store")])
+        await send_answer(send, status, document, headers=headers)
         return status
 
     async def _answer(self, scope: Scope, receive: Receive, *, route: str, who: Tenant) -> Answer:
