@@ -144,10 +144,13 @@ def test_a_build_of_a_deleted_template_never_begins(client: httpx.Client, stack:
     assert client.delete("/templates/dropped").status_code == 204
 
 
-def test_what_a_dead_gateway_left_goes_when_another_one_starts(stack: Stack, client: httpx.Client) -> None:
-    build = requested(client, "left")
+def test_a_gateway_that_stops_fails_a_waiting_build_and_the_next_one_deletes_what_is_old(
+    stack: Stack, client: httpx.Client
+) -> None:
+    build, cut = requested(client, "left"), requested(client, "cut-early")
     directory = stack.state_dir / "checkpoints" / "e2b" / build["templateID"][:12]
-    stack.kill()
+    started(client, cut, run("sleep 1000"))
+    assert stack.terminate() == 0  # while the build still waits for its sandbox
     files = directory / "files"
     files.mkdir(exist_ok=True)
     old = [
@@ -163,3 +166,5 @@ def test_what_a_dead_gateway_left_goes_when_another_one_starts(stack: Stack, cli
     stack.start()
     wait_until(lambda: not [path for path in old if path.exists()])
     assert young.exists()
+    found = status(client, cut)
+    assert (found["status"], "gateway stopped" in found["reason"]["message"]) == ("error", True), found

@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 LIMIT = 3600.0  # seconds of a build
 SLACK = 120.0  # seconds that its sandbox lives longer
 MOST_TAGS = 256  # of a template
+_PAUSE = 0.2  # seconds
 _AT_ONCE = 8  # builds of a tenant at one gateway
 
 
@@ -154,6 +155,9 @@ class Builder:
         log.add(f"waiting for a sandbox of {sandbox.spec.image}", step="base")
         while sandbox.status is Status.PENDING:
             await self._have.directory.changed(sandbox.id, timeout=5.0)
+            if sandbox.status is Status.PENDING:
+                # While the gateway shuts down, no wait for a change takes any time.
+                await asyncio.sleep(_PAUSE)
         if sandbox.status is not Status.RUNNING:
             why = in_their_words(sandbox.message or sandbox.reason or "without a message")
             text = f"the sandbox did not start: {sandbox.verdict}: {why}"
