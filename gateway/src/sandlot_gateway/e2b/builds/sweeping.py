@@ -77,3 +77,5 @@ class Sweeper:
                 await self.forget_former(template.id, tenant=template.tenant)
         except (OSError, ApiError) as error:
             _log.error("cannot delete what old builds left in %s: %s; look at the volume", directory, error)
+        except Exception:  # else no later sweep would come
+            _log.exception("the sweep of %s failed in an unexpected way", directory)
