@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.data.answers import Scope
 from sandlot_gateway.directory import Directory
@@ -11,6 +12,7 @@ from sandlot_gateway.e2b.failures import EnvdFailure
 from sandlot_gateway.e2b.file_query import file_query
 from sandlot_gateway.e2b.serving import Serving
 from sandlot_gateway.keys import Keys
+from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tokens import Tokens
 
 
@@ -19,7 +21,6 @@ def test_a_signature_says_whose_sandbox_it_is() -> None:
     access = Access(
         keys=Keys(["key-a:alpha", "key-b:beta"]),
         tokens=Tokens(b"k" * 32),
-        routes=directory,
         serving=Serving(directory, others=None),
     )
     sandbox_id = new_sandbox_id(1e9)
@@ -34,3 +35,31 @@ def test_a_signature_says_whose_sandbox_it_is() -> None:
     for tenant, operation in (("alpha", "write"), ("nobody", "read")):
         with pytest.raises(EnvdFailure):
             caller(tenant, operation)
+
+
+def test_signatures_for_unknown_sandboxes_cost_a_bounded_time() -> None:
+    now = 0.0
+    directory = Directory()
+    access = Access(
+        keys=Keys([f"key-{number}:t{number}" for number in range(3000)]),
+        tokens=Tokens(b"k" * 32),
+        serving=Serving(directory, others=None),
+        clock=lambda: now,
+    )
+
+    def code(sandbox_id: SandboxId) -> str:
+        query = f"path=/a&signature={signature('/a', 'read', '', 'guessed')}".replace("+", "%2B")
+        scope: Scope = {"query_string": query.encode(), "headers": [(b"e2b-sandbox-id", sandbox_id.encode())]}
+        with pytest.raises(EnvdFailure) as raised:
+            access.caller(scope, query=file_query(scope), operation="read")
+        return raised.value.code
+
+    codes = [code(new_sandbox_id(1e9)) for _ in range(4)]
+    assert codes == ["unauthenticated"] * 2 + ["resource_exhausted"] * 2
+    spec = Spec(name="a", image="host", continues=new_sandbox_id(1e9))
+    known = Sandbox(id=new_sandbox_id(2e9), tenant="t0", spec=spec, created_at=2e9, updated_at=2e9)
+    directory.add(known)
+    assert spec.continues is not None
+    assert [code(known.id), code(spec.continues)] == ["unauthenticated"] * 2
+    now += 1.0
+    assert code(new_sandbox_id(1e9)) == "unauthenticated"

@@ -5,73 +5,33 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from tests import plain_http
+from tests.e2b.builds import (
+    OTHER_KEY,
+    START,
+    checkpoints,
+    client,
+    ended,
+    live_sandboxes,
+    path_of,
+    requested,
+    stack,
+    started,
+    status,
+)
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
-OTHER_KEY = "other-key"
+__all__ = ["client", "stack"]
+
 NEVER = "ab" * 32  # of files that no test uploads
-START = {"fromImage": "host", "steps": []}
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    options = (
-        "--e2b",
-        "--e2b-templates",
-        "base=host",
-        "--local-images",
-        "host",
-        "--audit-log",
-        "audit.jsonl",
-    )
-    with private_stack(*options, "--api-keys", f"{OTHER_KEY}:other") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(stack: Stack) -> Iterator[httpx.Client]:
-    headers = {"X-API-Key": stack.api_key}
-    with plain_http.client(base_url=f"{stack.url}/e2b", headers=headers, timeout=60) as made:
-        yield made
-
-
-def requested(client: httpx.Client, name: str = "mine", **more: Any) -> dict[str, Any]:
-    answer = client.post("/v3/templates", json={"name": name, **more})
-    assert answer.status_code == 202, answer.text
-    return answer.json()
-
-
-def path_of(build: dict[str, Any]) -> str:
-    return f"/v2/templates/{build['templateID']}/builds/{build['buildID']}"
-
-
-def status(client: httpx.Client, build: dict[str, Any], **query: Any) -> dict[str, Any]:
-    path = f"/templates/{build['templateID']}/builds/{build['buildID']}/status"
-    answer = client.get(path, params=query)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def started(client: httpx.Client, build: dict[str, Any], *steps: Any, **more: Any) -> None:
-    answer = client.post(path_of(build), json={**START, "steps": steps, **more})
-    assert answer.status_code == 202, answer.text
-
-
-def ended(client: httpx.Client, build: dict[str, Any]) -> dict[str, Any]:
-    def done() -> dict[str, Any]:
-        found = status(client, build)
-        return found if found["status"] in ("ready", "error") else {}
-
-    return wait_until(done)
 
 
 @pytest.mark.parametrize(
@@ -167,26 +127,13 @@ def test_another_tenant_finds_none_of_it(stack: Stack, client: httpx.Client) -> 
         assert nobody.get("/templates/aliases/private").status_code == 401
     assert client.get("/templates/aliases/private").json() == {"templateID": template, "public": False}
     assert client.get("/templates/aliases/base").json() == {"templateID": "base", "public": True}
-    (checkpoint,) = _checkpoints(stack, "private")
+    (checkpoint,) = checkpoints(stack, "private")
     snapshots = [each["snapshotID"] for each in client.get("/snapshots").json()]
     assert checkpoint["id"] not in snapshots  # a template is deleted by its name
     assert client.delete("/templates/private").status_code == 204
     assert client.get("/templates/aliases/private").status_code == 404
-    assert _checkpoints(stack, "private") == []
+    assert checkpoints(stack, "private") == []
     assert checkpoint["metadata"].keys() == {"e2b"}
-
-
-def _checkpoints(stack: Stack, name: str) -> list[dict[str, Any]]:
-    headers = {"Authorization": f"Bearer {stack.api_key}"}
-    with plain_http.client(base_url=f"{stack.url}/api/v1", headers=headers, timeout=60) as ours:
-        return ours.get("/sandbox/checkpoints", params={"name": name}).json()["checkpoints"]
-
-
-def _live_sandboxes(stack: Stack, build: dict[str, Any]) -> list[dict[str, Any]]:
-    headers = {"Authorization": f"Bearer {stack.api_key}"}
-    query = {"labels": f"e2b-build={build['buildID']}", "is_active": True}
-    with plain_http.client(base_url=f"{stack.url}/api/v1", headers=headers, timeout=60) as ours:
-        return ours.get("/sandbox", params=query).json()["sandboxes"]
 
 
 def test_an_upload_needs_its_own_link(stack: Stack, client: httpx.Client) -> None:
@@ -255,26 +202,6 @@ def test_another_gateway_takes_the_files_and_knows_the_build(stack: Stack, clien
         assert answer.status_code == 201, answer.text
 
 
-def test_an_archive_cannot_leave_its_sandbox_and_links_replace_nothing(
-    client: httpx.Client, stack: Stack
-) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as tar:
-        for name, link in (("d", ""), ("d/out", "/etc"), ("../../escaped", "")):
-            entry = tarfile.TarInfo(name)
-            entry.type = tarfile.DIRTYPE if name == "d" else tarfile.SYMTYPE if link else tarfile.REGTYPE
-            entry.linkname, entry.mode = link, 0o755
-            tar.addfile(entry)
-    build = requested(client, "hostile")
-    files = "45" * 32
-    told = client.get(f"/templates/{build['templateID']}/files/{files}").json()
-    with plain_http.client(timeout=60) as plain:
-        assert plain.put(told["url"], content=data.getvalue()).status_code == 200
-    started(client, build, {"type": "COPY", "args": ["d", "/srv/d"], "filesHash": files})
-    assert ended(client, build)["status"] in ("ready", "error")
-    assert not (stack.state_dir.parent / "escaped").exists()
-
-
 def test_a_log_is_read_by_parts_and_bounded(client: httpx.Client) -> None:
     build = requested(client, "chatty")
     started(client, build, {"type": "RUN", "args": ["seq 1000000; head -c 100000 /dev/zero; printf '\\377'"]})
@@ -296,12 +223,12 @@ def test_a_build_whose_gateway_dies_has_failed_and_leaves_no_sandbox(
     build = requested(client, "cut")
     started(client, build, {"type": "RUN", "args": ["echo begun; sleep 1000"]})
     wait_until(lambda: any(each["message"] == "begun" for each in status(client, build)["logEntries"]))
-    assert len(_live_sandboxes(stack, build)) == 1
+    assert len(live_sandboxes(stack, build)) == 1
     stack.kill()
     stack.start()
     found = status(client, build)
     assert (found["status"], "gateway stopped" in found["reason"]["message"]) == ("error", True), found
-    wait_until(lambda: not _live_sandboxes(stack, build))
+    wait_until(lambda: not live_sandboxes(stack, build))
 
 
 def test_a_template_that_is_deleted_ends_its_builds(client: httpx.Client) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import plain_http
+from tests.e2b.builds import ended, requested, started
 from tests.e2b.conftest import AUDIT, OTHER_KEY, Box, signed
-from tests.stack import Stack
+from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
@@ -171,3 +173,36 @@ def test_a_record_that_is_too_large_for_lists_is_not_written(
     answer = client.post(f"/sandboxes/{box.id}/pause", json={})
     assert (answer.status_code, answer.json()["message"].split(":")[0]) == (400, "envs")
     assert client.delete(f"/sandboxes/{box.id}").status_code == 204
+
+
+def test_a_kill_ends_a_paused_sandbox_that_another_gateway_is_continuing(
+    stack: Stack, client: httpx.Client, envd: httpx.Client, make_box: Callable[..., Box]
+) -> None:
+    build = requested(client, "held")
+    started(client, build, readyCmd="test ! -e /srv/hold || test -e /srv/go")
+    assert ended(client, build)["status"] == "ready"
+    box = make_box(templateID="held", timeout=600)
+    write(box, "/srv/hold", "")
+    pause(box, client)
+    shared = ("--checkpoint-dir", str(stack.state_dir / "checkpoints"))
+    with (
+        private_stack("--e2b", "--local-images", "host", *shared) as running,
+        plain_http.client(
+            base_url=f"{running.url}/e2b", headers={"X-API-Key": running.api_key}, timeout=60
+        ) as other,
+        ThreadPoolExecutor() as several,
+    ):
+        path = f"/sandboxes/{box.id}"
+        connecting = several.submit(other.post, f"{path}/connect", json={"timeout": 600})
+        wait_until(lambda: other.get(path).json().get("state") == "running")
+        resumed = Box(box.id, other.get(path).json()["envdAccessToken"], other)
+        assert (
+            read(resumed, "/srv/hold") == ""
+        )  # it has its files: only the ready command is still waited for
+        assert client.delete(path).status_code == 204
+        write(resumed, "/srv/go", "")
+        answer = connecting.result()
+        assert (answer.status_code, "was killed" in answer.text) == (404, True), answer.text
+        assert states(other) == {}
+        for each in (client, other):
+            assert each.post(f"{path}/connect", json={}).status_code == 404

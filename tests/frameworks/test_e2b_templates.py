@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.test_e2b import variables
+from tests.frameworks.test_e2b import run_javascript, variables
 from tests.prime.server import Server
 from tests.stack import Stack, private_stack
 
@@ -24,7 +24,7 @@ classes = {"Template": Template, "builder": TemplateBuilder}
 print(json.dumps([f"{name}.{each}" for name, kind in classes.items() for each in dir(kind)
                   if not each.startswith("_") and callable(getattr(kind, each))]))
 """
-SCRIPT = str(Path(__file__).parent / "e2b_template_script.py")
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,14 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-def test_templates_are_built_and_used(server: Server, run_framework: Callable[..., str]) -> None:
+@pytest.mark.parametrize("name", ["e2b_template_script.py", "e2b_async_template_script.py"])
+def test_templates_are_built_and_used(name: str, server: Server, run_framework: Callable[..., str]) -> None:
     environment = variables(server.url, server.api_key)
-    assert run_framework("e2b", SCRIPT, environment=environment) == "all of it\n"
+    assert run_framework("e2b", str(HERE / name), environment=environment) == "all of it\n"
+
+
+def test_the_javascript_sdk_builds_templates(server: Server, tmp_path: Path) -> None:
+    assert run_javascript("e2b_template_script.mjs", server, tmp_path) == "all of it\n"
 
 
 def test_the_example_of_the_page_works_and_its_table_has_every_method(

@@ -64,3 +64,17 @@ async def test_other_gateways_are_asked_only_where_one_may_have_continued_it() -
     found = await serving.find(paused.id, "alpha")
     assert found is not None
     assert (found.spec.continues, asked) == (FIRST, ["alpha"])
+
+
+async def test_a_kill_asks_the_others_also_about_a_sandbox_that_this_gateway_never_knew() -> None:
+    directory = Directory(clock=lambda: 1e9, patience=1.0)  # where it may still come to be known
+
+    class Others:
+        async def learn_claims(self, tenant: str) -> None:
+            directory.add(continuing())
+
+    serving = Serving(directory, others=Others())  # type: ignore[arg-type]
+    assert await serving.find(FIRST, "alpha") is None
+    found = await serving.find_everywhere(FIRST, "alpha")
+    assert found is not None
+    assert found.spec.continues == FIRST

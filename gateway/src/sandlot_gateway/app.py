@@ -248,6 +248,8 @@ class Gateway:
         if self.ssh is not None:
             await self.ssh.start()
         self.accounts.start()
+        if self.data.e2b is not None:
+            self.data.e2b.start()
         self._recovered.set()
 
     def leave(self) -> None:

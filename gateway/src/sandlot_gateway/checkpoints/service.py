@@ -153,6 +153,10 @@ class Checkpoints:
             raise Busy(f"checkpoint {checkpoint.id} is being written; delete it when it is DURABLE or FAILED")
         await asyncio.to_thread(self._store.delete, checkpoint)
 
+    async def revoke(self, checkpoint: Checkpoint, why: str) -> None:
+        """Delete the files of a checkpoint, and let its document tell for a while why: it is FAILED. Raises OSError."""
+        await asyncio.to_thread(self._store.revoke, checkpoint, why)
+
     async def restore(self, sandbox: Sandbox, instance: Instance) -> None:
         """Restore a sandbox's checkpoint; its claim waits for it. Raises RestoreFailed."""
         try:

@@ -146,6 +146,12 @@ class Store:
         self._part(checkpoint.id).unlink(missing_ok=True)
         self._document(checkpoint.id).unlink(missing_ok=True)
 
+    def revoke(self, checkpoint: Checkpoint, error: str) -> None:
+        """Delete the archive of a DURABLE checkpoint, which is FAILED from then on: its document says why."""
+        checkpoint.state, checkpoint.error = State.FAILED, error
+        self.save(checkpoint)  # first: nobody begins to read the archive then
+        self._archive(checkpoint.id).unlink(missing_ok=True)
+
     def used(self) -> int:
         """Measure and return the bytes of all archives, including those being written."""
         return self._quota.used()

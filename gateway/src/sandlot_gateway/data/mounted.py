@@ -12,6 +12,10 @@ class Mounted(Protocol):
         """Return whether a request is authenticated; otherwise its body is not buffered."""
         ...
 
+    def start(self) -> None:
+        """Begin what it does in the background."""
+        ...
+
     async def close(self) -> None:
         """End what it does in the background."""
         ...

@@ -7,15 +7,17 @@ import binascii
 import hashlib
 import hmac
 import itertools
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sandlot_contract.ids import SandboxId, created_at
 
 from sandlot_gateway.data.answers import Scope
-from sandlot_gateway.data.routes import Routes
 from sandlot_gateway.keys import Keys, Tenant, plain_key
 from sandlot_gateway.tokens import Tokens
 
+from .allowance import Allowance
 from .failures import EnvdFailure, Problem
 from .file_query import FileQuery
 from .paths import CODE_PORT, ENVD_PORT, PORT_KEY, SANDBOX_KEY
@@ -24,6 +26,8 @@ from .serving import Serving
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
 # the same token, with which a signed URL is checked.
 _VALID = 10 * 366 * 86400
+# Tokens derived of all tenants for signatures of unknown sandboxes, which anyone can send: a tenth of a core at most.
+_UNKNOWN_PER_SECOND = 5000.0
 _SIGNER = "sandlot.e2b_signer"  # in a request's scope: asked for its body, then for its answer
 
 
@@ -37,11 +41,13 @@ class Caller:
 
 
 class Access:
-    def __init__(self, *, keys: Keys, tokens: Tokens, routes: Routes, serving: Serving) -> None:
+    def __init__(
+        self, *, keys: Keys, tokens: Tokens, serving: Serving, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._keys = keys
         self._tokens = tokens
-        self._routes = routes
         self._serving = serving
+        self._unknown = Allowance(_UNKNOWN_PER_SECOND, clock=clock)
 
     def tenant(self, scope: Scope) -> Tenant:
         """Return the tenant of the request's API key. Raises Problem."""
@@ -103,15 +109,23 @@ class Access:
         return self._tokens.client(sandbox_id, tenant, expires_at, key_id)
 
     def _signer(self, query: FileQuery, sandbox_id: SandboxId, *, operation: str) -> str | None:
-        """Return the tenant whose token signed the URL; None if none did, or the signature has expired."""
+        """Return the tenant whose token signed the URL; None if none did, or the signature has expired.
+
+        Raises EnvdFailure while too many are checked of which each tenant may be the signer.
+        """
         if not query.signature:
             return None
         expires_at = query.expires_at
         if expires_at is not None and expires_at <= self._tokens.now():
             return None
-        route = self._routes.find(sandbox_id)
+        owner = self._serving.owner(sandbox_id)
         # Another gateway may have just created an unknown one.
-        tenants = self._keys.tenants() if route is None else [route.tenant]
+        tenants = self._keys.tenants() if owner is None else [owner]
+        if owner is None and not self._unknown.take(len(tenants) * len(self._tokens.keys)):
+            text = (
+                "too many signatures for unknown sandboxes came at once: try again, or send the access token"
+            )
+            raise EnvdFailure("resource_exhausted", text)
         for tenant, key_id in itertools.product(tenants, self._tokens.keys):
             signing = self._token(sandbox_id, tenant, key_id)
             made = signature(query.path, operation, query.user, signing, expiration=query.expiration)

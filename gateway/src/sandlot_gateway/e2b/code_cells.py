@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 from sandlot_contract.verdicts import CommandVerdict
 
+from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.data.conn import Connection
-from sandlot_gateway.data.errors import ClientGone, PoolError
+from sandlot_gateway.data.errors import ClientGone, PoolError, WireError
 from sandlot_gateway.python_context.answers import Answer, NoAnswer
 
 from . import code_contexts as contexts
@@ -31,24 +32,37 @@ from .sidecar_call import SidecarCall
 
 _KILL_AFTER = 5.0  # seconds from the interrupt of a cell whose client has left
 _RESTART = 30.0  # seconds until a program that does not answer is killed
+_KILL_WITHIN = 5.0  # seconds, of a context whose create failed
+_TRIES = 3  # to find a context whose program does not end just then
 
 
 async def execute(call: SidecarCall, body: bytes, stream: GroupedResponse) -> None:
     """Run a cell and send what it shows as it comes. It is interrupted if its client leaves."""
     asked = read(body, messages.Execute)
     asked.check()
-    found = await contexts.find(call, asked.context_id or DEFAULT)
-    if found.op is None:
-        contexts.check_loss(call, found)
-        await _start(call, found, stream.receive)
-        if found.before is not None and found.before["verdict"] != CommandVerdict.KILLED:
-            why = f"its program had ended: {found.before['verdict']}"
-            _add(
-                stream,
-                messages.restarted(f"the code did not run, since the state of the context is lost: {why}"),
-            )
-            await stream.finish()
-            return
+    tries = 0
+    while True:
+        tries += 1
+        found = await contexts.find(call, asked.context_id or DEFAULT)
+        if found.op is None:
+            contexts.check_loss(call, found)
+            await _start(call, found, stream.receive)
+            if found.before is not None and found.before["verdict"] != CommandVerdict.KILLED:
+                why = f"its program had ended: {found.before['verdict']}"
+                text = f"the code did not run, since the state of the context is lost: {why}"
+                _add(stream, messages.restarted(text))
+                break
+        try:
+            await _run(call, found, asked, stream)
+            break
+        except contexts.Ended:  # which is told as if it had been so from the beginning
+            if tries == _TRIES:
+                raise
+    await stream.finish()
+
+
+async def _run(call: SidecarCall, found: Found, asked: messages.Execute, stream: GroupedResponse) -> None:
+    """Run a cell in a context's program. Raises contexts.Ended if it did not begin."""
     cell = secrets.token_hex(16)
     connection = await _open(call, found)
     try:
@@ -62,7 +76,6 @@ async def execute(call: SidecarCall, body: bytes, stream: GroupedResponse) -> No
         with suppress(EnvdFailure, PoolError):
             await contexts.send(call, found.op_id, type="interrupt", id=cell, kill_after=_KILL_AFTER)
         raise
-    await stream.finish()
 
 
 async def create(call: SidecarCall, body: bytes, receive: Receive) -> dict[str, Any]:
@@ -71,9 +84,12 @@ async def create(call: SidecarCall, body: bytes, receive: Receive) -> dict[str, 
     found = contexts.new()
     try:
         cwd = await _start(call, found, receive, cwd=asked.cwd)
-    except (EnvdFailure, ClientGone):
-        with suppress(EnvdFailure, PoolError):
-            await contexts.kill(call, found.op_id)
+        if has_hung_up(receive):
+            raise ClientGone
+    except BaseException:  # nobody learns its id, also when the gateway stops
+        with suppress(EnvdFailure, PoolError, WireError, TimeoutError):
+            async with asyncio.timeout(_KILL_WITHIN):
+                await contexts.kill(call, found.op_id)
         raise
     return messages.context(found.name, cwd)
 
@@ -102,10 +118,11 @@ async def restart(call: SidecarCall, name: str, receive: Receive) -> None:
             await contexts.send(call, found.op_id, type="restart", id=request)
             while (await source.next()).id != request:
                 pass
-    except (TimeoutError, NoAnswer, ProgramEnded) as error:
+    except (TimeoutError, NoAnswer, ProgramEnded, contexts.Ended) as error:
         await contexts.kill(call, found.op_id)
         if not found.is_default:
-            text = f"context {found.name!r} was not found: its program did not answer, and was killed"
+            why = "has ended" if isinstance(error, contexts.Ended) else "did not answer, and was killed"
+            text = f"context {found.name!r} was not found: its program {why}"
             raise EnvdFailure("not_found", f"{text}: create another one") from error
         await _start(call, contexts.next_program(found), receive)
 

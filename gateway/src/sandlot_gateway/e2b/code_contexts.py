@@ -18,12 +18,16 @@ from sandlot_gateway.python_context.program import driver, request_line
 
 from .failures import EnvdFailure, invalid
 from .op_ends import loss
-from .process import CONTEXT, write
+from .process import CONTEXT, stdin_target
 from .sidecar_call import SidecarCall, query
 
 DEFAULT = "default"
 _NAME = re.compile(r"[0-9a-z]{1,64}\Z")
 _MOST_PROGRAMS = 100  # of the default context, one after the other; each costs a request more
+
+
+class Ended(EnvdFailure):
+    """Raised for a request to a program that has ended since it was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,16 @@ async def start(call: SidecarCall, found: Found, cwd: str | None = None) -> str:
 
 
 async def send(call: SidecarCall, op_id: str, **fields: Any) -> None:
-    """Send a request to a context's program. Raises EnvdFailure."""
+    """Send a request to a context's program. Raises EnvdFailure, and Ended."""
     try:
         line = request_line(**fields)
     except UnicodeEncodeError as error:
         raise invalid("code", "is not valid Unicode: it has a lone surrogate; remove it") from error
-    await write(call, op_id, line)
+    answer = await call.fetch("POST", stdin_target(op_id), body=line)
+    if answer.status in (409, 410) and _code(answer) in ("op_ended", "expired"):
+        raise Ended("not_found", "the context was not found: its program has just ended")
+    if answer.status != 200:
+        raise call.refused(answer.status, answer.body)
 
 
 async def kill(call: SidecarCall, op_id: str) -> None:
@@ -112,7 +120,10 @@ async def running(call: SidecarCall) -> list[tuple[str, str | None]]:
 
 
 def check_loss(call: SidecarCall, found: Found) -> None:
-    """Raise EnvdFailure if the infrastructure has ended the context, or may have; the code's own end is no loss."""
+    """Raise EnvdFailure if the infrastructure has ended the context, or may have; the code's own end is no loss.
+
+    After a while nobody knows. As a result of the next cell it could be a sample that failed by a loss.
+    """
     op = found.op or found.before
     if op is None or op["state"] != "ended":
         return
@@ -120,8 +131,8 @@ def check_loss(call: SidecarCall, found: Found) -> None:
     if lost is not None:
         raise lost
     if op.get("verdict") is None:
-        text = f"the context {found.name} has ended, and why is no longer known: restart it, or create another one"
-        raise EnvdFailure("unavailable", text)
+        then = "restart it, or create another one" if found.is_default else "create another one"
+        raise _not_found(found.name, f": it ended a while ago, and why is no longer known; {then}")
 
 
 def next_program(found: Found) -> Found:

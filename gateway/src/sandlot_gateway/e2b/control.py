@@ -18,7 +18,7 @@ from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services, owned
-from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send, send_json
+from sandlot_gateway.data.answers import Receive, Refusal, Scope, Send
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.keys import Tenant
@@ -35,7 +35,7 @@ from .forks import Forks
 from .listing import PAUSED, RUNNING
 from .lists import Lists
 from .pauses import Paused, Pauses
-from .request_parts import body_of, header_of, query_of
+from .request_parts import body_of, header_of, query_of, send_answer
 from .requests import in_their_words
 from .serving import Serving
 from .snapshots import Snapshots
@@ -75,6 +75,9 @@ class Control:
             return False
         return True
 
+    def start(self) -> None:
+        self._builds.start_sweeps()
+
     async def close(self) -> None:
         """Fail the builds that run here."""
         await self._forks.close()
@@ -102,11 +105,7 @@ class Control:
             document = {"code": status, "message": in_their_words(error.detail)}
             headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
         headers = [*headers, (b"x-request-id", request_id)]
-        if document is None:
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
-        else:
-            await send_json(send, status, document, headers=[*headers, (b"cache-control", b"no-store")])
+        await send_answer(send, status, document, headers=headers)
         return status
 
     async def _answer(self, scope: Scope, receive: Receive, *, route: str, who: Tenant) -> Answer:
@@ -174,23 +173,24 @@ class Control:
         return 200, documents.detail(sandbox, end_at=end_at, state=state, **about), []
 
     async def _kill(self, found: Sandbox | Paused) -> Answer:
-        if isinstance(found, Sandbox):
-            self._have.lifecycle.ends.delete(found)
-            await self._have.lifecycle.deleted_everywhere(found)
+        if isinstance(found, Paused):
+            sandbox_id, tenant, was_paused = found.id, found.sandbox.tenant, True
+            await self._pauses.revoke(found.checkpoint)
+        else:
+            sandbox_id, tenant, was_paused = documents.id_of(found), found.tenant, False
+            await self._end(found)
             try:
-                await self._pauses.kill(found.tenant, documents.id_of(found))
+                was_paused = await self._pauses.kill(tenant, sandbox_id)
             except Problem as problem:
-                _log.warning(
-                    "what a pause of a killed sandbox left is kept: %s", problem, extra={"sandbox": found.id}
-                )
-            return 204, None, []
-        await self._pauses.forget(found.checkpoint)
-        # A connect may have begun one that had its files before.
-        begun = await self._serving.find(found.id, found.sandbox.tenant)
-        if begun is not None:
-            self._have.lifecycle.ends.delete(begun)
-            await self._have.lifecycle.deleted_everywhere(begun)
+                _log.warning("a killed sandbox's pause is kept: %s", problem, extra={"sandbox": found.id})
+        # Only now: a gateway that continues it from here on learns of the kill.
+        if was_paused and (begun := await self._serving.find_everywhere(sandbox_id, tenant)):
+            await self._end(begun)
         return 204, None, []
+
+    async def _end(self, sandbox: Sandbox) -> None:
+        self._have.lifecycle.ends.delete(sandbox)
+        await self._have.lifecycle.deleted_everywhere(sandbox)
 
     async def _pause(self, found: Sandbox | Paused, body: bytes) -> Answer:
         """Keep the files and end the sandbox; memory is lost, whatever the request says."""
@@ -242,7 +242,7 @@ class Control:
         """Wait until a continued sandbox can be used, then forget its pause, unless its caller has left."""
         await self._builds.wait_ready(sandbox, receive=receive, until=until)
         if not has_hung_up(receive):
-            await self._pauses.forget_if_possible(sandbox, pause)
+            await self._pauses.hand_out(sandbox, pause)
 
     async def _network(self, sandbox: Sandbox, body: bytes) -> Answer:
         asked = requests.read(body, requests.NetworkUpdate)

@@ -34,6 +34,7 @@ from .failures import Problem
 from .starts import started
 
 PAUSED = "paused: connect to it to go on with its files"  # message of its end
+_KILLED = "was killed while it was paused"  # error of the checkpoint of a pause
 _ENTRY = "e2b.paused"  # of the metadata of its checkpoint
 _SUFFIX = "e2b0"  # of the checkpoint's id, after the sandbox's: so a kill need not read all checkpoints
 _WRITTEN_WITHIN = 900.0  # seconds; a client that leaves earlier finds the sandbox paused later
@@ -124,24 +125,41 @@ class Pauses:
         Raises Problem, ApiError.
         """
         have = self._have
-        sandbox = await begin_like(
-            paused.sandbox.spec,
-            paused.checkpoint,
-            timeout=timeout,
-            key=self._key(paused, who),
-            continues=paused.id,
-            receive=receive,
-            have=have,
-            who=who,
-        )
-        await started(sandbox, receive=receive, have=have)
+        try:
+            sandbox = await begin_like(
+                paused.sandbox.spec,
+                paused.checkpoint,
+                timeout=timeout,
+                key=self._key(paused, who),
+                continues=paused.id,
+                receive=receive,
+                have=have,
+                who=who,
+            )
+            await started(sandbox, receive=receive, have=have)
+        except (Problem, ApiError) as error:
+            if await self._was_killed(paused.checkpoint):
+                raise _killed(paused.id) from error
+            raise
         return sandbox
 
-    async def kill(self, tenant: str, sandbox_id: SandboxId) -> None:
-        """Delete what a pause has left, if anything. Raises Problem."""
+    async def kill(self, tenant: str, sandbox_id: SandboxId) -> bool:
+        """Revoke what a pause has left; return whether there was anything. Raises Problem."""
         paused = await self.find(tenant, sandbox_id)
         if paused is not None:
-            await self.forget(paused.checkpoint)
+            await self.revoke(paused.checkpoint)
+        return paused is not None
+
+    async def revoke(self, pause: Checkpoint) -> None:
+        """Delete the files of a pause, so that a gateway that is just continuing it learns of its kill. Raises Problem.
+
+        That gateway looks at the pause once the new sandbox runs. A kill looks for the sandbox after this, so that one
+        of the two ends it, in whatever order they come.
+        """
+        checkpoints = checkpoints_of(self._have)
+        found = await _read(checkpoints.get(pause.tenant, pause.id))
+        if found is not None and found.created_at == pause.created_at and found.state is State.DURABLE:
+            await _read(checkpoints.revoke(found, _KILLED))
 
     async def left_by(self, sandbox: Sandbox) -> Checkpoint | None:
         """Return the pause that a running sandbox continues and that is there still: no caller has got the sandbox yet.
@@ -155,16 +173,30 @@ class Pauses:
         # One of this sandbox itself is a pause that has just begun.
         return found if found is not None and found.sandbox_id != sandbox.id else None
 
-    async def forget_if_possible(self, sandbox: Sandbox, pause: Checkpoint) -> None:
-        """Forget the pause that a sandbox continues, else it would come back after the sandbox's end."""
+    async def hand_out(self, sandbox: Sandbox, pause: Checkpoint) -> None:
+        """Forget the pause that a sandbox continues, else it would come back after the sandbox's end.
+
+        Raises Problem if the paused one was killed meanwhile; the sandbox then ends.
+        """
         try:
-            await self.forget(pause)
+            killed = await self._was_killed(pause)
+            if not killed:
+                await self.forget(pause)
         except Problem as problem:
             _log.warning(
                 "the pause that a sandbox continues is not deleted: %s",
                 problem,
                 extra={"sandbox": sandbox.id},
             )
+            return
+        if killed:
+            self._have.lifecycle.ends.delete(sandbox, message=_KILLED)
+            raise _killed(id_of(sandbox))
+
+    async def _was_killed(self, pause: Checkpoint) -> bool:
+        """Return whether a pause that was DURABLE has been revoked. Raises Problem."""
+        found = await _read(checkpoints_of(self._have).get(pause.tenant, pause.id))
+        return found is not None and found.created_at == pause.created_at and found.error == _KILLED
 
     def _paused(self, checkpoint: Checkpoint) -> Paused | None:
         entry = checkpoint.metadata.get(_ENTRY)
@@ -209,6 +241,10 @@ async def _read(work: Awaitable[T]) -> T:
         why = error.strerror or f"no answer within {_READ_WITHIN:g} s"
         text = f"the volume of the checkpoints cannot be used: {why}; try again, or tell the operator"
         raise Problem(503, text, headers=[(b"retry-after", b"1")]) from error
+
+
+def _killed(sandbox_id: SandboxId) -> Problem:
+    return Problem(404, f"the sandbox {sandbox_id} was not found: it {_KILLED}")
 
 
 def _checkpoint_id(sandbox_id: SandboxId) -> str:

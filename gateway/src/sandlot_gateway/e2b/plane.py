@@ -21,7 +21,7 @@ from .serving import Serving
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
         serving = Serving(have.directory, others=have.backend.others)
-        access = Access(keys=have.keys, tokens=have.tokens, routes=have.directory, serving=serving)
+        access = Access(keys=have.keys, tokens=have.tokens, serving=serving)
         self._control = Control(have, access=access, serving=serving, gate=gate, pool=pool)
         entrance = Entrance(gate=gate, pool=pool)
         self._envd = Envd(access=access, gate=gate, pool=pool, turns=turns, entrance=entrance)
@@ -35,6 +35,10 @@ class E2bPlane:
         if is_envd(route):
             return self._envd.is_known(scope, route)
         return self._control.is_known(scope)
+
+    def start(self) -> None:
+        """Begin what goes on without requests."""
+        self._control.start()
 
     async def close(self) -> None:
         await self._control.close()

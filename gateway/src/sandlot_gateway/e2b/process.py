@@ -87,8 +87,12 @@ async def op_id(call: SidecarCall, selector: Selector) -> str:
 
 async def write(call: SidecarCall, found: str, data: bytes, *, eof: bool = False) -> None:
     """Write to a process' input; wait while its pipe is full."""
-    end = "&eof=1" if eof else ""
-    await call.json("POST", f"/v1/ops/{found}/stdin?id={secrets.token_hex(16)}{end}", body=data)
+    await call.json("POST", stdin_target(found) + ("&eof=1" if eof else ""), body=data)
+
+
+def stdin_target(found: str) -> str:
+    """Return the target of a request that writes to an op's input once, though it may be sent twice."""
+    return f"/v1/ops/{found}/stdin?id={secrets.token_hex(16)}"
 
 
 def start_spec(message: Start, *, user: str | None, timeout_ms: int | None) -> dict[str, Any]:

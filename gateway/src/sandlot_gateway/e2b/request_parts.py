@@ -1,11 +1,12 @@
-"""Reads the parts of a request of the control API: its body, its query and its headers."""
+"""Reads the parts of a request of the control API, its body, its query and its headers, and sends its answer."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from urllib.parse import parse_qs
 
-from sandlot_gateway.data.answers import Receive, Scope
+from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
 
 from .failures import Problem
 from .uploads import body_pieces
@@ -38,3 +39,14 @@ def query_of(scope: Scope) -> dict[str, list[str]]:
 
 def header_of(scope: Scope, name: bytes) -> str:
     return next((value for key, value in scope["headers"] if key == name), b"").decode("latin-1")
+
+
+async def send_answer(send: Send, status: int, document: Any, *, headers: list[tuple[bytes, bytes]]) -> None:
+    """Send an answer of the control API; None: without a body."""
+    if document is not None:
+        await send_json(send, status, document, headers=[*headers, (b"cache-control", b"no-store")])
+        return
+    if status != 204:
+        headers = [*headers, (b"content-length", b"0")]  # else the JavaScript SDK parses the body
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

@@ -24,5 +24,17 @@ class Serving:
         own = self._directory.get(sandbox_id)
         if own is not None and own.message != PAUSED:
             return None
-        await self._others.learn_claims(tenant)  # another gateway may have just continued it
-        return self._directory.current(sandbox_id, tenant)
+        return await self.find_everywhere(sandbox_id, tenant)  # another gateway may have just continued it
+
+    async def find_everywhere(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
+        """Return the tenant's live sandbox for this id, also one that another gateway alone knows to be running."""
+        found = self._directory.current(sandbox_id, tenant)
+        if found is None and self._others is not None:
+            await self._others.learn_claims(tenant)
+            found = self._directory.current(sandbox_id, tenant)
+        return found
+
+    def owner(self, sandbox_id: SandboxId) -> str | None:
+        """Return the tenant of a sandbox that this gateway knows, also by the id of the one that it continues."""
+        route, current = self._directory.find(sandbox_id), self._directory.current(sandbox_id, None)
+        return route.tenant if route is not None else current and current.tenant

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 from pydantic import ValidationError
 from sandlot_contract.statuses import Status
@@ -24,66 +26,65 @@ from sandlot_gateway.tasks import Tasks
 from ..copies import settled
 from ..failures import EnvdFailure, Problem
 from ..saved import Saved
-from .archives import Archives, sweep
+from .archives import Archives
 from .commands import Commands
 from .logbook import Log
-from .records import BuildRecord, Gone, Lock, Records, State, Tagged
+from .records import BuildRecord, Records, State
 from .replay import Failed, Replay
 from .steps import Step, in_their_words
+from .sweeping import Sweeper
+from .template_records import Gone, Tagged
 
 _log = logging.getLogger(__name__)
 
 LIMIT = 3600.0  # seconds of a build
 SLACK = 120.0  # seconds that its sandbox lives longer
-FORMER_KEPT = 3600.0  # seconds for creates that have just read a tag
 MOST_TAGS = 256  # of a template
-_SWEEP_EVERY = 600.0  # seconds
+_PAUSE = 0.2  # seconds
+_AT_ONCE = 8  # builds of a tenant at one gateway
 
 
 class Builder:
     def __init__(
-        self, have: Services, *, records: Records, archives: Archives, gate: RequestGate, pool: HttpPool
+        self,
+        have: Services,
+        *,
+        records: Records,
+        archives: Archives,
+        sweeper: Sweeper,
+        gate: RequestGate,
+        pool: HttpPool,
     ) -> None:
         self._have = have
         self._records = records
+        self._sweeper = sweeper
         self._archives = archives
         self._gate = gate
         self._pool = pool
         self._tasks = Tasks()
         self._running: dict[str, int] = {}  # tenant -> builds
-        self._sweeping: asyncio.Task[None] | None = None
 
-    def running(self, tenant: str) -> int:
-        """Return how many builds of a tenant this gateway runs."""
-        return self._running.get(tenant, 0)
+    @contextlib.contextmanager
+    def place(self, tenant: str) -> Iterator[None]:
+        """Take one of the places of a tenant's builds at this gateway, until the block is left. Raises Problem."""
+        if self._running.get(tenant, 0) >= _AT_ONCE:
+            text = f"{_AT_ONCE} builds of yours run already: wait until one has ended"
+            raise Problem(429, text, headers=[(b"retry-after", b"5")])
+        self._running[tenant] = self._running.get(tenant, 0) + 1
+        try:
+            yield
+        finally:
+            self._running[tenant] -= 1
+            if not self._running[tenant]:
+                del self._running[tenant]
 
     def begin(
-        self, build: BuildRecord, sandbox: Sandbox, saved: Saved, steps: list[Step], lock: Lock
+        self, build: BuildRecord, sandbox: Sandbox, saved: Saved, steps: list[Step], held: ExitStack
     ) -> None:
-        """Run a build, whose lock this takes over."""
-        self._running[build.tenant] = self.running(build.tenant) + 1
-        self._tasks.spawn(self._run(build, sandbox, saved, steps, lock))
-
-    def sweep_later(self) -> None:
-        """Delete what is old from now on, until nothing is left that can become so."""
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = self._tasks.spawn(self._sweep())
-
-    async def _sweep(self) -> None:
-        left = True
-        while left:
-            await asyncio.sleep(_SWEEP_EVERY)
-            try:
-                left = False
-                for directory in await asyncio.to_thread(self._records.tenants):
-                    left |= await asyncio.to_thread(self._records.sweep, directory)
-                    left |= bool(await asyncio.to_thread(sweep, directory))
-                    for template in await asyncio.to_thread(self._records.templates, directory):
-                        left |= bool(template.former)
-                        await self.forget_former(template.id, tenant=template.tenant)
-            except OSError as error:
-                _log.error("cannot delete what old builds left: %s", error)
-                left = True
+        """Run a build; what it holds, its lock and its place, is left at its end."""
+        task = self._tasks.spawn(self._run(build, sandbox, saved, steps))
+        # Not in the task, which does not begin if the gateway stops first.
+        task.add_done_callback(lambda _: held.close())
 
     def commands(self, sandbox: Sandbox) -> Commands:
         return Commands(pool=self._pool, gate=self._gate, sandbox_id=sandbox.id, tenant=sandbox.tenant)
@@ -98,29 +99,7 @@ class Builder:
         build.checkpoint = checkpoint
         build.state = State.READY
         await asyncio.to_thread(self._records.save, build)
-        await self.forget_former(build.template, tenant=build.tenant)
-
-    async def forget_former(self, template: str, *, tenant: str) -> None:
-        """Delete the checkpoints of a template that no tag has named for a while. Raises OSError, ApiError."""
-        checkpoints = checkpoints_of(self._have)
-        before = time.time() - FORMER_KEPT
-
-        record = await asyncio.to_thread(self._records.find, template, tenant=tenant)
-        old = [] if record is None else [one for one, since in record.former.items() if since < before]
-        if record is None or not old:
-            return
-        for checkpoint_id in old:
-            found = await checkpoints.get(tenant, checkpoint_id)
-            if found is not None:
-                with contextlib.suppress(Busy):  # it is durable
-                    await checkpoints.delete(found)
-
-        def forget() -> None:  # only now: a gateway that dies before would leave files that nothing names
-            if self._records.find(template, tenant=tenant) is not None:
-                with self._records.template(template, tenant=tenant, name=record.name) as now:
-                    now.former = {one: since for one, since in now.former.items() if one not in old}
-
-        await asyncio.to_thread(forget)
+        await self._sweeper.forget_former(build.template, tenant=build.tenant)
 
     async def _discard(self, build: BuildRecord, checkpoint_id: str) -> None:
         """Delete the files of a build unless a tag names them."""
@@ -135,13 +114,11 @@ class Builder:
 
     def _tag(self, build: BuildRecord, checkpoint: str) -> None:
         with self._records.template(
-            build.template, tenant=build.tenant, name=build.name, make=False
+            build.template, tenant=build.tenant, name=build.name, life=build.life
         ) as record:
             assign(record.tags, record.former, build.tags, Tagged(build.id, checkpoint, time.time()))
 
-    async def _run(
-        self, build: BuildRecord, sandbox: Sandbox, saved: Saved, steps: list[Step], lock: Lock
-    ) -> None:
+    async def _run(self, build: BuildRecord, sandbox: Sandbox, saved: Saved, steps: list[Step]) -> None:
         log = Log(self._records.log_path(build))
         try:
             async with asyncio.timeout(LIMIT), log.written():
@@ -168,10 +145,6 @@ class Builder:
             await self._failed(build, "the build failed in an unexpected way: see the gateway's log", log=log)
         finally:
             self._have.lifecycle.ends.delete(sandbox)
-            lock.release()
-            self._running[build.tenant] -= 1
-            if not self._running[build.tenant]:
-                del self._running[build.tenant]
 
     async def _built(
         self, build: BuildRecord, sandbox: Sandbox, saved: Saved, steps: list[Step], log: Log
@@ -182,6 +155,9 @@ class Builder:
         log.add(f"waiting for a sandbox of {sandbox.spec.image}", step="base")
         while sandbox.status is Status.PENDING:
             await self._have.directory.changed(sandbox.id, timeout=5.0)
+            if sandbox.status is Status.PENDING:
+                # While the gateway shuts down, no wait for a change takes any time.
+                await asyncio.sleep(_PAUSE)
         if sandbox.status is not Status.RUNNING:
             why = in_their_words(sandbox.message or sandbox.reason or "without a message")
             text = f"the sandbox did not start: {sandbox.verdict}: {why}"

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
@@ -22,7 +21,9 @@ from ..template import Template
 from ..templates import Templates
 from .building import assign, settle
 from .names import DEFAULT_TAG, is_template_id, named, read_name, read_tags, template_id
-from .records import Records, TemplateRecord
+from .records import Records
+from .sweeping import Sweeper
+from .template_records import TemplateRecord
 
 
 class NewTags(msgspec.Struct):
@@ -38,10 +39,13 @@ class OldTags(msgspec.Struct):
 class Catalogue:
     """Methods raise Problem, ApiError; a tenant sees nothing of others."""
 
-    def __init__(self, have: Services, *, records: Records | None, templates: Templates) -> None:
+    def __init__(
+        self, have: Services, *, records: Records | None, sweeper: Sweeper, templates: Templates
+    ) -> None:
         self._have = have
         self._templates = templates
         self._kept = records
+        self._sweeper = sweeper
 
     @property
     def _records(self) -> Records:
@@ -158,18 +162,13 @@ class Catalogue:
         found, _ = await self._found(name, who)
         if found is None:
             raise Problem(404, f"the template {name[:100]!r} was not found")
-        for build in await asyncio.to_thread(self._records.building, found.id):
-            sandbox = self._have.directory.of_tenant(build.sandbox, who.name) if build.sandbox else None
-            if sandbox is not None:
-                self._have.lifecycle.ends.delete(sandbox)
-        gone = await asyncio.to_thread(self._records.remove, found.id, tenant=who.name)
-        if gone is None:
+        if not await asyncio.to_thread(self._records.delete, found.id, tenant=who.name):
             return
-        checkpoints = checkpoints_of(self._have)
-        for checkpoint_id in {*(each.checkpoint for each in gone.tags.values()), *gone.former}:
-            checkpoint = await checkpoints.get(who.name, checkpoint_id)
-            if checkpoint is not None:
-                try:
-                    await checkpoints.delete(checkpoint)
-                except Busy as error:
-                    raise Problem(409, str(error)) from error
+        # Only now: a build that begins later finds no template.
+        for build in await asyncio.to_thread(self._records.building, found.id):
+            if build.sandbox is not None:
+                await self._have.directory.appear(build.sandbox)  # another gateway may have just begun it
+                sandbox = self._have.directory.of_tenant(build.sandbox, who.name)
+                if sandbox is not None:
+                    self._have.lifecycle.ends.delete(sandbox)
+        await self._sweeper.forget_former(found.id, tenant=who.name)

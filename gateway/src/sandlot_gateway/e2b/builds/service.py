@@ -7,15 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from pydantic import ValidationError
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.store import State as CheckpointState
 from sandlot_gateway.control.checkpoints import checkpoints_of
-from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
-from sandlot_gateway.control.models import CreateRequest
-from sandlot_gateway.control.sandboxes import create_sandbox
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive, Scope
 from sandlot_gateway.data.pool import HttpPool
@@ -25,23 +20,18 @@ from sandlot_gateway.sandboxes import Sandbox
 
 from ..failures import Problem
 from ..requests import read
-from ..saved import Saved, of_metadata
-from ..template import Template
 from ..templates import Templates
 from ..uploads import body_pieces
 from . import readiness
 from .archives import Archives
-from .building import LIMIT, SLACK, Builder
+from .building import Builder
 from .catalogue import Catalogue
 from .links import Link, base_of, link, upload_of
-from .logbook import MOST_ENTRIES, Log, entries
+from .logbook import MOST_ENTRIES, entries
 from .names import DEFAULT_TAG, is_files_hash, read_name, read_tags
-from .records import BuildRecord, Gone, Records, State, TooMany, new_build
-from .steps import Start, check, in_their_words
-
-LABEL = "e2b-build"  # of a build's sandbox
-_AT_ONCE = 8  # builds of a tenant at one gateway
-_IDLE = 600.0  # seconds after which the sandbox of a gateway that died ends
+from .records import BuildRecord, Records, State, TooMany, new_build
+from .starting import Starter
+from .sweeping import Sweeper
 
 
 class Requested(msgspec.Struct, rename="camel"):
@@ -62,17 +52,35 @@ class Builds:
         directory = have.settings.checkpoints()
         self._kept = Records((have.settings.state_dir if directory is None else directory) / "e2b")
         self._archives = Archives()
-        self._builder = Builder(have, records=self._kept, archives=self._archives, gate=gate, pool=pool)
-        self.catalogue = Catalogue(have, records=directory and self._kept, templates=templates)
+        self._sweeper = Sweeper(have, self._kept)
+        self._builder = Builder(
+            have, records=self._kept, archives=self._archives, sweeper=self._sweeper, gate=gate, pool=pool
+        )
+        self.catalogue = Catalogue(
+            have, records=directory and self._kept, sweeper=self._sweeper, templates=templates
+        )
+        self._starter = Starter(
+            have,
+            records=self._kept,
+            archives=self._archives,
+            builder=self._builder,
+            catalogue=self.catalogue,
+            templates=templates,
+        )
 
     @property
     def _records(self) -> Records:
         checkpoints_of(self._have)  # a 501 without a directory
-        self._builder.sweep_later()
         return self._kept
+
+    def start_sweeps(self) -> None:
+        """Delete from now on what builds left, also those of gateways that died."""
+        if self._have.checkpoints is not None:
+            self._sweeper.start()
 
     async def close(self) -> None:
         """Fail the builds that run here."""
+        await self._sweeper.close()
         await self._builder.close()
 
     async def wait_ready(self, sandbox: Sandbox, *, receive: Receive, until: float) -> None:
@@ -115,7 +123,7 @@ class Builds:
         build.cpu, build.memory_gb = asked.cpu_count, memory
         try:
             await asyncio.to_thread(self._records.request, build)
-            await self._builder.forget_former(build.template, tenant=who.name)
+            await self._sweeper.forget_former(build.template, tenant=who.name)
         except TooMany as error:
             raise Problem(429, str(error), headers=[(b"retry-after", b"60")]) from error
         note(id=build.template)
@@ -154,46 +162,7 @@ class Builds:
     async def start(self, template: str, build_id: str, body: bytes, receive: Receive, who: Tenant) -> None:
         """Begin the steps of a requested build, in a sandbox of the tenant."""
         build = await self._build(template, build_id, who)
-        asked = read(body, Start)
-        check(asked)
-        directory = self._records.tenant_directory(template)
-        for number, step in enumerate(asked.steps or ()):
-            if step.files_hash is not None and not await asyncio.to_thread(
-                self._archives.present, directory, step.files_hash
-            ):
-                raise Problem(
-                    400, f"steps.{number}.filesHash: these files were not uploaded: upload them first"
-                )
-        if self._builder.running(who.name) >= _AT_ONCE:
-            text = f"{_AT_ONCE} builds of yours run already: wait until one has ended"
-            raise Problem(429, text, headers=[(b"retry-after", b"5")])
-        base = await self._base(asked, who)
-        lock = await asyncio.to_thread(self._records.lock, build)
-        if lock is None or (await self._build(template, build_id, who)).state is not State.WAITING:
-            if lock is not None:
-                lock.release()
-            raise Problem(409, "the build has begun already: request another")
-        sandbox = None
-        try:
-            saved = _inherited(asked, base, build)
-            if not asked.forced and (known := await self._equal(build, saved.key)) is not None:
-                log = Log(self._records.log_path(build))
-                log.add("an equal build was found, whose files are used", step="finalize")
-                await log.flush()
-                await self._builder.ready(build, known)
-                lock.release()
-                return
-            sandbox = await self._sandbox(base, build, receive, who)
-            build.state, build.sandbox = State.BUILDING, sandbox.id
-            await asyncio.to_thread(self._records.save, build)
-        except BaseException as error:
-            if sandbox is not None:
-                self._have.lifecycle.ends.delete(sandbox)
-            lock.release()
-            if isinstance(error, Gone):
-                raise Problem(404, str(error)) from error
-            raise
-        self._builder.begin(build, sandbox, saved, asked.steps or [], lock)
+        await self._starter.start(build, body, receive=receive, who=who)
 
     async def status(
         self, template: str, build_id: str, query: Mapping[str, list[str]], who: Tenant
@@ -226,72 +195,6 @@ class Builds:
             if left is not None and left.live:  # that of a gateway that died
                 self._have.lifecycle.ends.delete(left)
         return build
-
-    async def _base(self, asked: Start, who: Tenant) -> Template:
-        """Return what the build's sandbox begins with."""
-        if asked.from_image:
-            return self._templates.image(asked.from_image)
-        try:
-            return await self.catalogue.find(asked.from_template or "", who)
-        except Problem as problem:
-            raise Problem(400, f"fromTemplate: {problem}") from problem
-
-    async def _equal(self, build: BuildRecord, key: str) -> str | None:
-        """Return the checkpoint of an equal build of the same template."""
-        known = await asyncio.to_thread(self._records.find, build.template, tenant=build.tenant)
-        tags = known.tags.values() if known is not None else ()
-        for checkpoint_id in {each.checkpoint for each in tags}:
-            found = await checkpoints_of(self._have).get(build.tenant, checkpoint_id)
-            saved = None if found is None else of_metadata(found.metadata)
-            if found and saved and found.state is CheckpointState.DURABLE and saved.key == key:
-                return found.id
-        return None
-
-    async def _sandbox(self, base: Template, build: BuildRecord, receive: Receive, who: Tenant) -> Sandbox:
-        fields: dict[str, Any] = {
-            "name": f"build of {build.name}",
-            "labels": [f"{LABEL}={build.id}"],
-            "pool": base.pool,
-            "docker_image": base.image,
-            "checkpoint_id": base.checkpoint,
-            "cpu_cores": build.cpu,
-            "memory_gb": build.memory_gb,
-            "timeout_seconds": LIMIT + SLACK,
-            "idle_timeout_seconds": _IDLE,
-            "wait_seconds": 0,
-            "vm": True,
-        }
-        try:
-            request = CreateRequest.model_validate(fields)
-            return await create_sandbox(request, receive=receive, have=self._have, who=who)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise Problem(400, in_their_words(f"{place}: {first['msg']}")) from error
-        except ApiError as error:
-            # An unknown or unfinished snapshot is the request's fault here.
-            status = 400 if error.status in (404, 409, 422) else error.status
-            headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-            raise Problem(status, in_their_words(str(error.detail)), headers=headers) from error
-
-
-def _inherited(asked: Start, base: Template, build: BuildRecord) -> Saved:
-    """Return what the template's sandboxes have before the first step."""
-    before = base.saved or Saved()
-    parts = asked.digest(build.cpu, build.memory_gb)
-    origin = base.checkpoint or base.pool or base.image
-    return Saved(
-        template=build.template,
-        build=build.id,
-        key=f"{parts}:{origin}",
-        env=dict(before.env),
-        workdir=before.workdir,
-        user=before.user,
-        start=asked.start_cmd or before.start,
-        ready=asked.ready_cmd or before.ready,
-        cpu=build.cpu,
-        memory_gb=build.memory_gb,
-    )
 
 
 def _number(query: Mapping[str, list[str]], name: str, *, default: int) -> int:

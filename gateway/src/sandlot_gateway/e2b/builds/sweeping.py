@@ -1,0 +1,81 @@
+"""Deletes what builds leave: old records, logs and archives, and files of templates that no tag names any more.
+
+It begins with the gateway: one that died may have left something of which no later build would remind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from pathlib import Path
+
+from sandlot_gateway.checkpoints.service import Busy
+from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.tasks import Tasks
+
+from .archives import sweep
+from .records import Records
+
+_log = logging.getLogger(__name__)
+
+FORMER_KEPT = 3600.0  # seconds for creates that have just read a tag
+_EVERY = 600.0  # seconds
+
+
+class Sweeper:
+    def __init__(self, have: Services, records: Records) -> None:
+        self._have = have
+        self._records = records
+        self._tasks = Tasks()
+
+    def start(self) -> None:
+        """Sweep now, and from time to time."""
+        self._tasks.spawn(self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def forget_former(self, template: str, *, tenant: str) -> None:
+        """Delete the checkpoints of a template that no tag has named for a while. Raises OSError, ApiError."""
+        checkpoints = checkpoints_of(self._have)
+        before = time.time() - FORMER_KEPT
+        record = await asyncio.to_thread(self._records.stored, template, tenant=tenant)
+        if record is None:
+            return
+        old = {one for one, since in record.former.items() if since < before}
+        if not old and not record.deleted:
+            return
+        for checkpoint_id in old:
+            found = await checkpoints.get(tenant, checkpoint_id)
+            if found is not None:
+                with contextlib.suppress(Busy):  # it is durable
+                    await checkpoints.delete(found)
+        # Only now: a gateway that dies before would leave files that nothing names.
+        await asyncio.to_thread(self._records.forget, template, tenant=tenant, checkpoints=old)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                directories = await asyncio.to_thread(self._records.tenants)
+            except OSError as error:
+                _log.error("cannot look for what old builds left: %s; look at the volume", error)
+                directories = []
+            for directory in directories:
+                await self._sweep(directory)
+            await asyncio.sleep(_EVERY)
+
+    async def _sweep(self, directory: Path) -> None:
+        """Sweep one tenant's directory; another one's is swept though this fails."""
+        try:
+            await asyncio.to_thread(self._records.sweep, directory)
+            await asyncio.to_thread(sweep, directory)
+            for template in await asyncio.to_thread(self._records.templates, directory):
+                await self.forget_former(template.id, tenant=template.tenant)
+        except (OSError, ApiError) as error:
+            _log.error("cannot delete what old builds left in %s: %s; look at the volume", directory, error)
+        except Exception:  # else no later sweep would come
+            _log.exception("the sweep of %s failed in an unexpected way", directory)
