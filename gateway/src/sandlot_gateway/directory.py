@@ -104,9 +104,13 @@ class Directory:
 
     def current(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
         """Return the tenant's live sandbox that serves the clients of this id: itself, or one that continues it."""
-        own = self._sandboxes.get(sandbox_id)
-        found = own if own is not None and own.live else self._continuations.live(sandbox_id)
+        found = self.serving(sandbox_id)
         return found if found is not None and found.tenant == tenant else None
+
+    def serving(self, sandbox_id: SandboxId) -> Sandbox | None:
+        """Return the live sandbox, of any tenant, that serves the clients of this id."""
+        own = self._sandboxes.get(sandbox_id)
+        return own if own is not None and own.live else self._continuations.live(sandbox_id)
 
     def by_key(self, tenant: str, key: str) -> Sandbox | None:
         sandbox_id = self._by_key.get((tenant, key))
