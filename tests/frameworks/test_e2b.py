@@ -59,7 +59,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Secure:
 def stack(secure: Secure) -> Iterator[Stack]:
     tls = ("--tls-cert", str(secure.certificate.chain), "--tls-key", str(secure.certificate.key))
     port = ("--tls-port", secure.url.rpartition(":")[2])
-    e2b = ("--e2b", "--e2b-templates", "code-interpreter-v1=host,base=host")
+    e2b = ("--e2b", "--e2b-domain", "e2b.test", "--e2b-templates", "code-interpreter-v1=host,base=host")
     with private_stack("--pool", "warm=2", *e2b, *tls, *port) as running:
         yield running
 
