@@ -17,6 +17,7 @@ from tests.stack import Stack, private_stack
 pytestmark = pytest.mark.root
 
 AT_ONCE = 2
+ALONE = {"allow_internet_access": False}  # else the local backend gives it the machine's own network
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def app(make_box: Callable[..., Box], stack: Stack) -> App:
-    return started(make_box(timeout=600), stack)
+    return started(make_box(timeout=600, **ALONE), stack)
 
 
 def test_a_create_decides_whether_its_ports_are_public(
@@ -42,11 +43,12 @@ def test_a_create_decides_whether_its_ports_are_public(
     assert (code_of(closed), document(closed)["code"]) == ((502, "port_closed"), 502)
     assert code_of(app.ask(host=f"80-sb-{'0' * 20}.{DOMAIN}")) == (502, "sandbox_not_found")
 
-    private = make_box(network={"allowPublicTraffic": False})
+    private = make_box(network={"allowPublicTraffic": False}, **ALONE)
+    shares_the_machines_ports = make_box()
     headers = {"Authorization": f"Bearer {stack.api_key}"}
-    body = {"docker_image": "host", "wait_seconds": 20}
+    body = {"docker_image": "host", "wait_seconds": 20, "network": "none"}
     ours = plain_http.post(f"{stack.url}/api/v1/sandbox", json=body, headers=headers, timeout=60).json()["id"]
-    for sandbox_id in (private.id, ours):
+    for sandbox_id in (private.id, shares_the_machines_ports.id, ours):
         answer = app.ask(host=f"80-{sandbox_id}.{DOMAIN}")
         assert code_of(answer) == (403, "no_traffic_token")
     assert client.delete(f"/sandboxes/{private.id}").status_code == 204
@@ -54,7 +56,7 @@ def test_a_create_decides_whether_its_ports_are_public(
 
 
 def test_a_visitor_is_told_of_a_pause(app: App, make_box: Callable[..., Box], client: httpx.Client) -> None:
-    box = make_box(timeout=600)
+    box = make_box(timeout=600, **ALONE)
     host = f"{free_port()}-{box.id}.{DOMAIN}"
     assert client.post(f"/sandboxes/{box.id}/pause", json={}).status_code == 204
     assert code_of(app.ask(host=host)) == (409, "sandbox_paused")

@@ -12,7 +12,16 @@ from sandlot_gateway.data.routes import Route
 from sandlot_gateway.keys import plain_key
 from sandlot_gateway.sandboxes import Sandbox
 
-from .app_refusals import TRAFFIC_KEY, no_port, no_token, not_found, of_problem, of_refusal, paused
+from .app_refusals import (
+    TRAFFIC_KEY,
+    no_port,
+    no_token,
+    not_found,
+    of_problem,
+    of_refusal,
+    paused,
+    port_closed,
+)
 from .failures import Problem
 from .paths import AppHost
 from .pauses import PAUSED, Pauses
@@ -32,6 +41,7 @@ class AppAccess:
         self._gate = gate
         self._pauses = Pauses(have)
         self._public = have.settings.e2b_public_ports
+        self._share_network = have.settings.backend == "local"  # but for those without a network
         self.limit = gate.limits.per_sandbox
 
     def is_known(self, scope: Scope) -> bool:
@@ -51,11 +61,14 @@ class AppAccess:
             tenant = self._visitor(app, given=bool(header_of(scope, TRAFFIC_KEY)))
         try:
             self._gate.check_open(scope)
-            return await self._served(app, tenant)
+            route, sandbox = await self._served(app, tenant)
         except Refusal as refusal:
             raise of_refusal(app, refusal, limit=self.limit) from refusal
         except Problem as problem:
             raise of_problem(app, problem) from problem
+        if is_sidecars(route.address, app.port):
+            raise port_closed(app)
+        return route, sandbox
 
     async def _served(self, app: AppHost, tenant: str) -> tuple[Route, Sandbox]:
         found = await self._serving.find(app.sandbox_id, tenant)
@@ -97,6 +110,18 @@ class AppAccess:
             return None
         directory = self._have.directory
         found = directory.serving(sandbox_id) or directory.get(sandbox_id)
-        if found is None or found.spec.ports is None or not found.spec.ports.public:
+        if found is None or not self._is_public(found):
             return None
         return found if found.live or found.message == PAUSED else None
+
+    def _is_public(self, sandbox: Sandbox) -> bool:
+        """Return whether its create left its ports public; ports of the machine's own network never are."""
+        spec = sandbox.spec
+        if spec.ports is None or not spec.ports.public:
+            return False
+        return spec.network == "none" or not self._share_network
+
+
+def is_sidecars(address: str, port: int) -> bool:
+    """Return whether a sandbox's port is that of its sidecar, which in a pod listens beside the apps."""
+    return not address.startswith("unix:") and address.rpartition(":")[2] == str(port)

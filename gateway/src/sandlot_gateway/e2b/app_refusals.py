@@ -47,6 +47,11 @@ def not_found(app: AppHost) -> Refusal:
     return refused(app, 502, "sandbox_not_found", "The sandbox was not found", closes=True)
 
 
+def port_closed(app: AppHost) -> Refusal:
+    text = "The sandbox is running but port is not open"
+    return refused(app, 502, "port_closed", text, port=app.port)
+
+
 def paused(app: AppHost) -> Refusal:
     return refused(app, 409, "sandbox_paused", "The sandbox is paused", canAutoResume=False)
 
@@ -62,8 +67,7 @@ def of_refusal(app: AppHost, refusal: Refusal, *, limit: int) -> Refusal:
     if error == "sandbox_not_found":
         return paused(app) if str(refusal) == PAUSED else not_found(app)
     if error == "refused":
-        text = "The sandbox is running but port is not open"
-        return refused(app, 502, "port_closed", text, port=app.port)
+        return port_closed(app)
     if error == "busy" and refusal.document.get("scope") == "sandbox":
         text = f"The sandbox has too many concurrent incoming connections (limit: {limit})"
         told = refused(app, 429, "busy", text, connectionLimit=limit)
