@@ -72,13 +72,21 @@ class AppAccess:
 
     async def _served(self, app: AppHost, tenant: str) -> tuple[Route, Sandbox]:
         found = await self._serving.find(app.sandbox_id, tenant)
-        if found is None and await self._pauses.find(tenant, app.sandbox_id) is not None:
+        if found is None and await self._is_paused(app.sandbox_id, tenant):
             raise paused(app)
         route = await self._gate.ready(app.sandbox_id if found is None else found.id, tenant, receive=None)
         sandbox = self._have.directory.get(route.sandbox_id)
         if sandbox is None:
             raise not_found(app)
         return route, sandbox
+
+    async def _is_paused(self, sandbox_id: SandboxId, tenant: str) -> bool:
+        lane = f"{sandbox_id}/expose"  # so that pages that go on asking make so many reads at once
+        self._gate.enter_now(lane, tenant=tenant, name="expose")
+        try:
+            return await self._pauses.find(tenant, sandbox_id) is not None
+        finally:
+            self._gate.leave(lane)
 
     def _tenant(self, scope: Scope, sandbox_id: SandboxId) -> str | None:
         """Return whose credential the request has; None without a valid one."""
@@ -99,9 +107,8 @@ class AppAccess:
             live = self._have.directory.serving(app.sandbox_id) is not None
             raise no_token(app, given=given) if live else not_found(app)
         if not found.live:
-            raise paused(
-                app
-            )  # without a look at the volume and at other gateways, for which anybody could ask
+            # Anybody could make this gateway read the volume and ask other gateways, which would know more.
+            raise paused(app)
         return found.tenant
 
     def _visited(self, sandbox_id: SandboxId) -> Sandbox | None:

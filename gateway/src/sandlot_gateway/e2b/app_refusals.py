@@ -43,6 +43,11 @@ def no_port(app: AppHost) -> Refusal:
     return refused(app, 400, "no_such_port", text, closes=True)
 
 
+def bad_request(app: AppHost) -> Refusal:
+    text = "the method or the path is invalid: look at what sends it"
+    return refused(app, 400, "bad_request", text, closes=True)
+
+
 def not_found(app: AppHost) -> Refusal:
     return refused(app, 502, "sandbox_not_found", "The sandbox was not found", closes=True)
 

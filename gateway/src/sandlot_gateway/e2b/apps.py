@@ -23,7 +23,7 @@ from sandlot_gateway.sandboxes import Sandbox
 
 from .app_access import AppAccess
 from .app_headers import for_the_app, for_the_client
-from .app_refusals import of_refusal, refused
+from .app_refusals import bad_request, of_refusal
 from .paths import AppHost
 from .serving import Serving
 
@@ -34,7 +34,6 @@ _TARGET = re.compile(rb"/[\x21-\x7e\x80-\xff]*\Z")
 class Apps:
     def __init__(self, have: Services, *, serving: Serving, gate: RequestGate, pool: HttpPool) -> None:
         self._keys = have.keys
-        self._routes = have.directory
         self._gate = gate
         self._pool = pool
         self._access = AppAccess(have, serving=serving, gate=gate)
@@ -48,13 +47,7 @@ class Apps:
         method: str = scope["method"]
         target = _target(scope)
         if not _METHOD.match(method) or method == "CONNECT" or target is None:
-            raise refused(
-                app,
-                400,
-                "bad_request",
-                "the method or the path is invalid: look at what sends it",
-                closes=True,
-            )
+            raise bad_request(app)
         route, sandbox = await self._access.target(scope)
         first = await receive()
         if first["type"] == "http.disconnect":
@@ -89,7 +82,7 @@ class Apps:
         app: AppHost = scope[APP]
         target = _target(scope)
         if target is None:
-            raise refused(app, 400, "bad_request", "the path is invalid: look at what sends it")
+            raise bad_request(app)
         route, sandbox = await self._access.target(scope)
         asked = Handshake(
             port=app.port,
