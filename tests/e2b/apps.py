@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,8 @@ def started(box: Box, stack: Stack) -> App:
         text = ""
         for piece in answer.iter_raw():
             text += piece.decode("latin-1")
-            if '"stdout":"' in text:
-                data = text.partition('"stdout":"')[2].partition('"')[0]
-                return App(box, int(base64.b64decode(data)), stack)
+            if found := re.search(r'"stdout":"([^"]+)"', text):
+                return App(box, int(base64.b64decode(found[1])), stack)
     raise AssertionError(text)
 
 

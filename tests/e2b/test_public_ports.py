@@ -13,6 +13,7 @@ from tests.e2b.apps import App, code_of, document, started
 from tests.e2b.conftest import DOMAIN, OTHER_KEY, Box
 from tests.ports import free_port
 from tests.stack import Stack, private_stack
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
@@ -66,11 +67,17 @@ def test_a_visitor_is_told_of_a_pause(app: App, make_box: Callable[..., Box], cl
 
 
 def test_so_many_requests_reach_a_sandboxs_apps_at_once(app: App, stack: Stack) -> None:
-    headers = {"Host": app.host}
-    with ExitStack() as streams:
-        client = streams.enter_context(plain_http.client(timeout=60))
-        for _ in range(AT_ONCE):  # whose answers are longer than any buffer
-            answer = streams.enter_context(client.stream("GET", f"{stack.url}/down", headers=headers))
-            assert answer.status_code == 200
+    with ExitStack() as streams, plain_http.client(timeout=60) as client:
+
+        def begun() -> (
+            bool
+        ):  # an answer that is longer than any buffer; an earlier request may hold a place still
+            request = client.build_request("GET", f"{stack.url}/down", headers={"Host": app.host})
+            answer = client.send(request, stream=True)
+            streams.callback(answer.close)
+            return answer.status_code == 200
+
+        for _ in range(AT_ONCE):
+            wait_until(begun)
         full = app.ask()
         assert (code_of(full), document(full)["connectionLimit"]) == ((429, "busy"), AT_ONCE)
