@@ -1,4 +1,4 @@
-"""Signed URLs of a sandbox that this gateway does not know: another one may have just created it."""
+"""What a request shows by itself: the tenant of a signed URL whose sandbox is not known yet, and a sidecar's own port."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.data.answers import Scope
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.e2b.access import Access, signature
+from sandlot_gateway.e2b.app_access import is_sidecars
 from sandlot_gateway.e2b.failures import EnvdFailure
 from sandlot_gateway.e2b.file_query import file_query
 from sandlot_gateway.e2b.serving import Serving
@@ -63,3 +64,17 @@ def test_signatures_for_unknown_sandboxes_cost_a_bounded_time() -> None:
     assert [code(known.id), code(spec.continues)] == ["unauthenticated"] * 2
     now += 1.0
     assert code(new_sandbox_id(1e9)) == "unauthenticated"
+
+
+@pytest.mark.parametrize(
+    ("address", "theirs"),
+    [
+        ("10.0.0.7:8700", True),
+        ("[fd00::7]:8700", True),
+        ("tls:10.0.0.7:8700", True),
+        ("unix:/run/a:8700", False),
+    ],
+)
+def test_the_sidecars_own_port_in_a_pod_is_no_apps(address: str, theirs: bool) -> None:
+    assert is_sidecars(address, 8700) is theirs
+    assert not is_sidecars(address, 870)

@@ -5,10 +5,13 @@ Run with `old` for a release without what later ones have.
 
 from __future__ import annotations
 
+import http.client
 import io
+import json
 import os
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -224,6 +227,32 @@ def terminals(box: Sandbox) -> None:
     assert not box.pty.kill(other.pid)
 
 
+def ports(box: Sandbox) -> None:
+    """A server in the sandbox, at the name that `get_host` returns; no name server knows it here."""
+    box.files.write("/tmp/site/index.html", "from the sandbox")
+    program = "import functools, http.server as s; h = functools.partial(s.SimpleHTTPRequestHandler, directory='/tmp/site')"
+    program += "; r = s.ThreadingHTTPServer(('127.0.0.1', 0), h); print(r.server_port, flush=True); r.serve_forever()"
+    server = box.commands.run(f'python3 -c "{program}"', background=True, timeout=0)
+    port = int(next(out for out, _, _ in server if out))
+    token = box.traffic_access_token
+    assert token
+
+    def ask(port: int, headers: dict[str, str]) -> tuple[int, str]:
+        gateway = urllib.parse.urlsplit(os.environ["E2B_SANDBOX_URL"])
+        connection = http.client.HTTPConnection(gateway.hostname or "", gateway.port, timeout=60)
+        connection.request("GET", "/", headers={"Host": box.get_host(port), **headers})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    assert ask(port, {"e2b-traffic-access-token": token}) == (200, "from the sandbox")
+    assert ask(port, {})[0] == 403
+    assert server.kill()
+    status, text = ask(port, {"e2b-traffic-access-token": token})
+    assert (status, json.loads(text)["message"]) == (502, "The sandbox is running but port is not open")
+
+
 def network() -> None:
     shut = Sandbox.create(allow_internet_access=False, envs=HOME)
     assert shut.get_info().allow_internet_access is False
@@ -302,6 +331,7 @@ shared = Sandbox.create(timeout=300, envs=HOME)
 commands(shared)
 files(shared)
 terminals(shared)
+ports(shared)
 git(shared)
 snapshots(shared)
 pauses()

@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 Run = Callable[..., str]
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "e2b.md"
+PORTS_PAGE = PAGE.with_name("e2b-ports.md")
 CODE_PAGE = PAGE.with_name("e2b-code-interpreter.md")
+DOMAIN = "e2b.test"
 JAVASCRIPT = ("e2b@2.51.0", "@e2b/code-interpreter@2.8.0")
 PUBLIC = """
 import json
@@ -51,7 +53,7 @@ class Secure:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Secure:
-    certificate = issued(tmp_path_factory.mktemp("certificate"), "localhost")
+    certificate = issued(tmp_path_factory.mktemp("certificate"), "localhost", f"*.{DOMAIN}")
     return Secure(f"https://localhost:{free_port()}", certificate)
 
 
@@ -59,7 +61,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Secure:
 def stack(secure: Secure) -> Iterator[Stack]:
     tls = ("--tls-cert", str(secure.certificate.chain), "--tls-key", str(secure.certificate.key))
     port = ("--tls-port", secure.url.rpartition(":")[2])
-    e2b = ("--e2b", "--e2b-templates", "code-interpreter-v1=host,base=host")
+    e2b = ("--e2b", "--e2b-domain", DOMAIN, "--e2b-templates", "code-interpreter-v1=host,base=host")
     with private_stack("--pool", "warm=2", *e2b, *tls, *port) as running:
         yield running
 
@@ -131,6 +133,25 @@ def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> No
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     environment = variables(server.url, server.api_key)
     assert run_framework("e2b", "-c", example, environment=environment) == "42\n\n"
+
+
+def test_the_example_of_the_ports_page_works(
+    server: Server, secure: Secure, run_framework: Run, tmp_path: Path
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PORTS_PAGE.read_text(), re.DOTALL)
+    example = example.replace("8017", str(free_port()))
+    trust = trusting(framework_python("e2b"), authority=secure.certificate.authority, directory=tmp_path)
+    environment = {**variables(server.url, server.api_key), **trust}
+    here = f"""
+import socket
+asked = socket.getaddrinfo
+def getaddrinfo(host, port, *rest, **more):
+    "The name server and the port 443 of an installation."
+    found = ("localhost", {secure.url.rpartition(":")[2]}) if str(host).endswith(".{DOMAIN}") else (host, port)
+    return asked(*found, *rest, **more)
+socket.getaddrinfo = getaddrinfo
+"""
+    assert run_framework("e2b", "-c", here + example, environment=environment) == "from the sandbox\n"
 
 
 def test_the_page_says_of_every_public_method_whether_it_works(run_framework: Run) -> None:

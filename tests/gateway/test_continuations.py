@@ -8,13 +8,15 @@ from sandlot_contract.new_ids import new_instance_id, new_sandbox_id
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.e2b.pauses import PAUSED
 from sandlot_gateway.e2b.serving import Serving
+from sandlot_gateway.e2b_ports import E2bPorts
 from sandlot_gateway.sandboxes import Sandbox, Spec, from_pending_create, recovered
 
 FIRST = new_sandbox_id(1e9)
 
 
 def continuing(*, tenant: str = "alpha") -> Sandbox:
-    spec = Spec(name="a", image="host", continues=FIRST)
+    ports = E2bPorts(public=False, host="app-${PORT}.example.com")
+    spec = Spec(name="a", image="host", continues=FIRST, ports=ports)
     return Sandbox(id=new_sandbox_id(2e9), tenant=tenant, spec=spec, created_at=2e9, updated_at=2e9)
 
 
@@ -26,6 +28,7 @@ def test_it_is_found_by_the_id_of_the_paused_one_while_it_lives(learned: str) ->
         known = recovered(msgspec.json.decode(msgspec.json.encode(state)), now=2e9)
     else:
         known = from_pending_create(made.id, made.request(), now=2e9)
+    assert known.spec.ports == made.spec.ports
     directory = Directory()
     directory.add(known)
     assert directory.current(FIRST, "alpha") is known

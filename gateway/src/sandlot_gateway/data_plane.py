@@ -18,7 +18,7 @@ from .data.errors import ClientGone
 from .data.expose import Exposures
 from .data.expose_http import ExposedHttp
 from .data.forward import Truncated
-from .data.mounted import Mounted
+from .data.mounted import APP, Mounted
 from .data.pacing import Pacing
 from .data.pool import HttpPool
 from .data.progress import Progress
@@ -58,7 +58,7 @@ class DataPlane:
     ) -> None:
         self.limits = limits or Limits()
         self._metrics = metrics
-        self.e2b: Mounted | None = None  # below /e2b, if the operator wants it
+        self.e2b: Mounted | None = None  # below /e2b, and at names of its own, if the operator wants it
         request_gate = self.request_gate = self._request_gate = RequestGate(
             routes=routes, tokens=tokens, api_keys=api_keys, metrics=metrics, limits=self.limits
         )
@@ -73,7 +73,11 @@ class DataPlane:
         self._rpc = RpcPlane(request_gate=request_gate, pool=pool, turns=turns, tracing=tracing)
         self._exposed = ExposedHttp(exposures=exposures, routes=routes, pool=pool)
         self._sockets = SocketPlane(
-            request_gate=request_gate, pool=pool, metrics=metrics, exposed=self._exposed
+            request_gate=request_gate,
+            pool=pool,
+            metrics=metrics,
+            exposed=self._exposed,
+            mounted=lambda: self.e2b,
         )
         self._access = AccessLog(self.limits.access_log)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,7 +109,7 @@ class DataPlane:
     def is_known(self, scope: Scope) -> bool:
         """Return whether a request has a valid credential; for an exposure this is its path, checked later."""
         parts: list[bytes] = scope["raw_path"].split(b"/", 3)
-        if parts[1] == b"e2b":
+        if parts[1] == b"e2b" or APP in scope:
             return self.e2b is not None and self.e2b.is_known(scope)
         if parts[1] != b"sbx":
             return True
@@ -136,13 +140,14 @@ class DataPlane:
         raw: bytes = scope["raw_path"]
         parts = raw.split(b"/", 3)
         exposed = len(parts) > 2 and parts[1] == b"expose"
-        mounted = self.e2b if len(parts) > 1 and parts[1] == b"e2b" else None
+        is_app = APP in scope
+        mounted = self.e2b if is_app or (len(parts) > 1 and parts[1] == b"e2b") else None
         rest = parts[3] if len(parts) == 4 else b""
         segment = rest.partition(b"/")[0]
         rpc = segment == SERVICE and parts[1] == b"sbx"
         name = "expose" if exposed else "rpc" if rpc else ROUTES.get(segment, "other")
         if mounted is not None:
-            name = "e2b"
+            name = "expose" if is_app else "e2b"
         metrics = self._metrics.routes[name]
         metrics.in_flight += 1
         request = sort_headers(scope["headers"])

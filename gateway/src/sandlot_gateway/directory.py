@@ -102,11 +102,15 @@ class Directory:
         sandbox = self._sandboxes.get(sandbox_id)
         return sandbox if sandbox is not None and sandbox.tenant == tenant else None
 
-    def current(self, sandbox_id: SandboxId, tenant: str | None) -> Sandbox | None:
-        """Return the live sandbox of a tenant, or of any, that serves this id's clients: itself, or one that continues it."""
+    def current(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
+        """Return the tenant's live sandbox that serves the clients of this id: itself, or one that continues it."""
+        found = self.serving(sandbox_id)
+        return found if found is not None and found.tenant == tenant else None
+
+    def serving(self, sandbox_id: SandboxId) -> Sandbox | None:
+        """Return the live sandbox, of any tenant, that serves the clients of this id."""
         own = self._sandboxes.get(sandbox_id)
-        found = own if own is not None and own.live else self._continuations.live(sandbox_id)
-        return found if found is not None and tenant in (None, found.tenant) else None
+        return own if own is not None and own.live else self._continuations.live(sandbox_id)
 
     def by_key(self, tenant: str, key: str) -> Sandbox | None:
         sandbox_id = self._by_key.get((tenant, key))

@@ -28,6 +28,7 @@ from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
 from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control, is_e2b
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
+from sandlot_gateway.data.mounted import APP
 from sandlot_gateway.data.request_id import identify
 from sandlot_gateway.data.server import BEGUN, DROPPED
 from sandlot_gateway.fusion.key_path import PATHS, hide_key
@@ -63,7 +64,7 @@ class Facade(Protocol):
 
 
 class Edge:
-    """The process's ASGI application: data plane for /sbx, /expose and WebSockets, control API for the rest."""
+    """The process's ASGI application: data plane for /sbx, /expose, E2B and WebSockets, control API for the rest."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class Edge:
         """Return whether this request is authenticated; otherwise its body is not buffered."""
         self._relocate(scope)
         hide_key(scope)
-        if scope["path"].startswith(_DATA):
+        if _is_data(scope):
             return self._is_known(scope)
         return self._refusal(scope) is None
 
@@ -267,7 +268,7 @@ class _Identified:
 
 
 def _is_data(scope: Scope) -> bool:
-    return scope["type"] == "websocket" or scope["path"].startswith(_DATA)
+    return scope["type"] == "websocket" or APP in scope or scope["path"].startswith(_DATA)
 
 
 def _to_repeat(response: Response, scope: Scope) -> Response:
@@ -278,6 +279,8 @@ def _to_repeat(response: Response, scope: Scope) -> Response:
 
 
 def _is_audited(scope: Scope) -> bool:
+    if APP in scope:
+        return False
     path: str = scope["path"]
     if is_e2b(path):
         return is_control(path)

@@ -15,6 +15,7 @@ from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
 from sandlot_gateway.core.secret_refs import SecretRef
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.e2b_ports import E2bPorts
 from sandlot_gateway.e2b_template import E2bTemplate
 from sandlot_gateway.egress import Egress
 
@@ -87,6 +88,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     checkpoint: str | None = None  # checkpoint to restore
     continues: SandboxId | None = None  # the paused sandbox whose clients this one serves
     e2b: E2bTemplate | None = None
+    ports: E2bPorts | None = None  # None: not created over E2B's wire, or by an earlier build
     ready_command: str | None = (
         None  # of a template: each start waits for it, before its caller has the sandbox
     )

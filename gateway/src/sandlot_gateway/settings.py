@@ -116,6 +116,10 @@ class Settings(BaseSettings):
         pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
         description="With --e2b, also at `api.DOMAIN` and `PORT-SANDBOX.DOMAIN`, as E2B_DOMAIN has clients do.",
     )
+    e2b_public_ports: bool = Field(
+        False,
+        description="Serve ports of sandboxes at `PORT-SANDBOX.DOMAIN` to anyone, unless the create denies it.",
+    )
     e2b_templates: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Names of E2B's templates here, `NAME=POOL` or `NAME=IMAGE`, comma-separated.",

@@ -19,7 +19,8 @@ _CACHED = 20_000  # verified client tokens to cache; about 8 MB when full
 
 
 class Tokens:
-    """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for a claim of it, `sct_…` for a client, `spt_…` for a peer.
+    """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for a claim of it, `sct_…` for a client, `stt_…` for the
+    apps in its sandbox, `spt_…` for a peer.
 
     The same inputs give the same token, so a restarted gateway with the same key needs no store. While the master key
     is replaced there are several: new tokens are of the signing one, those of the others are valid, too. What outlives
@@ -163,11 +164,25 @@ class Tokens:
             f"sct_{encode(claims)}.{encode(self._mac(b'client', sandbox_id.encode(), claims, key_id=key_id))}"
         )
 
+    def traffic(self, sandbox_id: SandboxId, tenant: str, expires_at: int, key_id: str | None = None) -> str:
+        """Return a token for the apps in one sandbox, which opens neither its commands nor its files."""
+        claims = b"%d:%b" % (expires_at, tenant.encode())
+        return f"stt_{encode(claims)}.{encode(self._mac(b'traffic', sandbox_id.encode(), claims, key_id=key_id))}"
+
     def check_client(self, token: str, sandbox_id: SandboxId) -> str | None:
         """Return the token's tenant, or None if it is forged, expired or for another sandbox."""
+        return self._check(token, sandbox_id, prefix="sct_", use=b"client")
+
+    def check_traffic(self, token: str, sandbox_id: SandboxId) -> str | None:
+        """Return the tenant of a token for apps, or None if it is forged, expired or for another sandbox."""
+        return self._check(token, sandbox_id, prefix="stt_", use=b"traffic")
+
+    def _check(self, token: str, sandbox_id: SandboxId, *, prefix: str, use: bytes) -> str | None:
+        if not token.startswith(prefix):
+            return None
         known = self._verified.get((token, sandbox_id))
         if known is None:
-            known = self._verify(token, sandbox_id)
+            known = self._verify(token, sandbox_id, use)
             if known is None:
                 return None
             if len(self._verified) >= _CACHED:
@@ -176,8 +191,8 @@ class Tokens:
         tenant, expires_at = known
         return tenant if self.now() < expires_at else None
 
-    def _verify(self, token: str, sandbox_id: SandboxId) -> tuple[str, int] | None:
-        if not token.startswith("sct_") or not token.isascii() or len(token) > 1024:
+    def _verify(self, token: str, sandbox_id: SandboxId, use: bytes) -> tuple[str, int] | None:
+        if not token.isascii() or len(token) > 1024:
             return None
         claims_text, _, mac_text = token[4:].partition(".")
         try:
@@ -185,7 +200,7 @@ class Tokens:
             mac = _bytes(mac_text)
         except (binascii.Error, ValueError):
             return None
-        parts = b"client", sandbox_id.encode(), claims
+        parts = use, sandbox_id.encode(), claims
         if not any(hmac.compare_digest(mac, self._mac(*parts, key_id=key_id)) for key_id in self._keys):
             return None
         # Another encoding of the same bytes (other trailing bits) must not be a second valid token.

@@ -41,6 +41,7 @@ from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.core.secret_refs import NOT_CONFIGURED
 from sandlot_gateway.data.answers import Receive
+from sandlot_gateway.e2b_ports import E2bPorts
 from sandlot_gateway.e2b_template import E2bTemplate
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
@@ -82,6 +83,7 @@ async def create_sandbox(
     who: Tenant,
     e2b: E2bTemplate | None = None,
     ready_command: str | None = None,
+    ports: E2bPorts | None = None,
 ) -> Sandbox:
     """Create a sandbox and wait for it; `receive` tells whether the caller is still there. Raises ApiError."""
     note(run=body.run)
@@ -103,7 +105,7 @@ async def create_sandbox(
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
     if e2b is not None:
-        spec = msgspec.structs.replace(spec, e2b=e2b, ready_command=ready_command)
+        spec = msgspec.structs.replace(spec, e2b=e2b, ready_command=ready_command, ports=ports)
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     return await begin_sandbox(
         spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from sandlot_contract.statuses import Status
 
 from .answers import ErrorCode, Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
-from .conn import Connection
 from .errors import ClientGone, DialError, PoolError, WireError
 from .expose import Exposures
 from .exposure import Exposure
@@ -16,7 +15,7 @@ from .forward import RequestHead, forward
 from .pool import HttpPool
 from .request import Parsed
 from .routes import Route, Routes
-from .tunnel import Refused, open_tunnel, tunnel_key
+from .tunnel import Refused, open_http, tunnel_key
 from .wire import Headers
 
 _log = logging.getLogger(__name__)
@@ -101,7 +100,7 @@ class ExposedHttp:
             return await forward(
                 pool=self._pool,
                 key=tunnel_key(route, exposure.port),
-                dial_with=lambda: self._open(route, exposure.port),
+                dial_with=lambda: open_http(pool=self._pool, route=route, port=exposure.port),
                 head=RequestHead(lines, request.length, method),
                 first=first,
                 receive=receive,
@@ -110,11 +109,6 @@ class ExposedHttp:
             )
         except PoolError as error:
             raise refusal(error, port=exposure.port) from error
-
-    async def _open(self, route: Route, port: int) -> Connection:
-        connection = await open_tunnel(pool=self._pool, route=route, port=port)
-        connection.reset_to_http()
-        return connection
 
 
 def refusal(error: PoolError, *, port: int) -> Refusal:
@@ -130,14 +124,13 @@ def refusal(error: PoolError, *, port: int) -> Refusal:
     return Refusal(502, ErrorCode.APP_FAILED, message, may_have_run=True)
 
 
-def forwarded_lines(scope: Scope, *, prefix: bytes) -> list[bytes]:
+def forwarded_lines(scope: Scope, *, prefix: bytes | None = None) -> list[bytes]:
     """Return X-Forwarded-* lines, which replace the client's own: those may be forged."""
     client = scope.get("client")
     host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-    lines = [
-        b"x-forwarded-proto: %b\r\n" % scope.get("scheme", "http").encode(),
-        b"x-forwarded-prefix: %b\r\n" % prefix,
-    ]
+    lines = [b"x-forwarded-proto: %b\r\n" % scope.get("scheme", "http").encode()]
+    if prefix is not None:
+        lines.append(b"x-forwarded-prefix: %b\r\n" % prefix)
     if client:
         lines.append(b"x-forwarded-for: %b\r\n" % str(client[0]).encode())
     if host:

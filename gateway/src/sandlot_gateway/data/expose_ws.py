@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Event, Protocol
 
-from .answers import ErrorCode, Receive, Refusal, Scope, Send
+from .answers import ErrorCode, Receive, Refusal, Send
 from .conn import Connection
 from .errors import PoolError, UpstreamError
-from .expose_http import forwarded_lines, refusal
-from .exposure import Exposure
+from .expose_http import refusal
 from .pool import HttpPool
-from .request import Parsed
 from .routes import Route
 from .sockets import GOING_AWAY, reason
-from .tunnel import open_tunnel
+from .tunnel import open_http
 
 MAX_MESSAGE = 16 << 20  # bytes of one message from the app
 _MAX_FRAMES = 4096  # of one message
@@ -29,26 +27,25 @@ _SLICE = 4096  # bytes parsed per loop iteration: a frame may be two bytes
 _HANDSHAKE = 30.0  # seconds until the app must have answered
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 # Hop-by-hop: the gateway makes its own handshake with the app, without extensions (no compression).
-_OURS = (b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions", b"x-forwarded-")
+_OURS = (b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions")
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """A client's request; `rest` is the path below the exposure's, `authorization` the header for the app."""
+    """What an app gets of a client's request: `target` is its path and query, `lines` its headers with line ends."""
 
-    scope: Scope
-    request: Parsed
-    rest: bytes
-    authorization: bytes
+    port: int
+    target: bytes
+    host: bytes
+    lines: list[bytes]
 
 
 class ExposedSocket:
     """One WebSocket; `begin` connects to the app, `run` carries messages until either side closes."""
 
-    def __init__(self, *, pool: HttpPool, route: Route, exposure: Exposure, asked: Handshake) -> None:
+    def __init__(self, *, pool: HttpPool, route: Route, asked: Handshake) -> None:
         self._pool = pool
         self._route = route
-        self._exposure = exposure
         self._asked = asked
         self._connection: Connection | None = None
         self._protocol = Protocol(CLIENT, state=OPEN, max_size=MAX_MESSAGE)
@@ -56,23 +53,17 @@ class ExposedSocket:
 
     async def begin(self) -> None:
         """Connect to the app. Raises Refusal, with the app's own status if it rejects the WebSocket."""
-        port = self._exposure.port
+        asked = self._asked
+        port = asked.port
         key = base64.b64encode(os.urandom(16))
-        scope, rest = self._asked.scope, self._asked.rest
-        query: bytes = scope["query_string"]
         lines = [
-            b"GET /%b HTTP/1.1\r\nhost: localhost:%d\r\n"
-            % (b"%b?%b" % (rest, query) if query else rest, port),
+            b"GET %b HTTP/1.1\r\nhost: %b\r\n" % (asked.target, asked.host),
             b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n",
             b"sec-websocket-key: %b\r\n" % key,
-            *[line for line in self._asked.request.lines if not line.startswith(_OURS)],
-            *forwarded_lines(scope, prefix=self._exposure.path.rstrip("/").encode()),
+            *[line for line in asked.lines if not line.startswith(_OURS)],
         ]
-        if self._asked.authorization:
-            lines.append(b"authorization: %b\r\n" % self._asked.authorization)
         try:
-            connection = self._connection = await open_tunnel(pool=self._pool, route=self._route, port=port)
-            connection.reset_to_http()
+            connection = self._connection = await open_http(pool=self._pool, route=self._route, port=port)
             connection.begin(b"".join([*lines, b"\r\n"]), upgrade=True)
             async with asyncio.timeout(_HANDSHAKE):
                 response = await connection.head()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from sandlot_contract.trace import parse_traceparent
@@ -14,8 +14,9 @@ from .. import logs
 from ..credentials import bearer
 from ..metrics import Metrics
 from .answers import Receive, Refusal, Scope, Send, no_such_route, unexpected
-from .expose_http import ExposedHttp
+from .expose_http import ExposedHttp, forwarded_lines
 from .expose_ws import ExposedSocket, Handshake
+from .mounted import APP, Mounted, Session
 from .pool import HttpPool
 from .request import sandbox_in, sort_headers
 from .request_gate import RequestGate
@@ -31,12 +32,20 @@ class SocketPlane:
     """Counts and serves WebSockets, each from its handshake to its end."""
 
     def __init__(
-        self, *, request_gate: RequestGate, pool: HttpPool, metrics: Metrics, exposed: ExposedHttp
+        self,
+        *,
+        request_gate: RequestGate,
+        pool: HttpPool,
+        metrics: Metrics,
+        exposed: ExposedHttp,
+        mounted: Callable[[], Mounted | None],
     ) -> None:
+        """Serve the sockets of `mounted` as well."""
         self._request_gate = request_gate
         self._pool = pool
         self._metrics = metrics
         self._exposed = exposed
+        self._mounted = mounted
         self._open = 0
         self._open_of: Counter[str] = Counter()  # by sandbox
         self._open_of_tenant: Counter[str] = Counter()
@@ -50,7 +59,8 @@ class SocketPlane:
             logs.trace_id.set(caller[0])
         parts: list[bytes] = scope["raw_path"].split(b"/", 3)
         exposed = len(parts) > 2 and parts[1] == b"expose"
-        metrics = self._metrics.routes["expose" if exposed else "terminal"]
+        mounted = self._mounted() if APP in scope else None
+        metrics = self._metrics.routes["expose" if exposed or mounted else "terminal"]
         metrics.in_flight += 1
         self._open += 1
         status = 101
@@ -63,8 +73,13 @@ class SocketPlane:
                     )
                 if (await receive())["type"] != "websocket.connect":
                     return
-                find = self._exposed_socket if exposed else self._terminal
-                route, session = await find(scope, parts)
+                session: Session
+                if mounted is not None:
+                    route, session = await mounted.socket(scope)
+                elif exposed:
+                    route, session = await self._exposed_socket(scope, parts)
+                else:
+                    route, session = await self._terminal(scope, parts)
                 with self._one_of(route), closing(session):
                     await session.begin()
                     await session.run(receive, send)
@@ -117,14 +132,18 @@ class SocketPlane:
     async def _exposed_socket(self, scope: Scope, parts: list[bytes]) -> tuple[Route, ExposedSocket]:
         request = sort_headers(scope["headers"])
         exposure, route = await self._exposed.target(parts[2])
+        rest, query = parts[3] if len(parts) == 4 else b"", scope["query_string"]
+        lines = [line for line in request.lines if not line.startswith(b"x-forwarded-")]
+        lines += forwarded_lines(scope, prefix=exposure.path.rstrip("/").encode())
+        if authorization := self._request_gate.for_the_app(request.authorization):
+            lines.append(b"authorization: %b\r\n" % authorization)
         asked = Handshake(
-            scope=scope,
-            request=request,
-            rest=parts[3] if len(parts) == 4 else b"",
-            authorization=self._request_gate.for_the_app(request.authorization),
+            port=exposure.port,
+            target=b"/%b?%b" % (rest, query) if query else b"/" + rest,
+            host=b"localhost:%d" % exposure.port,
+            lines=lines,
         )
-        session = ExposedSocket(pool=self._pool, route=route, exposure=exposure, asked=asked)
-        return route, session
+        return route, ExposedSocket(pool=self._pool, route=route, asked=asked)
 
     async def _terminal(self, scope: Scope, parts: list[bytes]) -> tuple[Route, Terminal]:
         if len(parts) != 4 or parts[1] != b"sbx" or parts[3] != b"terminal":

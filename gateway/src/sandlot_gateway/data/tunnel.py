@@ -29,6 +29,13 @@ def tunnel_key(route: Route, port: int) -> str:
     return f"{route.sandbox_id}:{port}@{route.address}"
 
 
+async def open_http(*, pool: HttpPool, route: Route, port: int) -> Connection:
+    """Open a connection for HTTP to an app. Raises as `open_tunnel` does."""
+    connection = await open_tunnel(pool=pool, route=route, port=port)
+    connection.reset_to_http()
+    return connection
+
+
 async def open_tunnel(*, pool: HttpPool, route: Route, port: int, kind: TunnelKind = "tcp") -> Connection:
     """Open a duplex to `127.0.0.1:port` in the sandbox, of bytes or framed datagrams; the caller closes it.
 

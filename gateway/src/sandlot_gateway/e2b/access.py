@@ -20,7 +20,7 @@ from sandlot_gateway.tokens import Tokens
 from .allowance import Allowance
 from .failures import EnvdFailure, Problem
 from .file_query import FileQuery
-from .paths import CODE_PORT, ENVD_PORT, PORT_KEY, SANDBOX_KEY
+from .paths import ENVD_PORT, PORT_KEY, SANDBOX_KEY
 from .serving import Serving
 
 # Seconds from a sandbox's creation: its end is what ends its token. The time is fixed, so that every gateway derives
@@ -61,6 +61,11 @@ class Access:
         """Return the envd access token of a sandbox."""
         return self._token(sandbox_id, tenant, self._tokens.signing_id)
 
+    def tokens(self, sandbox_id: SandboxId, tenant: str) -> tuple[str, str]:
+        """Return a sandbox's envd access token, and the one of its apps, which may be given to their users."""
+        apps = self._tokens.traffic(sandbox_id, tenant, _end(sandbox_id), self._tokens.signing_id)
+        return self.token(sandbox_id, tenant), apps
+
     def caller(
         self,
         scope: Scope,
@@ -68,10 +73,12 @@ class Access:
         query: FileQuery | None = None,
         operation: str | None = None,
         port: bytes = ENVD_PORT,
+        traffic: bool = False,
     ) -> Caller:
         """Return whom a request to a sandbox's `port` is of. Raises EnvdFailure.
 
-        `query`: that of a file call, which decides the user; `operation`: what its signature may allow.
+        `query`: that of a file call, which decides the user; `operation`: what its signature may allow; `traffic`: whether
+        the token of apps is enough.
         """
         sandbox_id = SandboxId(_header(scope, SANDBOX_KEY).decode("latin-1"))
         if created_at(sandbox_id) is None:
@@ -80,9 +87,12 @@ class Access:
                 "no sandbox is named: send E2b-Sandbox-Id, or use the host PORT-SANDBOX.DOMAIN",
             )
         token = _header(scope, b"x-access-token").decode("latin-1")
-        if not token and port == CODE_PORT:  # the only one that its SDKs send when they steer contexts
-            token = _header(scope, b"e2b-traffic-access-token").decode("latin-1")
         tenant = self._tokens.check_client(token, sandbox_id) if token else None
+        if not token and traffic:
+            token = _header(scope, b"e2b-traffic-access-token").decode("latin-1")
+            tenant = self._tokens.check_traffic(token, sandbox_id) or self._tokens.check_client(
+                token, sandbox_id
+            )
         if tenant is None and not token and query is not None and operation is not None:
             if _SIGNER not in scope:
                 scope[_SIGNER] = self._signer(query, sandbox_id, operation=operation)
@@ -105,8 +115,7 @@ class Access:
         return caller if found is None else replace(caller, sandbox_id=found.id)
 
     def _token(self, sandbox_id: SandboxId, tenant: str, key_id: str) -> str:
-        expires_at = int(created_at(sandbox_id) or 0) + _VALID
-        return self._tokens.client(sandbox_id, tenant, expires_at, key_id)
+        return self._tokens.client(sandbox_id, tenant, _end(sandbox_id), key_id)
 
     def _signer(self, query: FileQuery, sandbox_id: SandboxId, *, operation: str) -> str | None:
         """Return the tenant whose token signed the URL; None if none did, or the signature has expired.
@@ -139,6 +148,10 @@ def signature(path: str, operation: str, user: str, token: str, *, expiration: s
     text = ":".join((path, operation, user, token, *([expiration] if expiration else [])))
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return "v1_" + base64.b64encode(digest).rstrip(b"=").decode()
+
+
+def _end(sandbox_id: SandboxId) -> int:
+    return int(created_at(sandbox_id) or 0) + _VALID
 
 
 def _user(scope: Scope) -> str | None:

@@ -150,14 +150,20 @@ class Control:
                 raise Problem(404, f"no such route: {method} /{route[:200]}")
 
     async def _create(self, scope: Scope, receive: Receive, who: Tenant) -> Answer:
-        have = self._have
-        key = header_of(scope, b"idempotency-key") or None
+        have, key = self._have, header_of(scope, b"idempotency-key") or None
         asked = requests.read(await body_of(receive), requests.NewSandbox)
         until = asyncio.get_running_loop().time() + CREATE_WAIT
         template = await self._builds.catalogue.find(asked.template_id, who)
+        ports = requests.ports_of(asked.network)
         request = requests.create_request(asked, template, key=key, wait=HOLD)
         sandbox = await create_sandbox(
-            request, receive=receive, have=have, who=who, e2b=template.kept, ready_command=template.ready
+            request,
+            receive=receive,
+            have=have,
+            who=who,
+            e2b=template.kept,
+            ready_command=template.ready,
+            ports=ports,
         )
         await started(sandbox, receive=receive, have=have)
         await self._builds.wait_ready(sandbox, receive=receive, until=until)
@@ -169,7 +175,7 @@ class Control:
         else:
             sandbox, (end_at,), state = found, await self._deadlines.of([found]), RUNNING
         token = self._access.token(documents.id_of(sandbox), sandbox.tenant)
-        about = {"alias": self._alias(sandbox), "token": token, "domain": self._domain}
+        about = {"alias": self._templates.alias(sandbox), "token": token, "domain": self._domain}
         return 200, documents.detail(sandbox, end_at=end_at, state=state, **about), []
 
     async def _kill(self, found: Sandbox | Paused) -> Answer:
@@ -280,11 +286,9 @@ class Control:
         return found
 
     def _begun(self, sandbox: Sandbox) -> dict[str, Any]:
-        token = self._access.token(documents.id_of(sandbox), sandbox.tenant)
-        return documents.begun(sandbox, token=token, domain=self._domain, alias=self._alias(sandbox))
-
-    def _alias(self, sandbox: Sandbox) -> str | None:
-        return self._templates.alias(sandbox)
+        tokens = self._access.tokens(documents.id_of(sandbox), sandbox.tenant)
+        alias = self._templates.alias(sandbox)
+        return documents.begun(sandbox, tokens=tokens, domain=self._domain, alias=alias)
 
 
 _Action = Callable[[Control, Sandbox, bytes], Awaitable[Answer]]

@@ -44,15 +44,17 @@ def template_of(sandbox: Sandbox) -> str:
     return spec.e2b.id if spec.e2b is not None else spec.pool or spec.checkpoint or spec.image
 
 
-def begun(sandbox: Sandbox, *, token: str, domain: str | None, alias: str | None) -> dict[str, Any]:
-    """Return the answer to a create or connect."""
+def begun(
+    sandbox: Sandbox, *, tokens: tuple[str, str], domain: str | None, alias: str | None
+) -> dict[str, Any]:
+    """Return the answer to a create or connect; `tokens`: of envd, and of apps."""
     return {
         "templateID": template_of(sandbox),
         "sandboxID": id_of(sandbox),
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
-        "envdAccessToken": token,
-        "trafficAccessToken": token,  # all that the code interpreter's SDKs send with some of their calls
+        "envdAccessToken": tokens[0],
+        "trafficAccessToken": tokens[1],
         "domain": domain,
         **({} if alias is None else {"alias": alias}),
     }

@@ -25,10 +25,10 @@ class Interpreter:
         self._gate = gate
         self._entrance = entrance
 
-    def is_known(self, scope: Scope) -> bool:
+    def is_known(self, scope: Scope, route: str) -> bool:
         """Return whether the request is authenticated; otherwise its body is not buffered."""
         try:
-            self._caller(scope)
+            self._caller(scope, route)
         except EnvdFailure:
             return False
         return True
@@ -39,7 +39,7 @@ class Interpreter:
         """Answer one request; return its status, and the verdict if the context ended. Raises ClientGone, Truncated."""
         stream = GroupedResponse(send, receive, request_id=request_id, content_type=_LINES)
         try:
-            caller = await self._access.served(self._caller(scope))
+            caller = await self._access.served(self._caller(scope, route))
             with translated(self._gate, caller.sandbox_id):
                 self._gate.check_open(scope)
                 status = await self._answer(
@@ -56,8 +56,9 @@ class Interpreter:
             await send({"type": "http.response.body", "body": str(failure).encode("utf-8", "replace")})
         return status, stream.verdict
 
-    def _caller(self, scope: Scope) -> Caller:
-        return self._access.caller(scope, port=CODE_PORT)
+    def _caller(self, scope: Scope, route: str) -> Caller:
+        # What steers contexts has no other token from the SDKs; code of an app's user must not run by that.
+        return self._access.caller(scope, port=CODE_PORT, traffic=route != "execute")
 
     async def _answer(
         self,

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sandlot_gateway.control.field_types import MINUTES_MAX
 from sandlot_gateway.control.models import CreateRequest
+from sandlot_gateway.e2b_ports import E2bPorts
 
 from .documents import label_of
 from .failures import Problem
@@ -28,6 +29,7 @@ _ERRORS = {
     "network_denylist": "network.denyOut",
     "idempotency_key": "Idempotency-Key",
 }
+_HOST = re.compile(r"[A-Za-z0-9.:_-]{0,253}\Z")
 _FIELD = re.compile(r"^(" + "|".join(_ERRORS) + r")\b")
 
 
@@ -149,7 +151,6 @@ def egress_lists(asked: Egress, *, internet: bool | None) -> tuple[list[str] | N
         ("dnsServers", asked.dns_servers),
         ("rules", asked.rules),
         ("httpsPorts", getattr(asked, "https_ports", None)),
-        ("maskRequestHost", getattr(asked, "mask_request_host", None)),
     ):
         if value:
             raise Problem(400, f"network.{field}: not supported here: leave it out")
@@ -165,6 +166,16 @@ def egress_lists(asked: Egress, *, internet: bool | None) -> tuple[list[str] | N
         text = "network.allowOut: without denyOut 0.0.0.0/0 it limits nothing: add that, or leave it out"
         raise Problem(400, text)
     return None, denied or None
+
+
+def ports_of(asked: Network | None) -> E2bPorts:
+    """Return who may reach the ports, and the name that apps there see. Raises Problem."""
+    if asked is None:
+        return E2bPorts()
+    mask = asked.mask_request_host
+    if mask is not None and not _HOST.match(mask.replace("${PORT}", "65535")):
+        raise Problem(400, "network.maskRequestHost: must be a host name, with ${PORT} for the port")
+    return E2bPorts(public=asked.allow_public_traffic is not False, host=mask or None)
 
 
 def in_their_words(text: str) -> str:

@@ -36,5 +36,5 @@ class Serving:
 
     def owner(self, sandbox_id: SandboxId) -> str | None:
         """Return the tenant of a sandbox that this gateway knows, also by the id of the one that it continues."""
-        route, current = self._directory.find(sandbox_id), self._directory.current(sandbox_id, None)
+        route, current = self._directory.find(sandbox_id), self._directory.serving(sandbox_id)
         return route.tenant if route is not None else current and current.tenant
