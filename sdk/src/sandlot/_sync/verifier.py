@@ -11,8 +11,8 @@ from sandlot._protocol import checks
 from sandlot._protocol.checks import Command
 from sandlot._sync.checkpoints import written
 from sandlot._sync.sandbox import Sandbox
-from sandlot._tasks_sync import ABANDONED, now, shielded, sleep
-from sandlot.errors import Conflict, DiskFull, FileMissing, FilesRefused, SandboxLost, SandlotError
+from sandlot._tasks_sync import ABANDONED, shielded
+from sandlot.errors import DiskFull, FileMissing, FilesRefused, SandboxLost, SandlotError
 from sandlot.models import CheckpointInfo, ExecResult
 
 # Names that change how Python or pytest start: an agent that leaves one of them would run code in the verifier.
@@ -36,7 +36,6 @@ HOOKS = (
 BLOCK = 4096  # bytes that an entry may take besides its contents
 SPARE = 16 << 20  # bytes of the disk for the verifier's own files and the command's
 WRITTEN = 300.0  # seconds
-DELETED = 60.0  # seconds: a caller that has given up waits for it, too
 # How a start fails because of the files that were handed in, or that code changed while they were saved; a damaged
 # archive, and a full disk of the node, say something else.
 UNFIT = (
@@ -165,16 +164,8 @@ def _check_room(handed_in: CheckpointInfo) -> None:
 
 
 def _delete_checkpoint(checkpoint: CheckpointInfo, box: Sandbox) -> None:
-    """Delete it, once it is written: the server never deletes one of its own accord."""
-    deadline = now() + DELETED
-    delay = 0.05
-    while now() < deadline:
-        try:
-            Sandbox.delete_checkpoint(checkpoint.id, client=box.client)
-            return
-        except Conflict:
-            pass
-        except (*ABANDONED, SandlotError):
-            return
-        sleep(delay)
-        delay = min(delay * 1.5, 1.0)
+    """Delete it, also while it is being written: the server never deletes one of its own accord."""
+    try:
+        Sandbox.delete_checkpoint(checkpoint.id, client=box.client)
+    except (*ABANDONED, SandlotError):
+        return

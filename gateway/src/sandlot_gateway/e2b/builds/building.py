@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 
 from pydantic import ValidationError
 from sandlot_contract.statuses import Status
 
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import State as CheckpointState
-from sandlot_gateway.control.checkpoints import CheckpointRequest, begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoint_models import CheckpointRequest
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.errors import UpstreamError, WireError
@@ -112,8 +111,7 @@ class Builder:
         for checkpoint_id in old:
             found = await checkpoints.get(tenant, checkpoint_id)
             if found is not None:
-                with contextlib.suppress(Busy):  # it is durable
-                    await checkpoints.delete(found)
+                await checkpoints.delete(found)
 
         def forget() -> None:  # only now: a gateway that dies before would leave files that nothing names
             if self._records.find(template, tenant=tenant) is not None:
@@ -130,8 +128,7 @@ class Builder:
         checkpoints = checkpoints_of(self._have)
         found = await checkpoints.get(build.tenant, checkpoint_id)
         if found is not None:
-            with contextlib.suppress(Busy):
-                await checkpoints.delete(found)
+            await checkpoints.delete(found)
 
     def _tag(self, build: BuildRecord, checkpoint: str) -> None:
         with self._records.template(

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
@@ -169,7 +168,4 @@ class Catalogue:
         for checkpoint_id in {*(each.checkpoint for each in gone.tags.values()), *gone.former}:
             checkpoint = await checkpoints.get(who.name, checkpoint_id)
             if checkpoint is not None:
-                try:
-                    await checkpoints.delete(checkpoint)
-                except Busy as error:
-                    raise Problem(409, str(error)) from error
+                await checkpoints.delete(checkpoint)
