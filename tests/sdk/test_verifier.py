@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sandlot import AsyncClient, AsyncSandbox, AsyncVerifier, FilesRefused, StartFailed
+from sandlot import AsyncClient, AsyncSandbox, AsyncVerifier, FilesRefused, SandboxLost, StartFailed
 
 from tests.sdk.hacks import HACKS, HIDDEN, SOLUTION, WORK, Hack
 from tests.stack import Stack
@@ -134,6 +134,21 @@ async def test_more_than_can_be_saved_is_the_doing_of_the_agent(box: AsyncSandbo
     await box.exec("head -c 9M /dev/zero > /project/much", check=True)
     with pytest.raises(FilesRefused, match=r"add up to \d+ bytes"):
         await verifier().run(box)
+
+
+async def test_names_fill_a_disk_too_and_so_does_the_verifier_itself(stack: Stack) -> None:
+    async with (
+        AsyncClient(url=stack.url, api_key=stack.api_key) as client,
+        await AsyncSandbox.create(client=client, network="none", disk="64MiB") as box,
+    ):
+        await box.exec("mkdir -p /project", check=True)
+        with pytest.raises(SandboxLost, match="disk is full") as lost:
+            await AsyncVerifier("true", paths=[WORK], files={"/big": bytes(70 << 20)}).run(box)
+        assert lost.value.infrastructure
+        await box.exec("cd /project && seq 13000 | xargs touch", check=True)
+        with pytest.raises(FilesRefused, match=r"the files need \d+ bytes"):
+            await AsyncVerifier("true", paths=[WORK]).run(box)
+        assert await box.checkpoints() == []
 
 
 async def test_a_sandbox_from_a_checkpoint_is_refused(box: AsyncSandbox) -> None:

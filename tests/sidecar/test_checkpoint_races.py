@@ -15,10 +15,9 @@ from sandlot_sidecar.layer.export import Exporter, measure
 from sandlot_sidecar.layer.restore import Restorer
 from sandlot_sidecar.layer.selection import EVERYTHING
 
+from tests.sidecar.layers import INSTANCE
 from tests.sidecar.support import Sidecar
-from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 
-INSTANCE = {"Authorization": f"Bearer {INSTANCE_TOKEN}"}
 # Half of the time each name of a directory is one of a link, a pipe, a file or another directory.
 SWAPS = r"""
 import ctypes, itertools, os

@@ -35,13 +35,9 @@ HOOKS = (
 BLOCK = 4096  # bytes that an entry may take besides its contents
 SPARE = 16 << 20  # bytes of the disk for the verifier's own files and the command's
 WRITTEN = 300.0  # seconds
-# How a start fails because of the files that were handed in, or that code changed while they were saved; a damaged
-# archive, and a full disk of the node, say something else.
-UNFIT = (
-    "the archive exceeds the sandbox's disk",
-    "the archive links to a missing file",
-    "the archive cannot enter directory",
-)
+# How a start fails because of the files that were handed in; a damaged archive, and a full disk of the node, say
+# something else.
+UNFIT = ("the archive exceeds the sandbox's disk", "the archive has an attribute that cannot be set")
 
 
 class AsyncVerifier:
