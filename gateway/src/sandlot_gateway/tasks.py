@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,7 +17,9 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        await asyncio.wait([work])
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):  # another cancel
+                await asyncio.wait([work])
         if not work.cancelled():
             work.exception()  # retrieved: the cancel is what the caller learns
         raise

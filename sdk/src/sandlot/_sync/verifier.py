@@ -92,8 +92,8 @@ class Verifier:
         try:
             if begun.origin_id is not None:
                 raise ValueError(
-                    f"box: sandbox {box.id} began with checkpoint {begun.origin_id}, whose files a verifier would lack: "
-                    "create it from an image"
+                    f"box: sandbox {box.id} began with checkpoint {begun.origin_id}, whose files a verifier would lack, "
+                    "since an agent may have written them: create it from an image that has them"
                 )
             handed_in = written(begun, wait=WRITTEN, client=box.client)
             _check_room(handed_in)
