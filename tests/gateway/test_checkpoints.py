@@ -22,13 +22,15 @@ from sandlot import (
     SandboxLost,
     ServerError,
 )
+from sandlot_gateway.checkpoints.quota import StoreLimits
+from sandlot_gateway.checkpoints.store import Store
 
 from tests import plain_http
 from tests.e2e.processes import sidecars
 from tests.leaks import no_leaks
 from tests.stack import Stack
 from tests.stopped import stopped
-from tests.waiting import until
+from tests.waiting import until, until_empty
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
 
@@ -290,6 +292,26 @@ async def test_one_that_is_written_is_deleted_at_once_and_another_can_be_made(
 
         await until(written)
         await AsyncSandbox.delete_checkpoint(last.id, client=client)
+
+
+async def test_one_that_another_gateway_deletes_is_written_no_further(
+    stack: Stack, client: AsyncClient
+) -> None:
+    directory = stack.state_dir / "checkpoints"
+    theirs = Store(directory, limits=StoreLimits())
+    async with await AsyncSandbox.create(client=client) as first:
+        with stopped_sidecars(stack):
+            begun = await first.checkpoint(wait=0)
+            found = theirs.get(begun.id)
+            assert found is not None
+            theirs.delete(found)
+            assert await first.checkpoints() == []
+            assert sorted(path.suffix for path in directory.glob(f"{begun.id}*")) == [".deleted", ".part"]
+            with pytest.raises(Conflict, match="not yet stopped writing a deleted checkpoint"):
+                await first.checkpoint()
+        await until_empty(lambda: list(directory.glob(f"{begun.id}*")))
+        made = await first.checkpoint()
+        await AsyncSandbox.delete_checkpoint(made.id, client=client)
 
 
 async def test_files_that_are_being_written(client: AsyncClient) -> None:
