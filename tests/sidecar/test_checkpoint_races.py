@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,6 +66,31 @@ def test_a_swap_at_any_moment_spoils_no_export(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 500
+
+
+# Until its input ends.
+LEASES = """
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = open(sys.argv[1])
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_file_that_cannot_be_opened_because_of_a_lease_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "leased").write_text("text")
+    (tmp_path / "other").write_text("text")
+    command = [sys.executable, "-I", "-c", LEASES, str(tmp_path / "leased")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        out = io.BytesIO()
+        exported(tmp_path, out)
+        process.communicate()
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as found:
+        assert found.getnames() == ["other"]
 
 
 class Changing(io.BytesIO):

@@ -20,8 +20,9 @@ MAX_ENTRIES = 2_000_000  # a gateway waits two minutes until all of them have be
 ATTEMPTS = 3
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# What an open says if the name is of something else than a moment ago: a link, a pipe, a socket, a whiteout, nothing.
-_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES)
+# What an open says if the name is of something else than a moment ago: a link, a pipe, a socket, a whiteout, nothing;
+# or if code holds a lease on the file.
+_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EAGAIN)
 
 
 class Entry:
