@@ -51,7 +51,8 @@ def _remove(place: Path) -> Callable[[], None]:
     return lambda: place.rmdir() if place.is_dir() else place.mkdir()
 
 
-def _swaps(top: Path) -> list[Callable[[], None]]:
+def _swaps(top: Path) -> list[tuple[str | None, Callable[[], None]]]:
+    """Return each with the name that is there at any moment, whatever has it."""
     for place in (top / "d" / "below", top / "d"):
         place.mkdir(parents=True, exist_ok=True)
         (place / "file").write_text("text")
@@ -63,17 +64,19 @@ def _swaps(top: Path) -> list[Callable[[], None]]:
     (others / "file").write_text("file")
     os.mkfifo(others / "pipe")
     found = [
-        _exchange(place, others / kind)
+        (None if kind == "nothing" else str(place.relative_to(top)), _exchange(place, others / kind))
         for place in (top / "d", top / "d" / "below")
         for kind in ("directory", "link", "file", "pipe", "nothing")
     ]
     (top / "empty").mkdir()
-    return [*found, _remove(top / "empty")]
+    return [*found, (None, _remove(top / "empty"))]
 
 
-def _restored(archive: bytes) -> None:
+def _restored(archive: bytes, *, must_have: str | None) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as found:
-        assert not any("passwd" in name for name in found.getnames()), "an export followed a link"
+        names = found.getnames()
+    assert not any("passwd" in name for name in names), "an export followed a link"
+    assert must_have is None or must_have in names, "what was replaced is missing"
     with tempfile.TemporaryDirectory() as place:
         fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
         Restorer(fd, max_bytes=None).run(io.BytesIO(archive))
@@ -87,7 +90,7 @@ def main(directory: str) -> None:
     swaps = _swaps(top)
     fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
     done = 0
-    for swap in swaps:
+    for name, swap in swaps:
         first = 0
         while first <= _calls:  # of the export before
             first += 1
@@ -99,7 +102,7 @@ def main(directory: str) -> None:
                 _swap = None
                 if first <= _calls < last:
                     swap()  # back
-                _restored(out.getvalue())
+                _restored(out.getvalue(), must_have=name)
                 done += 1
         _calls = 0
     print(done)

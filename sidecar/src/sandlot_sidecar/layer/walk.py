@@ -6,7 +6,6 @@ directory without the directory itself, and no sandbox could restore it.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -103,6 +102,4 @@ class Walk:
 
 
 def _names(directory: int) -> list[str]:
-    with contextlib.suppress(FileNotFoundError):  # it was removed a moment ago
-        return sorted(set(os.listdir(directory)), reverse=True)
-    return []
+    return sorted(set(os.listdir(directory)), reverse=True)
