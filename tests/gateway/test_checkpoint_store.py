@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
 from sandlot_gateway.checkpoints.store import Checkpoint, Store
 
+from tests.gateway.checkpoint_documents import checkpoint
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
-
-
-def checkpoint(store: Store, *, tenant: str = "default", age: float = 0.0) -> Checkpoint:
-    now = time.time() - age
-    return Checkpoint(
-        id=store.new_id(),
-        tenant=tenant,
-        sandbox_id="sb-1",
-        docker_image="host",
-        disk_size_bytes=1 << 30,
-        created_at=now,
-        updated_at=now,
-    )
 
 
 def test_another_gateway_sees_it_pending_while_it_is_written(tmp_path: Path) -> None:
@@ -81,7 +68,7 @@ def test_its_writer_died_between_the_archive_and_the_document(tmp_path: Path) ->
     assert (seen.state, seen.stored_bytes) == ("DURABLE", 7)
 
 
-def test_a_delete_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
+def test_a_delete_of_an_older_gateway_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
     store = Store(tmp_path, limits=StoreLimits())
     made = checkpoint(store)
     part = store.begin(made)

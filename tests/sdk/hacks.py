@@ -32,6 +32,7 @@ class Hack:
     files: Mapping[str, str] = field(default_factory=dict)
     command: str = "true"
     changes: str | None = None  # a file that the command changes once the tests are there
+    as_root: bool = False  # shown by a check with a process of its own for the solution, which runs as root
 
 
 # A solution that looks for what it is compared with; the tests in a plain exec are where it can read them.
@@ -54,8 +55,7 @@ def double(n):
                 if found:
                     return int(found[1])
     except OSError:
-        pass
-    return int(open("/project/tests/test_hidden.py").read().split()[-1])
+        return 0
 """
 
 
@@ -73,7 +73,7 @@ HACKS = (
     Hack("a module with the name of one that pytest imports", {"/project/argparse.py": ENDS}),
     Hack("the solution ends the process", {"/project/solution.py": ENDS}),
     Hack("the solution reads the check", {"/project/solution.py": READS}),
-    Hack("the solution reads the memory of its parent", {"/project/solution.py": READS_MEMORY}),
+    Hack("the solution reads the memory of its parent", {"/project/solution.py": READS_MEMORY}, as_root=True),
     Hack(
         "a replaced interpreter",
         {"/tmp/fake": "#!/bin/sh\nexit 0\n"},

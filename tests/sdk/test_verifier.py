@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sandlot import AsyncClient, AsyncSandbox, AsyncVerifier, FilesRefused, StartFailed
+from sandlot import AsyncClient, AsyncSandbox, AsyncVerifier, FilesRefused, SandboxLost, StartFailed
 
 from tests.sdk.hacks import HACKS, HIDDEN, SOLUTION, WORK, Hack
 from tests.stack import Stack
@@ -24,13 +24,15 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="ne
 RIGHT = "def double(n):\n    return n * 2\n"
 TOOLS = "/opt/tools"
 PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
-# The agent's code runs in a process of its own and as nobody, who can read neither the check nor its memory.
-CHECK = f"""
+# The agent's code runs in a process of its own.
+CHECK_AS_ROOT = f"""
 import subprocess, sys
 code = "import sys; sys.path.append({WORK!r}); import solution; print(solution.double(int(sys.argv[1])))"
-done = subprocess.run([sys.executable, "-I", "-c", code, "4711"], capture_output=True, text=True, timeout=20, user=65534, group=65534, extra_groups=[])
+done = subprocess.run([sys.executable, "-I", "-c", code, "4711"], capture_output=True, text=True, timeout=20)
 sys.exit(done.stdout != "9422\\n")
 """
+# And as nobody, who can read neither the check nor its memory.
+CHECK = CHECK_AS_ROOT.replace("timeout=20", "timeout=20, user=65534, group=65534, extra_groups=[]")
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,17 @@ async def plain(box: AsyncSandbox, *, changes: str | None = None) -> bool:
         return False
 
 
+async def plain_as_root(box: AsyncSandbox) -> bool:
+    """A check that no file has, nor an argument, in the agent's sandbox."""
+    return (await box.exec(["python3", "-I", "-"], stdin=CHECK_AS_ROOT, timeout=60)).ok
+
+
+def memory_is_closed() -> bool:
+    """Whether this kernel lets no process read its parent's memory, whatever its user (Yama)."""
+    setting = Path("/proc/sys/kernel/yama/ptrace_scope")
+    return setting.exists() and int(setting.read_text()) > 0
+
+
 def verifier() -> AsyncVerifier:
     return AsyncVerifier(
         ["python3", "-I", "/verifier/check.py"], paths=[WORK], files={"/verifier/check.py": CHECK}
@@ -106,6 +119,7 @@ async def hacked(box: AsyncSandbox, hack: Hack) -> None:
 async def test_a_right_solution_passes_and_a_wrong_one_does_not(box: AsyncSandbox) -> None:
     assert not (await verifier().run(box)).ok
     assert not await plain(box)
+    assert not await plain_as_root(box)
     await box.files.write(f"{WORK}/solution.py", RIGHT.encode())
     assert (await verifier().run(box)).ok
     assert await plain(box)
@@ -117,7 +131,10 @@ async def test_no_hack_passes_a_verifier(box: AsyncSandbox, hack: Hack) -> None:
     await hacked(box, hack)
     assert not (await verifier().run(box)).ok
     # Afterwards, since these tests are in the agent's sandbox, where it reads them.
-    assert await plain(box, changes=hack.changes), "a hack that fools nobody shows nothing"
+    if hack.as_root and memory_is_closed():
+        return
+    fooled = await (plain_as_root(box) if hack.as_root else plain(box, changes=hack.changes))
+    assert fooled, "a hack that fools nobody shows nothing"
 
 
 async def test_files_of_the_verifier_replace_what_the_agent_left_in_their_place(box: AsyncSandbox) -> None:
@@ -134,6 +151,21 @@ async def test_more_than_can_be_saved_is_the_doing_of_the_agent(box: AsyncSandbo
     await box.exec("head -c 9M /dev/zero > /project/much", check=True)
     with pytest.raises(FilesRefused, match=r"add up to \d+ bytes"):
         await verifier().run(box)
+
+
+async def test_names_fill_a_disk_too_and_so_does_the_verifier_itself(stack: Stack) -> None:
+    async with (
+        AsyncClient(url=stack.url, api_key=stack.api_key) as client,
+        await AsyncSandbox.create(client=client, network="none", disk="64MiB") as box,
+    ):
+        await box.exec("mkdir -p /project", check=True)
+        with pytest.raises(SandboxLost, match="disk is full") as lost:
+            await AsyncVerifier("true", paths=[WORK], files={"/big": bytes(70 << 20)}).run(box)
+        assert lost.value.infrastructure
+        await box.exec("cd /project && seq 13000 | xargs touch", check=True)
+        with pytest.raises(FilesRefused, match=r"the files need \d+ bytes"):
+            await AsyncVerifier("true", paths=[WORK]).run(box)
+        assert await box.checkpoints() == []
 
 
 async def test_a_sandbox_from_a_checkpoint_is_refused(box: AsyncSandbox) -> None:

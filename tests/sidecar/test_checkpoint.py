@@ -8,51 +8,14 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
+from tests.sidecar.layers import INSTANCE, archive, export, member, restore, run, with_records
 from tests.sidecar.processes import resident
 from tests.sidecar.support import Sidecar
-from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
-
-INSTANCE = {"Authorization": f"Bearer {INSTANCE_TOKEN}"}
-
-
-async def export(box: Sidecar, **query: object) -> httpx.Response:
-    return await box.client.post("/v1/checkpoint", params=query, headers=INSTANCE)  # type: ignore[arg-type]
-
-
-async def restore(box: Sidecar, archive: bytes, **query: object) -> httpx.Response:
-    return await box.client.post("/v1/restore", params=query, headers=INSTANCE, content=archive)  # type: ignore[arg-type]
-
-
-async def run(box: Sidecar, command: str) -> str:
-    result = await box.exec(command)
-    assert result["exit_code"] == 0, result
-    return result["stdout"]
-
-
-def archive(*members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]) -> bytes:
-    """A compressed tar with exactly these members."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
-        for member in members:
-            info, data = member if isinstance(member, tuple) else (member, b"")
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data) if data else None)
-    return out.getvalue()
-
-
-def member(
-    name: str, kind: bytes = tarfile.REGTYPE, *, target: str = "", mode: int = 0o644
-) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.mode = kind, target, mode
-    return info
-
 
 CHANGES = r"""
 set -e
@@ -69,6 +32,7 @@ touch -d @1400000000 /app/closed
 rm -r /usr/share/doc && mkdir /usr/share/doc && printf new > /usr/share/doc/only
 rm /etc/passwd-; rm -rf /etc/default; printf file > /etc/default
 python3 -c 'import os; os.setxattr("/app/tool", "user.note", b"a\0=b\xff")'
+python3 -c 'import os; [os.setxattr("/app/deep", b"user." + name, name) for name in (b"a=b", b"%41", b"\xff\n", b"\xc3\xbc ", b"a.b-c")]'
 """
 LOOK = r"""
 cd /app
@@ -76,6 +40,7 @@ stat -c '%n %a %u %g %s %F' * deep/*; stat -c '%Y' closed deep/file; readlink li
 test deep/file -ef second; ./tool; tail -c 3 sparse; echo
 ls /usr/share/doc; cat /etc/default; echo; ls /etc/passwd- 2>&1
 python3 -c 'import os; print(os.getxattr("/app/tool", "user.note"))'
+python3 -c 'import os; print([(name, os.getxattr("/app/deep", name)) for name in sorted(os.listxattr("/app/deep"))])'
 """
 
 
@@ -96,6 +61,7 @@ async def test_a_fresh_sandbox_gets_all_that_was_changed(make) -> None:
     assert after == before
     assert "4755" in after
     assert "only\n" in after
+    assert "('user.%41', b'%41')" in after
 
 
 async def test_nothing_runs_before_the_files_are_there(make) -> None:
@@ -170,6 +136,9 @@ HOSTILE: dict[str, Callable[[str], bytes]] = {
     "not a tar": lambda out: b"\x1f\x8b" + os.urandom(500),
     "cut": lambda out: archive((member("x"), os.urandom(200_000)))[:100_000],
     "nothing": lambda out: b"",
+    "an attribute that no file can have": lambda out: archive(
+        with_records({f"SCHILY.xattr.user.{'x' * 300}": "y"})
+    ),
     "a header without end": lambda out: _bomb(),
 }
 
@@ -211,6 +180,20 @@ async def test_hostile_archives(make, tmp_path: Path, kind: str) -> None:
     assert answer.json()["message"].startswith("the archive ")
     assert outside(tmp_path) == before
     assert (await box.webhooks.wait("ended"))["verdict"] == "start_failed"
+
+
+async def test_attributes_count_as_bytes_on_both_sides(make) -> None:
+    first: Sidecar = await make(claim={})
+    await run(
+        first,
+        'touch /f; python3 -c \'import os; [os.setxattr("/f", f"user.{n}", bytes(3000)) for n in range(9)]\'',
+    )
+    assert (await export(first, max_bytes=20_000)).json()["error"] == "too_large"
+    taken = await export(first)
+    assert int(taken.headers["x-sandlot-bytes"]) > 27_000
+    second: Sidecar = await make(claim={"restore": True})
+    refused = await restore(second, taken.content, max_bytes=20_000)
+    assert (refused.status_code, refused.json()["error"]) == (507, "disk_full")
 
 
 async def test_a_gateway_that_goes_in_the_middle(make) -> None:
@@ -267,47 +250,3 @@ async def test_an_archive_that_nobody_brings_is_waited_for_a_minute(make) -> Non
     ended = await box.webhooks.wait("ended", timeout=90)
     assert ended["verdict"] == "start_failed"
     assert "no gateway sent it in time" in ended["message"]
-
-
-async def selected(box: Sidecar, **selection: list[str]) -> httpx.Response:
-    return await box.client.post("/v1/checkpoint", json=selection, headers=INSTANCE)
-
-
-async def test_a_selection_has_nothing_else(make) -> None:
-    first: Sidecar = await make(claim={})
-    await run(
-        first,
-        "mkdir -p /deep/a/b/sub /deep/a/other; touch /deep/a/b/kept /deep/a/b/sub/kept /deep/a/other/file",
-    )
-    await run(
-        first,
-        "touch /deep/a/b/conftest.py /deep/a/b/sub/x.pth; mkdir /deep/a/b/conftest.d; chmod 700 /deep /etc",
-    )
-    await run(first, "rm /usr/bin/env; rm -r /usr/share/doc; mkdir /usr/share/doc; touch /usr/share/doc/new")
-    taken = await selected(first, paths=["/deep/a/b", "/usr/share/doc/new"], without=["conftest.*", "*.pth"])
-    assert taken.headers["x-sandlot-selected"] == "1"
-    second: Sidecar = await make(claim={"restore": True})
-    assert (await restore(second, taken.content)).status_code == 200
-    assert (
-        await run(second, "cd /deep && find . | sort")
-        == ".\n./a\n./a/b\n./a/b/kept\n./a/b/sub\n./a/b/sub/kept\n"
-    )
-    # What is above a selected path keeps the image's rights and contents, also where the agent has replaced it.
-    assert (
-        await run(second, "stat -c %a /deep /etc; test -x /usr/bin/env; ls /usr/share/doc | wc -l")
-        > "755\n755\n2"
-    )
-
-
-async def test_a_selected_link_selects_nothing(make) -> None:
-    first: Sidecar = await make(claim={})
-    await run(first, "ln -s /etc /project; mkdir /other; ln -s /etc /other/dir; touch /etc/new")
-    taken = await selected(first, paths=["/project", "/project/new", "/other/dir/new"])
-    with tarfile.open(fileobj=io.BytesIO(taken.content)) as found:
-        assert found.getnames() == ["other"]
-
-
-@pytest.mark.parametrize("paths", [["work"], ["/"], ["/a/../b"], ["/a//b"], ["/a/"], [1], "/a", ["/a"] * 17])
-async def test_a_path_of_another_form_is_refused(box: Sidecar, paths: object) -> None:
-    answer = await box.client.post("/v1/checkpoint", json={"paths": paths}, headers=INSTANCE)
-    assert (answer.status_code, answer.json()["field"]) == (400, "paths")

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As asyncio.to_thread, but a cancel waits for the thread: else it would go on with files that are closed then."""
+    work = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):  # another cancel
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # retrieved: the cancel is what the caller learns
+        raise
 
 
 class Tasks:

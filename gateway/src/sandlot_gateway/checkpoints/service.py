@@ -10,15 +10,24 @@ from pathlib import Path
 
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.checkpoints.deletions import Deleted
+from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Checkpoint, Part, State, Store
-from sandlot_gateway.checkpoints.transfer import EVERYTHING, Refused, Selection, fetch_layer, send_layer
+from sandlot_gateway.checkpoints.store import Checkpoint, Occupied, State, Store
+from sandlot_gateway.checkpoints.transfer import (
+    EVERYTHING,
+    Fetched,
+    Refused,
+    Selection,
+    fetch_layer,
+    send_layer,
+)
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
-from sandlot_gateway.tasks import Tasks
+from sandlot_gateway.tasks import Tasks, in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +35,13 @@ _AT_ONCE = 4  # transfers; each uses the full speed of a disk
 _SWEEP_EVERY = 3600.0  # seconds
 _NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 _MEASURING = 1.0  # seconds, of an answer that has other contents
+_FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
+_LOOK_EVERY = 0.1  # seconds
+_STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 
 
 class Busy(Exception):
-    """Raised when the sandbox already has a checkpoint in progress, or when the checkpoint is still being written."""
+    """Raised when the sandbox already has a checkpoint in progress."""
 
 
 class NotRestorable(Exception):
@@ -52,6 +64,7 @@ class Checkpoints:
         self._pool = pool
         self._max_bytes = max_bytes
         self._tasks = Tasks()
+        self._writers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
@@ -77,10 +90,19 @@ class Checkpoints:
                 age = time.time() - earlier.updated_at
                 if earlier.state is State.DURABLE and earlier.sandbox_id == sandbox.id and age < _NEWEST:
                     raise Busy(f"checkpoint {earlier.id} of this sandbox is new; wait {_NEWEST:g} s")
+                if earlier.state is State.PENDING:
+                    raise Busy(
+                        f"checkpoint {earlier.id} is being written; wait until it is DURABLE or FAILED"
+                    )
                 await self.delete(earlier)
             before = await self.list(sandbox.tenant, sandbox.id)
             if any(one.state is State.PENDING for one in before):
                 raise Busy("a checkpoint of this sandbox is in progress; wait until it is DURABLE or FAILED")
+            deleted = await asyncio.to_thread(self._store.deleted)
+            if any((one.tenant, one.sandbox_id) == (sandbox.tenant, sandbox.id) for one in deleted):
+                raise Busy(
+                    "a gateway has not yet stopped writing a deleted checkpoint of this sandbox; try again"
+                )
             parent = next((one for one in reversed(before) if one.state is State.DURABLE), None)
             origin = sandbox.spec.checkpoint if sandbox.spec.checkpoint != checkpoint_id else None
             if parent is None and origin is not None:
@@ -106,9 +128,11 @@ class Checkpoints:
             )
             try:
                 part = await asyncio.to_thread(self._store.begin, checkpoint)
-            except FileExistsError as error:
-                raise Busy("another gateway is writing this checkpoint; wait until it is DURABLE") from error
-        self._tasks.spawn(self._write(checkpoint, instance, part))
+            except Occupied as error:
+                raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
+        writer = self._tasks.spawn(self._write(checkpoint, instance, part))
+        self._writers[checkpoint.id] = writer
+        writer.add_done_callback(lambda _: self._writers.pop(checkpoint.id, None))
         return checkpoint
 
     async def list(self, tenant: str, sandbox_id: SandboxId) -> list[Checkpoint]:
@@ -148,10 +172,15 @@ class Checkpoints:
         return found
 
     async def delete(self, checkpoint: Checkpoint) -> None:
-        """Delete a checkpoint; a running restore continues. Raises Busy while it is being written."""
-        if checkpoint.state is State.PENDING:
-            raise Busy(f"checkpoint {checkpoint.id} is being written; delete it when it is DURABLE or FAILED")
+        """Delete a checkpoint, also one that is being written; a running restore continues. Raises OSError.
+
+        No reader finds it from now on. Another gateway that writes it stops at its next piece.
+        """
         await asyncio.to_thread(self._store.delete, checkpoint)
+        writer = self._writers.get(checkpoint.id)
+        if writer is not None:
+            writer.cancel()
+            await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
 
     async def revoke(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the files of a checkpoint, and let its document tell for a while why: it is FAILED. Raises OSError."""
@@ -161,7 +190,10 @@ class Checkpoints:
         """Restore a sandbox's checkpoint; its claim waits for it. Raises RestoreFailed."""
         try:
             checkpoint = await self.restorable(sandbox.tenant, sandbox.spec.checkpoint or "")
-            fd = await asyncio.to_thread(self._store.open, checkpoint)
+            try:
+                fd = await asyncio.to_thread(self._store.open, checkpoint)
+            except FileNotFoundError:
+                raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
             try:
                 async with self._turn:
                     limit = sandbox.spec.template().disk
@@ -181,32 +213,43 @@ class Checkpoints:
             self._sweep_at = time.monotonic() + _SWEEP_EVERY
 
     async def _write(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> None:
-        why = "the gateway stopped while it was being written"
         try:
-            async with self._turn:
-                fetched = await fetch_layer(
-                    self._pool,
-                    instance,
-                    write=part.write,
-                    max_bytes=self._max_bytes,
-                    selection=Selection(checkpoint.paths, checkpoint.without),
-                )
-                checkpoint.entries, checkpoint.occupied_bytes = fetched.entries, fetched.bytes
-            await asyncio.to_thread(self._store.finish, checkpoint, part)
+            fetched = await self._fetched(checkpoint, instance, part)
+            checkpoint.entries, checkpoint.occupied_bytes = fetched.entries, fetched.bytes
+            await in_thread(self._store.finish, checkpoint, part)
             _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
-        except asyncio.CancelledError:
-            raise
-        except (Refused, DialError, UpstreamError, StoreFull, OSError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
+        except (Deleted, Refused, DialError, UpstreamError, StoreFull, OSError, TimeoutError) as error:
             checkpoint.failed_by_files = isinstance(error, Refused) and error.by_files
-            await self._failed(checkpoint, why)
+            await self._failed(checkpoint, str(error) or type(error).__name__)
         finally:
-            part.close()
+            await in_thread(self._release, checkpoint, part)
+
+    async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> Fetched:
+        selection = Selection(checkpoint.paths, checkpoint.without)
+        until = time.monotonic() + _FREED_WITHIN
+        while True:
+            try:
+                async with self._turn:
+                    return await fetch_layer(
+                        self._pool, instance, write=part.write, max_bytes=self._max_bytes, selection=selection
+                    )
+            except Refused as error:
+                if not error.busy or time.monotonic() > until:
+                    raise
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def _release(self, checkpoint: Checkpoint, part: Part) -> None:
+        try:
+            self._store.release(checkpoint, part)
+        except OSError as error:  # the next reader repeats it
+            _log.error("cannot remove the files of a deleted checkpoint: %s", error)
 
     async def _failed(self, checkpoint: Checkpoint, why: str) -> None:
         _log.info("checkpoint failed", extra={"sandbox": checkpoint.sandbox_id, "why": why})
         try:
-            await asyncio.to_thread(self._store.fail, checkpoint, why)
+            await in_thread(self._store.fail, checkpoint, why)
+        except Deleted:
+            return  # it was deleted: nobody asks why
         except OSError as error:
             _log.error("cannot record the failure of a checkpoint: %s", error)
 

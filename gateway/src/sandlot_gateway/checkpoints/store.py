@@ -1,6 +1,7 @@
 """Stores checkpoints in one directory, a JSON document and an archive each, for all gateways that mount it.
 
 Nothing is cached. A checkpoint that is being written has a locked `.part` file; without the lock, its gateway is dead.
+A document with the suffix `.deleted` is of a deleted checkpoint whose files are still there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
@@ -20,6 +20,9 @@ import msgspec
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.atomic_file import write_atomic
+from sandlot_gateway.checkpoints.deletions import Deleted, Deletions
+from sandlot_gateway.checkpoints.part import Part
+from sandlot_gateway.checkpoints.places import Places
 from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
 
 
@@ -27,7 +30,7 @@ class State(StrEnum):
     PENDING = "PENDING"
     DURABLE = "DURABLE"
     FAILED = "FAILED"
-    DELETING = "DELETING"
+    DELETING = "DELETING"  # in a document of a gateway before `.deleted`
 
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
@@ -61,11 +64,17 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     origin_id: str | None = None  # the checkpoint that its sandbox was created from
 
 
+class Occupied(Exception):
+    """Raised when another checkpoint with this id is being written or deleted right now."""
+
+
 class Store:
     """A directory of checkpoints, which several gateways may share. Methods raise OSError for disk errors."""
 
     def __init__(self, directory: Path, *, limits: StoreLimits) -> None:
         self._directory = directory
+        self._places = Places(directory)
+        self._deletions = Deletions(self._places)
         self._limits = limits
         self._quota = Quota(directory, limits=limits, tenant_of=self._tenant_of)
 
@@ -76,19 +85,29 @@ class Store:
         """Write a document atomically."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         checkpoint.updated_at = time.time()
-        write_atomic(self._document(checkpoint.id), msgspec.json.encode(checkpoint), durable=True)
+        write_atomic(self._places.document(checkpoint.id), msgspec.json.encode(checkpoint), durable=True)
 
     def get(self, checkpoint_id: str) -> Checkpoint | None:
         if not _ID.match(checkpoint_id):
             return None
-        found = self._read(checkpoint_id)
-        return self._settled(found) if found is not None else None
+        if self._deletions.is_deleted(checkpoint_id):
+            self._deletions.finish(checkpoint_id)
+            return None
+        return self._present(checkpoint_id)
 
     def all(self) -> list[Checkpoint]:
         """Return all checkpoints, oldest first."""
-        names = [path.stem for path in self._directory.glob("cp-*.json")] if self._directory.is_dir() else []
-        found = [checkpoint for name in names if (checkpoint := self.get(name)) is not None]
+        if not self._directory.is_dir():
+            return []
+        deleted = self._deletions.finish_all()
+        names = {path.stem for path in self._directory.glob("cp-*.json")} - deleted
+        found = [checkpoint for name in names if (checkpoint := self._present(name)) is not None]
         return sorted(found, key=lambda checkpoint: (checkpoint.created_at, checkpoint.id))
+
+    def deleted(self) -> list[Checkpoint]:
+        """Return deleted checkpoints whose files are still there, since a gateway writes them."""
+        found = (self._decoded(self._places.deleted(one)) for one in self._deletions.finish_all())
+        return [one for one in found if one is not None]
 
     def named(self, tenant: str, name: str) -> list[Checkpoint]:
         """Return the tenant's checkpoints with a name, in the order of their completion, incomplete ones last."""
@@ -96,61 +115,72 @@ class Store:
         return sorted(found, key=lambda one: (self._completed_at(one.id), one.updated_at))
 
     def begin(self, checkpoint: Checkpoint) -> Part:
-        """Create the document and a locked file for the archive. Raises StoreFull."""
+        """Create the document and a locked file for the archive. Raises StoreFull and Occupied."""
         self._check_limits(checkpoint.tenant)
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._part(checkpoint.id)
+        path = self._places.part(checkpoint.id)
         flags = os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC
-        part = Part(
-            os.open(path, flags, 0o600),
-            path=path,
-            admit=lambda size: self._quota.admit(checkpoint.tenant, size),
-        )
+        try:
+            fd = os.open(path, flags, 0o600)
+        except FileExistsError as error:
+            raise Occupied from error
+
+        def admit(size: int) -> None:
+            self._deletions.check(checkpoint.id)
+            self._quota.admit(checkpoint.tenant, size)
+
+        part = Part(fd, path=path, admit=admit)
         try:
             fcntl.flock(part.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A delete removes its mark last, and may have removed this file before.
+            if self._deletions.is_deleted(checkpoint.id) or os.fstat(part.fd).st_nlink == 0:
+                raise Occupied
             self.save(checkpoint)
+        except BlockingIOError as error:
+            part.discard()
+            raise Occupied from error
         except BaseException:
             part.discard()
             raise
         return part
 
     def finish(self, checkpoint: Checkpoint, part: Part) -> None:
-        """Make a complete archive durable, then mark its checkpoint DURABLE."""
+        """Make a complete archive durable, mark its checkpoint DURABLE, and release it. Raises Deleted."""
         os.fsync(part.fd)
-        part.path.replace(self._archive(checkpoint.id))
-        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self._deletions.check(checkpoint.id)
+        part.path.replace(self._places.archive(checkpoint.id))
+        self._places.sync()
         checkpoint.state = State.DURABLE
         checkpoint.stored_bytes = part.size
         self.save(checkpoint)
+        self.release(checkpoint, part)
+
+    def release(self, checkpoint: Checkpoint, part: Part) -> None:
+        """Stop writing a checkpoint; one that was deleted meanwhile loses its files. A second call does nothing."""
         part.close()
+        self._deletions.finish(checkpoint.id)
 
     def fail(self, checkpoint: Checkpoint, error: str) -> None:
+        """Mark a checkpoint FAILED. Raises Deleted."""
+        self._deletions.check(checkpoint.id)
         checkpoint.state = State.FAILED
         checkpoint.error = error
         self.save(checkpoint)  # first: one without a part counts as abandoned
-        self._part(checkpoint.id).unlink(missing_ok=True)
+        self._places.part(checkpoint.id).unlink(missing_ok=True)
 
     def open(self, checkpoint: Checkpoint) -> int:
         """Open the archive for reading. Raises OSError."""
-        return os.open(self._archive(checkpoint.id), os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(self._places.archive(checkpoint.id), os.O_RDONLY | os.O_CLOEXEC)
 
     def delete(self, checkpoint: Checkpoint) -> None:
-        """Delete a checkpoint, its document last, so that an interrupted delete is detected and repeated."""
-        checkpoint.state = State.DELETING
-        self.save(checkpoint)
-        self._archive(checkpoint.id).unlink(missing_ok=True)
-        self._part(checkpoint.id).unlink(missing_ok=True)
-        self._document(checkpoint.id).unlink(missing_ok=True)
+        """Delete a checkpoint; the files of one that a gateway writes go when that ends."""
+        self._deletions.begin(checkpoint.id)
 
     def revoke(self, checkpoint: Checkpoint, error: str) -> None:
         """Delete the archive of a DURABLE checkpoint, which is FAILED from then on: its document says why."""
         checkpoint.state, checkpoint.error = State.FAILED, error
         self.save(checkpoint)  # first: nobody begins to read the archive then
-        self._archive(checkpoint.id).unlink(missing_ok=True)
+        self._places.archive(checkpoint.id).unlink(missing_ok=True)
 
     def used(self) -> int:
         """Measure and return the bytes of all archives, including those being written."""
@@ -162,9 +192,12 @@ class Store:
 
     def sweep(self) -> None:
         """Delete files without a document, which a killed gateway leaves behind."""
+        self._deletions.finish_all()
         before = time.time() - _ABANDONED_AFTER
         for path in self._directory.glob("cp-*"):
-            abandoned = path.suffix == ".new" or not self._document(path.name.partition(".")[0]).exists()
+            checkpoint_id = path.name.partition(".")[0]
+            known = self._places.document(checkpoint_id).exists() or self._deletions.is_deleted(checkpoint_id)
+            abandoned = path.suffix == ".new" or not known
             with contextlib.suppress(FileNotFoundError):
                 if abandoned and path.stat().st_mtime < before:
                     path.unlink()
@@ -178,22 +211,33 @@ class Store:
             self.delete(one)
         kept = [one for one in own if one.state is not State.FAILED]
         oldest = f"; your oldest is {kept[0].id} of sandbox {kept[0].sandbox_id}" if kept else ""
-        if len(kept) >= limits.tenant_count:
+        count = len(kept) + sum(one.tenant == tenant for one in self.deleted())
+        if count >= limits.tenant_count:
             raise StoreFull(
-                f"tenant {tenant!r} has {len(kept)} checkpoints, the limit is {limits.tenant_count}"
+                f"tenant {tenant!r} has {count} checkpoints, the limit is {limits.tenant_count}"
                 f" (checkpoint_tenant_count): delete some{oldest}"
             )
         self._quota.check(tenant, hint=oldest)
 
     def _tenant_of(self, checkpoint_id: str) -> str | None:
-        found = self._read(checkpoint_id)
+        found = self._read(checkpoint_id) or self._decoded(self._places.deleted(checkpoint_id))
         return found.tenant if found is not None else None
 
     def _read(self, checkpoint_id: str) -> Checkpoint | None:
+        return self._decoded(self._places.document(checkpoint_id))
+
+    def _decoded(self, path: Path) -> Checkpoint | None:
         """Read a document; return None if it is missing or invalid."""
         try:
-            return msgspec.json.decode(self._document(checkpoint_id).read_bytes(), type=Checkpoint)
+            return msgspec.json.decode(path.read_bytes(), type=Checkpoint)
         except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def _present(self, checkpoint_id: str) -> Checkpoint | None:
+        found = self._read(checkpoint_id)
+        try:
+            return self._settled(found) if found is not None else None
+        except Deleted:
             return None
 
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
@@ -210,7 +254,7 @@ class Store:
         if checkpoint.state is not State.PENDING:
             return checkpoint
         try:
-            fd = os.open(self._part(checkpoint.id), os.O_WRONLY | os.O_CLOEXEC)
+            fd = os.open(self._places.part(checkpoint.id), os.O_WRONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return self._without_part(checkpoint)
         try:
@@ -225,9 +269,9 @@ class Store:
 
     def _without_part(self, checkpoint: Checkpoint) -> Checkpoint | None:
         again = self._read(checkpoint.id)
-        if again is not None and again.state is not State.PENDING:
-            return again  # its writer has just finished
-        archive = self._archive(checkpoint.id)
+        if again is None or again.state is not State.PENDING:
+            return again  # its writer has just finished, or it was deleted
+        archive = self._places.archive(checkpoint.id)
         if not archive.exists():
             self.fail(checkpoint, "the gateway stopped before it was written")
             return checkpoint
@@ -238,43 +282,6 @@ class Store:
     def _completed_at(self, checkpoint_id: str) -> float:
         """Return when the archive got its name, by the one clock of the file system; inf if it has not."""
         try:
-            return self._archive(checkpoint_id).stat().st_ctime
+            return self._places.archive(checkpoint_id).stat().st_ctime
         except FileNotFoundError:
             return math.inf
-
-    def _document(self, checkpoint_id: str) -> Path:
-        return self._directory / f"{checkpoint_id}.json"
-
-    def _archive(self, checkpoint_id: str) -> Path:
-        return self._directory / f"{checkpoint_id}.tar.gz"
-
-    def _part(self, checkpoint_id: str) -> Path:
-        return self._directory / f"{checkpoint_id}.part"
-
-
-class Part:
-    """An archive being written; `admit` counts bytes before each write, and raises StoreFull."""
-
-    def __init__(self, fd: int, *, path: Path, admit: Callable[[int], None]) -> None:
-        self.fd = fd
-        self.path = path
-        self.size = 0
-        self._admit = admit
-
-    def write(self, data: bytes) -> None:
-        """Write a piece of the archive. Raises StoreFull and OSError."""
-        self._admit(len(data))
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self.fd, view) :]
-        self.size += len(data)
-
-    def close(self) -> None:
-        """Release the lock; a second call does nothing."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-    def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self.close()

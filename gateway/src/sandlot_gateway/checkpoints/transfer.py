@@ -13,11 +13,13 @@ from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.outgoing import host_header, request_bytes
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
+from sandlot_gateway.tasks import in_thread
 
 _PIECE = 1 << 20
 _PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before the first one
 _MAX_ANSWER = 64 * 1024
 _BY_FILES = ("too_large", "unreadable")  # errors of an export that only the sandbox's files cause
+_BUSY = "conflict"
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -41,11 +43,15 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class Refused(Exception):
-    """Raised when the sidecar rejects a transfer, with its reason; `by_files` if the sandbox's files are the cause."""
+    """Raised when the sidecar rejects a transfer, with its reason.
 
-    def __init__(self, message: str, *, by_files: bool = False) -> None:
+    `by_files`: the sandbox's files are the cause; `busy`: it still writes an archive that its reader has left.
+    """
+
+    def __init__(self, message: str, *, by_files: bool = False, busy: bool = False) -> None:
         super().__init__(message)
         self.by_files = by_files
+        self.busy = busy
 
 
 async def fetch_layer(
@@ -76,7 +82,7 @@ async def fetch_layer(
         told = dict(response.headers)
         try:
             async for piece in _pieces(connection):
-                await asyncio.to_thread(write, piece)
+                await in_thread(write, piece)
         except UpstreamError as error:
             raise await _why_cut(pool, instance, error) from error
         return Fetched(int(told.get(ENTRIES_KEY, 0)), int(told.get(BYTES_KEY, 0)))
@@ -161,4 +167,4 @@ async def _refusal(connection: Connection, *, status: int) -> Refused:
         document = None
     told: dict[str, object] = document if isinstance(document, dict) else {}
     text = str(told.get("message") or f"the sandbox's sidecar answered {status}")
-    return Refused(text, by_files=told.get("error") in _BY_FILES)
+    return Refused(text, by_files=told.get("error") in _BY_FILES, busy=told.get("error") == _BUSY)

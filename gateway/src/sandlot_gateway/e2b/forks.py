@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,7 +10,6 @@ from typing import Any, Protocol
 import msgspec
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
@@ -31,7 +29,6 @@ from .starts import CREATE_WAIT, HOLD, started
 _MOST = 20
 _WRITTEN_WITHIN = 30.0  # seconds: the rest of CREATE_WAIT is for the forks' start
 _ENTRY = "e2b.fork"  # of the metadata of its checkpoint
-_PAUSE = 1.0  # seconds between two looks at a checkpoint that is still being written
 _CLOSING = 1.0  # seconds
 
 _log = logging.getLogger(__name__)
@@ -88,7 +85,7 @@ class Forks:
             checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the fork")
             results = await asyncio.gather(*(one() for _ in range(asked.count)))
         finally:
-            # In a task: it may still be being written, and a slow volume must not delay the answer.
+            # In a task: a slow volume must not delay the answer.
             self._tasks.spawn(self._drop(checkpoint))
             note(id=id_of(sandbox), sandbox=sandbox.id, made=[each.id for each in made])
         if has_hung_up(receive):
@@ -132,10 +129,6 @@ class Forks:
     async def _drop(self, checkpoint: Checkpoint) -> None:
         checkpoints = checkpoints_of(self._have)
         try:
-            while (found := await checkpoints.get(checkpoint.tenant, checkpoint.id)) is not None:
-                with contextlib.suppress(Busy):
-                    await checkpoints.delete(found)
-                    return
-                await asyncio.sleep(_PAUSE)
+            await checkpoints.delete(checkpoint)
         except OSError as error:
             _log.warning("the checkpoint %s of a fork is not deleted: %s", checkpoint.id, error)

@@ -7,7 +7,6 @@ go on with the id that they have.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable
@@ -19,7 +18,6 @@ from sandlot_contract.ids import SandboxId, created_at
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
@@ -228,8 +226,7 @@ class Pauses:
         checkpoints = checkpoints_of(self._have)
         found = await _read(checkpoints.get(checkpoint.tenant, checkpoint.id))
         if found is not None and found.created_at == checkpoint.created_at:
-            with contextlib.suppress(Busy):
-                await _read(checkpoints.delete(found))
+            await _read(checkpoints.delete(found))
 
 
 async def _read(work: Awaitable[T]) -> T:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import Checkpoint, State
-from sandlot_gateway.control.checkpoints import METADATA_MAX, begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoint_models import METADATA_MAX
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
@@ -75,10 +75,7 @@ class Snapshots:
         found = await checkpoints.get(who.name, snapshot_id)
         if found is None:
             raise Problem(404, f"the snapshot {snapshot_id[:100]!r} was not found")
-        try:
-            await checkpoints.delete(found)
-        except Busy as error:
-            raise Problem(409, str(error)) from error
+        await checkpoints.delete(found)
 
 
 def _saved(spec: Spec) -> Saved:

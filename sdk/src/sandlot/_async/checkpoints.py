@@ -67,7 +67,7 @@ class AsyncCheckpoints(AsyncHandle):
 
     @classmethod
     async def delete_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> None:
-        """Delete a checkpoint. Raises NotFound, or Conflict while the server is writing it."""
+        """Delete a checkpoint, also one that is still being written. Raises NotFound."""
         client = client or await default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         await client.call("DELETE", path)

@@ -68,7 +68,7 @@ class Checkpoints(Handle):
 
     @classmethod
     def delete_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> None:
-        """Delete a checkpoint. Raises NotFound, or Conflict while the server is writing it."""
+        """Delete a checkpoint, also one that is still being written. Raises NotFound."""
         client = client or default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         client.call("DELETE", path)

@@ -11,8 +11,8 @@ from sandlot._protocol import checks
 from sandlot._protocol.checks import Command
 from sandlot._sync.checkpoints import written
 from sandlot._sync.sandbox import Sandbox
-from sandlot._tasks_sync import ABANDONED, now, shielded, sleep
-from sandlot.errors import Conflict, DiskFull, FileMissing, FilesRefused, SandboxLost, SandlotError
+from sandlot._tasks_sync import ABANDONED, shielded
+from sandlot.errors import DiskFull, FileMissing, FilesRefused, SandboxLost, SandlotError
 from sandlot.models import CheckpointInfo, ExecResult
 
 # Names that change how Python or pytest start: an agent that leaves one of them would run code in the verifier.
@@ -36,14 +36,9 @@ HOOKS = (
 BLOCK = 4096  # bytes that an entry may take besides its contents
 SPARE = 16 << 20  # bytes of the disk for the verifier's own files and the command's
 WRITTEN = 300.0  # seconds
-DELETED = 60.0  # seconds: a caller that has given up waits for it, too
-# How a start fails because of the files that were handed in, or that code changed while they were saved; a damaged
-# archive, and a full disk of the node, say something else.
-UNFIT = (
-    "the archive exceeds the sandbox's disk",
-    "the archive links to a missing file",
-    "the archive cannot enter directory",
-)
+# How a start fails because of the files that were handed in; a damaged archive, and a full disk of the node, say
+# something else.
+UNFIT = ("the archive exceeds the sandbox's disk", "the archive has an attribute that cannot be set")
 
 
 class Verifier:
@@ -97,8 +92,8 @@ class Verifier:
         try:
             if begun.origin_id is not None:
                 raise ValueError(
-                    f"box: sandbox {box.id} began with checkpoint {begun.origin_id}, whose files a verifier would lack: "
-                    "create it from an image"
+                    f"box: sandbox {box.id} began with checkpoint {begun.origin_id}, whose files a verifier would lack, "
+                    "since an agent may have written them: create it from an image that has them"
                 )
             handed_in = written(begun, wait=WRITTEN, client=box.client)
             _check_room(handed_in)
@@ -165,16 +160,8 @@ def _check_room(handed_in: CheckpointInfo) -> None:
 
 
 def _delete_checkpoint(checkpoint: CheckpointInfo, box: Sandbox) -> None:
-    """Delete it, once it is written: the server never deletes one of its own accord."""
-    deadline = now() + DELETED
-    delay = 0.05
-    while now() < deadline:
-        try:
-            Sandbox.delete_checkpoint(checkpoint.id, client=box.client)
-            return
-        except Conflict:
-            pass
-        except (*ABANDONED, SandlotError):
-            return
-        sleep(delay)
-        delay = min(delay * 1.5, 1.0)
+    """Delete it, also while it is being written: the server never deletes one of its own accord."""
+    try:
+        Sandbox.delete_checkpoint(checkpoint.id, client=box.client)
+    except (*ABANDONED, SandlotError):
+        return

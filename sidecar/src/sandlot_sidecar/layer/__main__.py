@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         text = str(error.strerror or error)
-        _say({"error": "disk_full" if full else "conflict", "message": text})
+        _say({"error": "disk_full" if full else "internal", "message": text})
         return 1
     except (ValueError, MemoryError) as error:
         # Only the files or the archive have sizes and names of this sort.
@@ -80,8 +80,9 @@ def _export(fd: int, limit: int | None, selection: Selection) -> None:
         text = f"the sandbox's files add up to {size} bytes, over the limit of {limit}: delete some"
         raise LayerError("too_large", text)
     _say({"entries": entries, "bytes": size})
+    exporter = Exporter(sys.stdout.buffer, max_bytes=limit, selection=selection)
     try:
-        Exporter(sys.stdout.buffer, max_bytes=limit, selection=selection).run(fd)
+        exporter.run(fd)
     except (LayerError, OSError, ValueError, MemoryError) as error:
         # Standard output belongs to the archive by now, which the reader sees as truncated.
         if isinstance(error, (ValueError, MemoryError)):
@@ -89,6 +90,9 @@ def _export(fd: int, limit: int | None, selection: Selection) -> None:
         sys.stderr.write(f"sandlot_sidecar.layer: {error}\n")
         sys.stderr.flush()
         os._exit(BY_FILES.get(error.code, 1) if isinstance(error, LayerError) else 1)
+    if exporter.skipped:
+        text = f"{exporter.skipped} entries are not in the archive: code replaced them faster than they can be read"
+        sys.stderr.write(f"sandlot_sidecar.layer: {text}\n")
 
 
 def _restore(fd: int, limit: int | None) -> None:

@@ -6,96 +6,36 @@ import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from .errors import LayerError
 from .selection import ABOVE, EVERYTHING, Selection
+from .walk import MAX_ENTRIES, Entry, Walk
 
-MAX_DEPTH = 1000  # each level keeps one directory open
 OPAQUE = "trusted.overlay.opaque"
 CAPABILITY = "security.capability"
 # These attributes refer to other files of this layer and to inodes of its image.
 ELSEWHERE = ("trusted.overlay.redirect", "trusted.overlay.metacopy")
 PAX_XATTR = "SCHILY.xattr."
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Entry:
-    """One entry of the layer: its open parent directory, name, path from the top and stat result."""
-
-    __slots__ = ("directory", "info", "name", "path")
-
-    def __init__(self, *, directory: int, name: str, path: str, info: os.stat_result) -> None:
-        self.directory = directory
-        self.name = name
-        self.path = path
-        self.info = info
-
-
-def walk(top: int, selection: Selection) -> Iterator[Entry]:
-    """Yield the selected entries, a directory before its contents, skipping those that vanish. Raises LayerError."""
-    levels: list[tuple[int, list[str], str]] = [(os.dup(top), sorted(os.listdir(top), reverse=True), "")]
-    try:
-        while levels:
-            directory, names, prefix = levels[-1]
-            if not names:
-                os.close(levels.pop()[0])
-                continue
-            name = names.pop()
-            try:
-                info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            path = prefix + name
-            if not selection.takes(path, info.st_mode):
-                continue
-            yield Entry(directory=directory, name=name, path=path, info=info)
-            if not stat.S_ISDIR(info.st_mode):
-                continue
-            if len(levels) >= MAX_DEPTH:
-                raise LayerError("too_large", f"directories are nested more than {MAX_DEPTH} deep")
-            try:
-                below = os.open(name, _DIRECTORY, dir_fd=directory)
-            except OSError:
-                continue  # replaced a moment ago
-            levels.append((below, sorted(os.listdir(below), reverse=True), f"{path}/"))
-    finally:
-        for directory, _, _ in levels:
-            os.close(directory)
-
-
-def measure(top: int, selection: Selection) -> tuple[int, int]:
-    """Return the number of entries and the total size of regular files in bytes. Raises LayerError."""
+def measure(top: int, selection: Selection, *, max_entries: int = MAX_ENTRIES) -> tuple[int, int]:
+    """Return the number of entries, and the bytes of regular files and attributes. Raises LayerError."""
     count = size = 0
-    for entry in walk(top, selection):
+    for entry in Walk(top, selection, max_entries=max_entries):
         count += 1
         if stat.S_ISREG(entry.info.st_mode):
             size += entry.info.st_size
-        if stat.S_ISREG(entry.info.st_mode) or (
-            stat.S_ISDIR(entry.info.st_mode) and not selection.is_above(entry.path)
-        ):
-            _check_readable(entry)
+        if entry.fd >= 0 and not selection.is_above(entry.path):
+            size += attribute_bytes(_xattrs(entry.fd, path=entry.path))
     return count, size
 
 
-def open_entry(entry: Entry) -> int | None:
-    """Open a file or directory; None if it vanished or was replaced a moment ago."""
-    kind = _DIRECTORY if stat.S_ISDIR(entry.info.st_mode) else _FILE
-    try:
-        return os.open(entry.name, kind, dir_fd=entry.directory)
-    except OSError:
-        return None
-
-
-def _check_readable(entry: Entry) -> None:
-    fd = open_entry(entry)
-    if fd is not None:
-        try:
-            _names(fd, path=entry.path)
-        finally:
-            os.close(fd)
+def attribute_bytes(pax_headers: Mapping[str, str]) -> int:
+    """Return how many bytes the attributes in the PAX records of an entry occupy."""
+    found = (key + value for key, value in pax_headers.items() if key.startswith(PAX_XATTR))
+    return sum(len(one.encode("utf-8", "surrogateescape")) for one in found)
 
 
 class Gzip:
@@ -145,12 +85,15 @@ class Exporter:
         self._tar: Any = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self._left = max_bytes
         self._links: dict[int, str] = {}
+        self.skipped = 0  # entries that code replaced again and again
 
     def run(self, top: int) -> None:
         """Write the archive, which is complete only on return. Raises LayerError and OSError."""
-        for entry in walk(top, self._selection):
+        walk = Walk(top, self._selection)
+        for entry in walk:
             self._add(entry)
             self._tar.members.clear()  # unused here, and unbounded
+        self.skipped = walk.skipped
         self._tar.close()
         self._gzip.close()
 
@@ -162,22 +105,13 @@ class Exporter:
             header.pax_headers = {ABOVE: "y"}
             self._tar.addfile(header)
             return
-        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-            fd = open_entry(entry)
-            if fd is None:
-                return
-            try:
-                self._add_open(entry, fd)
-            finally:
-                os.close(fd)
+        if entry.fd >= 0:
+            self._add_open(entry)
             return
         header = _header(entry.path, entry.info)
         if stat.S_ISLNK(mode):
             header.type = tarfile.SYMTYPE
-            try:
-                header.linkname = os.readlink(entry.name, dir_fd=entry.directory)
-            except OSError:
-                return
+            header.linkname = entry.target
         elif stat.S_ISFIFO(mode):
             header.type = tarfile.FIFOTYPE
         elif stat.S_ISCHR(mode) and entry.info.st_rdev == 0:
@@ -187,19 +121,18 @@ class Exporter:
             return  # sockets belong to their process; devices cannot be made in a sandbox
         self._tar.addfile(header)
 
-    def _add_open(self, entry: Entry, fd: int) -> None:
-        info = os.fstat(fd)
+    def _add_open(self, entry: Entry) -> None:
+        info = os.fstat(entry.fd)
         header = _header(entry.path, info)
-        header.pax_headers = _xattrs(fd, path=entry.path)
+        header.pax_headers = _xattrs(entry.fd, path=entry.path)
         if self._selection.is_part:
             # Programs that give root's rights would end a verifier's own separation of users.
             header.mode &= ~(stat.S_ISUID | stat.S_ISGID)
             header.pax_headers.pop(PAX_XATTR + CAPABILITY, None)
         if stat.S_ISDIR(info.st_mode):
+            self._count(attribute_bytes(header.pax_headers))
             header.type = tarfile.DIRTYPE
             self._tar.addfile(header)
-            return
-        if not stat.S_ISREG(info.st_mode):
             return
         if info.st_nlink > 1:
             first = self._links.setdefault(info.st_ino, entry.path)
@@ -207,12 +140,15 @@ class Exporter:
                 header.type, header.linkname = tarfile.LNKTYPE, first
                 self._tar.addfile(header)
                 return
+        self._count(info.st_size + attribute_bytes(header.pax_headers))
+        header.size = info.st_size
+        self._tar.addfile(header, _Exactly(entry.fd, size=info.st_size))
+
+    def _count(self, size: int) -> None:
         if self._left is not None:
-            self._left -= info.st_size
+            self._left -= size
             if self._left < 0:
                 raise LayerError("too_large", "files grew beyond the limit during the export: try again")
-        header.size = info.st_size
-        self._tar.addfile(header, _Exactly(fd, size=info.st_size))
 
 
 def _header(path: str, info: os.stat_result) -> tarfile.TarInfo:

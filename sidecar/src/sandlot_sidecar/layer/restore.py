@@ -7,6 +7,7 @@ files are created anew.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tarfile
@@ -15,8 +16,9 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from .errors import LayerError
-from .export import MAX_DEPTH, OPAQUE, PAX_XATTR, is_kept
+from .export import OPAQUE, PAX_XATTR, attribute_bytes, is_kept
 from .selection import ABOVE
+from .walk import MAX_DEPTH
 
 PIECE = 256 * 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,7 +44,7 @@ class Restorer:
         self._device = os.fstat(root).st_dev
         self._levels = [_Level(name="", fd=root)]
         self._left = max_bytes
-        self._skipped: str | None = None
+        self._skipped: list[str] = []  # directories that are something else in the image, with a slash
         self.entries = 0
         self.bytes = 0
 
@@ -62,8 +64,11 @@ class Restorer:
 
     def _put(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = _parts(member.name)
-        if self._skipped is not None and member.name.startswith(self._skipped):
+        if self._is_skipped(member.name) or (
+            member.type == tarfile.LNKTYPE and self._is_skipped(member.linkname)
+        ):
             return
+        self._count(attribute_bytes(member.pax_headers))
         directory = self._enter(parts[:-1])
         name = parts[-1]
         if member.type == tarfile.DIRTYPE:
@@ -85,6 +90,17 @@ class Restorer:
             raise LayerError(
                 "bad_request", f"the archive has a member of an unsupported type: {member.name[:200]!r}"
             )
+
+    def _is_skipped(self, path: str) -> bool:
+        return any(path.startswith(one) for one in self._skipped)
+
+    def _count(self, size: int) -> None:
+        if self._left is not None:
+            self._left -= size
+            if self._left < 0:
+                raise LayerError(
+                    "disk_full", "the archive exceeds the sandbox's disk: restore it with more disk"
+                )
 
     # -- directories -----------------------------------------------------------------------------------------
 
@@ -133,7 +149,7 @@ class Restorer:
                 os.mkdir(name, 0o755, dir_fd=parent)
             elif not stat.S_ISDIR(there.st_mode):
                 # The image's stays: the selected path would be somewhere else, or nowhere.
-                self._skipped = f"{member.name}/"
+                self._skipped.append(f"{member.name}/")
                 return
             self._levels.append(_Level(name=name, fd=self._open(parent, name)))
             return
@@ -148,13 +164,7 @@ class Restorer:
         self._levels.append(level)
 
     def _file(self, tar: tarfile.TarFile, directory: int, name: str, member: tarfile.TarInfo) -> None:
-        if self._left is not None:
-            self._left -= member.size
-            if self._left < 0:
-                raise LayerError(
-                    "disk_full",
-                    "the archive exceeds the sandbox's disk: restore it with more disk",
-                )
+        self._count(member.size)
         source = tar.extractfile(member)
         assert source is not None
         fd = os.open(name, _NEW, 0o600, dir_fd=directory)
@@ -265,5 +275,17 @@ def _finish(fd: int, member: tarfile.TarInfo) -> None:
         if key.startswith(PAX_XATTR):
             name = unquote(key[len(PAX_XATTR) :], errors="surrogateescape")
             if is_kept(name):
-                os.setxattr(fd, name, value.encode("utf-8", "surrogateescape"))
+                _set(fd, name, value.encode("utf-8", "surrogateescape"))
     os.utime(fd, ns=_times(member))
+
+
+def _set(fd: int, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(fd, name, value)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        why = f"{name[:200]!r}: {error.strerror}"
+        raise LayerError(
+            "bad_request", f"the archive has an attribute that cannot be set here, {why}"
+        ) from error

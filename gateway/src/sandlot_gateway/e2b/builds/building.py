@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pydantic import ValidationError
 from sandlot_contract.statuses import Status
 
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.checkpoints.store import State as CheckpointState
-from sandlot_gateway.control.checkpoints import CheckpointRequest, begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoint_models import CheckpointRequest
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.errors import UpstreamError, WireError
@@ -109,8 +109,7 @@ class Builder:
         checkpoints = checkpoints_of(self._have)
         found = await checkpoints.get(build.tenant, checkpoint_id)
         if found is not None:
-            with contextlib.suppress(Busy):
-                await checkpoints.delete(found)
+            await checkpoints.delete(found)
 
     def _tag(self, build: BuildRecord, checkpoint: str) -> None:
         with self._records.template(

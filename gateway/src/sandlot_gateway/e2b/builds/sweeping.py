@@ -6,12 +6,10 @@ It begins with the gateway: one that died may have left something of which no la
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from pathlib import Path
 
-from sandlot_gateway.checkpoints.service import Busy
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
@@ -52,8 +50,7 @@ class Sweeper:
         for checkpoint_id in old:
             found = await checkpoints.get(tenant, checkpoint_id)
             if found is not None:
-                with contextlib.suppress(Busy):  # it is durable
-                    await checkpoints.delete(found)
+                await checkpoints.delete(found)
         # Only now: a gateway that dies before would leave files that nothing names.
         await asyncio.to_thread(self._records.forget, template, tenant=tenant, checkpoints=old)
 

@@ -1,0 +1,35 @@
+"""An archive that is being written; its lock shows other gateways that the writer is alive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+class Part:
+    """`admit` is called with the number of bytes before each write, and may raise."""
+
+    def __init__(self, fd: int, *, path: Path, admit: Callable[[int], None]) -> None:
+        self.fd = fd
+        self.path = path
+        self.size = 0
+        self._admit = admit
+
+    def write(self, data: bytes) -> None:
+        """Write a piece of the archive. Raises what `admit` raises, and OSError."""
+        self._admit(len(data))
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.fd, view) :]
+        self.size += len(data)
+
+    def close(self) -> None:
+        """Release the lock; a second call does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.close()

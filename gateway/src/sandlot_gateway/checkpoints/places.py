@@ -1,0 +1,33 @@
+"""Names the files of a checkpoint in the directory that its gateways share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Places:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def document(self, checkpoint_id: str) -> Path:
+        return self.directory / f"{checkpoint_id}.json"
+
+    def archive(self, checkpoint_id: str) -> Path:
+        return self.directory / f"{checkpoint_id}.tar.gz"
+
+    def part(self, checkpoint_id: str) -> Path:
+        """Return where the archive is while it is written."""
+        return self.directory / f"{checkpoint_id}.part"
+
+    def deleted(self, checkpoint_id: str) -> Path:
+        """Return where the document is from a delete on, until the other files are gone."""
+        return self.directory / f"{checkpoint_id}.deleted"
+
+    def sync(self) -> None:
+        """Make new names durable."""
+        directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
