@@ -17,6 +17,7 @@ INFRASTRUCTURE = frozenset(
         "sandbox_lost",
         "sandbox_broken",
         "reset_failed",
+        "run_lost",
     }
 )
 
