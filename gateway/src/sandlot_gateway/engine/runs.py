@@ -178,14 +178,15 @@ class Runs:
     async def _run(self) -> None:
         while True:
             try:
-                await self._look()
+                await self.look()
             except BackendError as error:
                 _log.warning("cannot read or write the leases of runs, trying again: %s", error)
             except Exception:
                 _log.exception("the leases of runs could not be looked at")
             await asyncio.sleep(_TICK)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Read the leases if it is time, and act on what is over; `start` calls it every second. Raises BackendError."""
         busy = any(lease.active for lease in self._leases.values()) or any(True for _ in self._leased())
         self._pause = _TICK if busy else _IDLE
         if self._monotonic() - self._read_at < self._pause / 2:
