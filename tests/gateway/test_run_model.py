@@ -211,11 +211,11 @@ async def held(gateways: Gateways, grace: float, holder: str = "a", *, at: int =
 async def test_a_run_lives_while_any_gateway_hears_it(gateways: Gateways) -> None:
     lease = await held(gateways, 60.0)
     gateways.add("box", epoch=lease.epoch, to=1)
-    begun, gateways.writes = gateways.now, 0
+    gateways.writes = 0
     for number in range(200):  # as of several processes
         await gateways.pass_by(2)
         await gateways.parts[number % 2].renew("t", RUN, lease.epoch)
-    assert gateways.writes <= (gateways.now - begun) / 15  # not one for each renewal
+    assert gateways.writes <= 200 / 5  # renewals
     heard_at = gateways.now
     while not gateways.ended:
         await gateways.pass_by(1)
