@@ -71,6 +71,10 @@ class Conflict(ApiError):
     """The request conflicts with the current state of its resource."""
 
 
+class RunLost(Conflict):
+    """The run is over, or another holder has it: what this holder's sandboxes did is lost."""
+
+
 class OpConflict(Conflict):
     """A different command already uses this op id."""
 
