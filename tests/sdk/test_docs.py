@@ -73,8 +73,6 @@ def leaf(words: list[str]) -> tuple[str, Any, list[str]]:
     command = command_line()
     path: list[str] = []
     while hasattr(command, "commands"):
-        if path and not words and command.invoke_without_command:
-            break
         assert words, f"{' '.join(path)} needs a command"
         name, *words = words
         assert name in command.commands, f"there is no command {' '.join([*path, name])}"
