@@ -19,6 +19,7 @@ from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.runs import Lease, RunId, RunRefused, RunRequest, RunUnknown
 from sandlot_gateway.engine.runs import MOST, TooManyRuns
 from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox
 
 router = APIRouter(prefix=PREFIX, tags=["runs"])
 
@@ -98,7 +99,11 @@ async def list_runs(have: Have, who: Who) -> Response:
         found = await have.runs.of_tenant(who.name)
     except BackendError as error:
         raise not_kept(error) from error
-    return json_response({"runs": [_document(one, _counts(have, who.name, one.id)) for one in found]})
+    counts = {str(one.id): (Counter[str](), Counter[str]()) for one in found}
+    for sandbox in have.directory.list(tenant=who.name, per_page=1 << 30).sandboxes:
+        if (own := counts.get(sandbox.spec.run or "")) is not None:
+            _count(sandbox, *own)
+    return json_response({"runs": [_document(one, counts[one.id]) for one in found]})
 
 
 @router.get("/runs/{run_id}", response_model=RunResponse, responses=errors(404), summary="(Sandlot) One run")
@@ -139,9 +144,16 @@ def _refused(error: RunRefused | RunUnknown | BackendError, *, field: str | None
 
 def _counts(have: Services, tenant: str, run_id: str) -> tuple[Counter[str], Counter[str]]:
     """Count a run's sandboxes by status, and its ended ones by verdict."""
-    found = have.directory.list(tenant=tenant, run=run_id, per_page=1 << 30).sandboxes
-    verdicts = Counter(sandbox.verdict for sandbox in found if sandbox.verdict is not None)
-    return Counter(str(sandbox.status) for sandbox in found), verdicts
+    counts = Counter[str](), Counter[str]()
+    for sandbox in have.directory.list(tenant=tenant, run=run_id, per_page=1 << 30).sandboxes:
+        _count(sandbox, *counts)
+    return counts
+
+
+def _count(sandbox: Sandbox, statuses: Counter[str], verdicts: Counter[str]) -> None:
+    statuses[str(sandbox.status)] += 1
+    if sandbox.verdict is not None:
+        verdicts[sandbox.verdict] += 1
 
 
 def _document(lease: Lease, counts: tuple[Counter[str], Counter[str]]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 
 from sandlot_contract.verdicts import SandboxVerdict
@@ -25,7 +24,10 @@ MOST = 200  # runs of one tenant, with those that were over within `keep`
 _TICK = 1.0  # seconds between two looks while there are runs
 _IDLE = 30.0  # seconds between two reads of the store while none is known
 _GAP = 3.0  # seconds by which a read may be late; less than the shortest grace
-_AT_ONCE = 8  # requests to the store
+_AT_ONCE = 8  # requests to the store, and as many of this gateway's own
+_TOGETHER = 50  # sandboxes that end before other requests have a turn
+_HEAD_START = 3.0  # seconds in which the gateway that found a run to be over ends its sandboxes
+_SHOWN = 60.0  # seconds at least: other gateways must see what is over
 
 _Key = tuple[str, RunId]
 
@@ -44,20 +46,21 @@ class Runs:
         directory: Directory,
         end: Callable[[Sandbox, str, str], object],
         keep: float,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._directory = directory
         self._end = end
-        self._keep = keep
-        self._monotonic = monotonic
+        self._keep = max(keep, _SHOWN)
         self._leases: dict[_Key, Lease] = {}  # as read, or as changed here since
         self._heard: dict[_Key, tuple[int, float]] = {}  # epoch and time of renewals that the store may lack
-        self._listening_since = float("inf")  # by the store's clock
+        self._decided: dict[_Key, Lease] = {}  # as this gateway has left them
+        # Times are by the store's clock.
+        self._listening_since = float("inf")
         self._pause = _TICK
-        self._read_at = float("-inf")  # of all leases, by the monotonic clock
+        self._read_at = float("-inf")  # of all leases
         self._reached_at = float("-inf")  # of the store's last answer
-        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._at_once = asyncio.Semaphore(_AT_ONCE)  # requests of callers, which must not hold up the others
+        self._own_at_once = asyncio.Semaphore(_AT_ONCE)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -80,18 +83,18 @@ class Runs:
             lambda there: runs.begun(there, asked, tenant=tenant, run_id=run_id, now=self._store.now()),
         )
         assert lease is not None
-        self._end_sandboxes()
+        await self._end_sandboxes()
         return lease
 
     async def renew(self, tenant: str, run_id: RunId, epoch: int) -> Lease:
         """Renew a run for all processes of this epoch. Raises RunUnknown, RunRefused."""
         lease = await self._checked((tenant, run_id), epoch)
-        if self._monotonic() - self._reached_at > max(lease.grace / 2, _GAP):
+        now = self._store.now()
+        if now - self._reached_at > max(lease.grace / 2, _GAP):
             # Another gateway may read what this one cannot, and find the run silent.
             raise Unavailable(
                 f"run {run_id} cannot be renewed: this gateway cannot read its lease now; try again after Retry-After"
             )
-        now = self._store.now()
         self._heard[tenant, run_id] = epoch, now
         return self._with_heard(lease)
 
@@ -105,7 +108,7 @@ class Runs:
 
         lease = await self._change((tenant, run_id), change)
         assert lease is not None
-        self._end_sandboxes()
+        await self._end_sandboxes()
         return lease
 
     async def admit(self, tenant: str, run_id: RunId, epoch: int | None) -> int:
@@ -118,8 +121,9 @@ class Runs:
 
     async def of_tenant(self, tenant: str) -> list[Lease]:
         """Return the tenant's runs, the newest first."""
-        await self._read_all()
-        found = [self._with_heard(lease) for lease in self._leases.values() if lease.tenant == tenant]
+        async with self._at_once:
+            leases = await self._store.all()
+        found = [self._with_heard(lease) for lease in leases if lease.tenant == tenant]
         return sorted(found, key=lambda lease: -lease.began_at)
 
     async def _checked(self, key: _Key, epoch: int | None) -> Lease:
@@ -143,14 +147,18 @@ class Runs:
             raise RunUnknown(key[1])
         return lease
 
-    async def _change(self, key: _Key, change: runs.Change) -> Lease | None:
-        async with self._at_once:
+    async def _change(
+        self, key: _Key, change: runs.Change, *, at_once: asyncio.Semaphore | None = None
+    ) -> Lease | None:
+        async with at_once or self._at_once:
             lease = await self._store.change(*key, change)
         self._learn(key, lease)
+        if lease is not None:
+            self._decided[key] = lease
         return lease
 
     def _learn(self, key: _Key, lease: Lease | None) -> None:
-        self._reached_at = self._monotonic()
+        self._reached_at = self._store.now()
         if lease is None:
             self._leases.pop(key, None)
         else:
@@ -187,15 +195,17 @@ class Runs:
 
     async def look(self) -> None:
         """Read the leases if it is time, and act on what is over; `start` calls it every second. Raises BackendError."""
-        busy = any(lease.active for lease in self._leases.values()) or any(True for _ in self._leased())
+        now = self._store.now()
+        fresh = now - _SHOWN
+        busy = any(lease.active or (lease.finished_at or 0.0) > fresh for lease in self._leases.values())
         self._pause = _TICK if busy else _IDLE
-        if self._monotonic() - self._read_at < self._pause / 2:
+        if abs(now - self._read_at) < self._pause - _TICK / 2:
             return
         await self._read_all()
         await self._flush()
         await self._expire()
+        await self._end_sandboxes()
         await self._forget()
-        self._end_sandboxes()
 
     async def _read_all(self) -> None:
         before = dict(self._leases)
@@ -204,10 +214,12 @@ class Runs:
             if lease is not before.get(key):  # changed meanwhile
                 found[key] = lease
         self._leases = found
-        now = self._monotonic()
+        for key in self._decided.keys() - found.keys():
+            del self._decided[key]
+        now = self._store.now()
         # Also after a pause of this process, or of its machine.
         if now - self._read_at > self._pause + _GAP:
-            self._listening_since = self._store.now()
+            self._listening_since = now
         self._read_at = self._reached_at = now
 
     async def _flush(self) -> None:
@@ -250,19 +262,33 @@ class Runs:
         return lease if lost is effective else lost
 
     async def _change_all(self, keys: Iterable[_Key], change: runs.Change) -> None:
-        await asyncio.gather(*(self._change(key, change) for key in keys))
+        await asyncio.gather(*(self._change(key, change, at_once=self._own_at_once) for key in keys))
 
     def _leased(self) -> Iterable[Sandbox]:
         return (sandbox for sandbox in self._directory.live() if sandbox.spec.run_epoch is not None)
 
-    def _end_sandboxes(self) -> None:
+    async def _end_sandboxes(self) -> None:
         """End the sandboxes whose run is over, whichever gateway found that; each time anew, so that none is missed."""
+        ended = 0
         for sandbox in list(self._leased()):
-            run_id, epoch = RunId(sandbox.spec.run or ""), sandbox.spec.run_epoch
-            lease = self._leases.get((sandbox.tenant, run_id))
-            over = runs.end_of(lease, epoch or 0) if lease is not None else self._end_without(sandbox)
-            if over is not None:
+            over = self._end_of(sandbox)
+            if over is not None and sandbox.live:
                 self._end(sandbox, *over)
+                ended += 1
+                if ended % _TOGETHER == 0:
+                    await asyncio.sleep(0)
+
+    def _end_of(self, sandbox: Sandbox) -> tuple[str, str] | None:
+        key = sandbox.tenant, RunId(sandbox.spec.run or "")
+        epoch = sandbox.spec.run_epoch or 0
+        lease, decided = self._leases.get(key), self._decided.get(key)
+        if lease is None:
+            return self._end_without(sandbox)
+        if decided is None or runs.end_of(decided, epoch) is None:
+            since = lease.finished_at or lease.began_at
+            if self._store.now() < since + _HEAD_START:
+                return None  # each gateway that ends it calls its sidecar and writes its record
+        return runs.end_of(lease, epoch)
 
     def _end_without(self, sandbox: Sandbox) -> tuple[str, str] | None:
         """Return the end of a sandbox whose run no one knows, as if its lease was deleted with kubectl."""

@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 class LocalRuns:
     """Implements `RunStore`. The leases of an earlier gateway are there from the first call on."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, *, clock: Callable[[], float] | None = None) -> None:
         self._path = path
-        self._clock = clock
+        self._clock = clock or _steady_clock()
         self._leases: dict[tuple[str, RunId], Lease] | None = None
 
     def now(self) -> float:
@@ -60,6 +60,12 @@ class LocalRuns:
             raise BackendError(
                 f"cannot write {self._path}: {error.strerror}; free space on the gateway's disk"
             ) from error
+
+
+def _steady_clock() -> Callable[[], float]:
+    """Return a clock that begins with the machine's, goes on while that sleeps, and that no one sets."""
+    ahead = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + ahead
 
 
 def _only_renewed(there: Lease | None, lease: Lease | None) -> bool:
