@@ -184,11 +184,15 @@ class Runs:
     # In the background.
 
     async def _run(self) -> None:
+        failing = False
         while True:
             try:
                 await self.look()
+                failing = False
             except BackendError as error:
-                _log.warning("cannot read or write the leases of runs, trying again: %s", error)
+                level = logging.DEBUG if failing else logging.WARNING
+                _log.log(level, "cannot read or write the leases of runs, trying again: %s", error)
+                failing = True
             except Exception:
                 _log.exception("the leases of runs could not be looked at")
             await asyncio.sleep(_TICK)
