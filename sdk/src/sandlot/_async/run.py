@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from sandlot._async.client import AsyncClient, default_client
-from sandlot._heartbeat import Heartbeat
+from sandlot._async.heartbeat import Heartbeat
 from sandlot._protocol import leases
 from sandlot._tasks_async import now, run_blocking, shielded, sleep
 from sandlot.errors import NotFound, RunLost, SandlotError

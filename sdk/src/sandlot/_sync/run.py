@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from sandlot._heartbeat import Heartbeat
 from sandlot._protocol import leases
 from sandlot._sync.client import Client, default_client
+from sandlot._sync.heartbeat import Heartbeat
 from sandlot._tasks_sync import now, run_blocking, shielded, sleep
 from sandlot.errors import NotFound, RunLost, SandlotError
 from sandlot.runs import RunInfo
