@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_contract.template import Template
+from sandlot_gateway.backends.local.runs import LocalRuns
 from sandlot_gateway.backends.local.warmups import LocalWarmups
 from sandlot_gateway.core.backend import BackendError, Events
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, by_template
 from sandlot_gateway.core.owners import Claim, PendingCreate
+from sandlot_gateway.core.runs import RunStore
 from sandlot_gateway.core.secret_refs import SecretSource
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.tokens import Tokens
@@ -69,6 +71,7 @@ class StubBackend:
     shared_notes = None
     others = None
     warmups: LocalWarmups
+    runs: RunStore
     usage: FilesOnly
 
     def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
@@ -85,6 +88,7 @@ class StubBackend:
         self.starting: dict[str, set[str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.usage = FilesOnly(machine.directory / "usage-days")
+        self.runs = LocalRuns(machine.directory / "runs.json")
         self.warmups = LocalWarmups(machine.directory / "warmups.json", prepare=self._warm)
 
     async def start(self, events: Events) -> None:

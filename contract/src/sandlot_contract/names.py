@@ -18,6 +18,7 @@ APP = "sandlot"
 COMPONENT_SANDBOX = "sandbox"
 COMPONENT_NODE_AGENT = "node-agent"
 USAGE_COMPONENT = "usage"
+RUN_COMPONENT = "run"
 LABEL_TENANT = f"tenant.{GROUP}/"  # prefix of a tenant, on a Secret: "true" if its creates may name it
 LABEL_USAGE_DAY = f"{GROUP}/usage-day"  # on the sums of a day, in days of Unix time
 SANDBOX_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"  # the label selector

@@ -38,6 +38,7 @@ class SandboxVerdict(StrEnum):
     SIDECAR_LOST = "sidecar_lost"
     SANDBOX_LOST = "sandbox_lost"
     RESET_FAILED = "reset_failed"
+    RUN_LOST = "run_lost"
     # For an instance whose claim was not confirmed: its sandbox has another instance, or will get one.
     GIVEN_BACK = "given_back"
 
@@ -64,5 +65,6 @@ INFRASTRUCTURE: dict[str, CommandVerdict] = {
     SandboxVerdict.SANDBOX_LOST: CommandVerdict.SANDBOX_BROKEN,
     SandboxVerdict.RESET_FAILED: CommandVerdict.SANDBOX_BROKEN,
     SandboxVerdict.START_FAILED: CommandVerdict.SANDBOX_BROKEN,
+    SandboxVerdict.RUN_LOST: CommandVerdict.SANDBOX_BROKEN,
     SandboxVerdict.GIVEN_BACK: CommandVerdict.SANDBOX_BROKEN,
 }

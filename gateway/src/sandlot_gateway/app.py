@@ -32,6 +32,7 @@ from sandlot_gateway.e2b.paths import relocation
 from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
+from sandlot_gateway.engine.runs import Runs
 from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.fusion.app import fusion_of
 from sandlot_gateway.gauges import Gauges
@@ -125,6 +126,14 @@ class Gateway:
             ran=self.archive.append,
             restore=self.checkpoints.restore if self.checkpoints else None,
         )
+        self.runs = Runs(
+            self.backend.runs,
+            directory=self.directory,
+            end=lambda sandbox, verdict, why: self.lifecycle.ends.delete(
+                sandbox, verdict=verdict, message=why
+            ),
+            keep=settings.record_keep,
+        )
         self.webhooks = Webhooks(
             tokens=self.tokens,
             backend=self.backend,
@@ -189,6 +198,7 @@ class Gateway:
             lifecycle=self.lifecycle,
             sidecars=self.sidecars,
             exposures=self.exposures,
+            runs=self.runs,
             checkpoints=self.checkpoints,
             ssh=self.ssh,
             counters=self.counters,
@@ -250,6 +260,7 @@ class Gateway:
         self.accounts.start()
         if self.data.e2b is not None:
             self.data.e2b.start()
+        self.runs.start()
         self._recovered.set()
 
     def leave(self) -> None:
@@ -294,6 +305,7 @@ class Gateway:
             await self.mcp.close()
         if self.data.e2b is not None:
             await self.data.e2b.close()
+        await self.runs.close()
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():

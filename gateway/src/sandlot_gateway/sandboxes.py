@@ -42,6 +42,7 @@ ENDINGS: dict[str, Ending] = {
     SandboxVerdict.SIDECAR_LOST: Ending(Status.ERROR, "SIDECAR_LOST", "Sidecar Lost"),
     SandboxVerdict.SANDBOX_LOST: Ending(Status.ERROR, "SANDBOX_LOST", "Sandbox Lost"),
     SandboxVerdict.RESET_FAILED: Ending(Status.ERROR, "RESET_FAILED", "Reset Failed"),
+    SandboxVerdict.RUN_LOST: Ending(Status.ERROR, "RUN_LOST", "Run Lost"),
 }
 
 
@@ -68,6 +69,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     pool: str | None = None
     labels: list[str] = []
     run: str | None = None
+    run_epoch: int | None = None  # of the lease of that run with which this ends; None: it has none
     env: dict[str, str] = {}
     secret_names: list[str] = []
     secret_refs: dict[str, SecretRef] = {}

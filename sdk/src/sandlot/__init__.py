@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandlot._async.pools import AsyncPools
     from sandlot._async.process import AsyncProcess
     from sandlot._async.python import AsyncPythonContext
+    from sandlot._async.run import AsyncRun, AsyncRuns
     from sandlot._async.sandbox import AsyncSandbox
     from sandlot._async.stream import AsyncOpStream
     from sandlot._async.verifier import AsyncVerifier
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sandlot._sync.pools import Pools
     from sandlot._sync.process import Process
     from sandlot._sync.python import PythonContext
+    from sandlot._sync.run import Run, Runs
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
     from sandlot._sync.verifier import Verifier
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         OpConflict,
         OpExpired,
         PythonContextEnded,
+        RunLost,
         SandboxLost,
         SandlotError,
         ServerError,
@@ -91,6 +94,7 @@ if TYPE_CHECKING:
         Verdict,
         WarmupInfo,
     )
+    from sandlot.runs import RunInfo
 
 __all__ = [
     "Accounting",
@@ -104,6 +108,8 @@ __all__ = [
     "AsyncPools",
     "AsyncProcess",
     "AsyncPythonContext",
+    "AsyncRun",
+    "AsyncRuns",
     "AsyncSandbox",
     "AsyncVerifier",
     "AuthError",
@@ -153,6 +159,10 @@ __all__ = [
     "PythonContextEnded",
     "Quota",
     "RichOutput",
+    "Run",
+    "RunInfo",
+    "RunLost",
+    "Runs",
     "Sandbox",
     "SandboxInfo",
     "SandboxLost",
@@ -183,6 +193,8 @@ _FLAVOURED = {
     "Pools": "pools",
     "Process": "process",
     "PythonContext": "python",
+    "Run": "run",
+    "Runs": "run",
     "Sandbox": "sandbox",
     "Verifier": "verifier",
 }
@@ -227,6 +239,8 @@ def __getattr__(name: str) -> object:
         module = "sandlot._sync.build"
     elif name in _CELLS:
         module = "sandlot.cells"
+    elif name == "RunInfo":
+        module = "sandlot.runs"
     elif name in _ACCOUNTS:
         module = "sandlot.accounting"
     elif name in __all__:

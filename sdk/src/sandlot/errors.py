@@ -17,6 +17,7 @@ INFRASTRUCTURE = frozenset(
         "sandbox_lost",
         "sandbox_broken",
         "reset_failed",
+        "run_lost",
     }
 )
 
@@ -68,6 +69,10 @@ class StartFailed(BadRequest):
 
 class Conflict(ApiError):
     """The request conflicts with the current state of its resource."""
+
+
+class RunLost(Conflict):
+    """The run is over, or another holder has it: what this holder's sandboxes did is lost."""
 
 
 class OpConflict(Conflict):

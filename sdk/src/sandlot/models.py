@@ -120,6 +120,7 @@ class SandboxInfo:
     idle_timeout: float | None = None
     labels: tuple[str, ...] = ()
     run: str | None = None
+    run_epoch: int | None = None  # of the holder of its run's lease, if it ends with that
     created_at: str = ""
     started_at: str | None = None
     ended_at: str | None = None

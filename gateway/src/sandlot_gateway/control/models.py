@@ -126,6 +126,10 @@ class CreateRequest(Strict):
         None, min_length=1, max_length=63, description="(Sandlot) The warm pool to claim from."
     )
     run: RunName | None = Field(None, description="(Sandlot) The training run that the create is of.")
+    run_id: RunName | None = Field(None, description="(Sandlot) The same, with whose lease the sandbox ends.")
+    run_epoch: WholeNumber | None = Field(
+        None, ge=1, description="(Sandlot) Only while the run has this holder; 422 without run_id."
+    )
     workdir: Text | None = Field(
         None, min_length=1, max_length=4096, description="(Sandlot) Working directory of commands."
     )
@@ -240,6 +244,7 @@ class SandboxResponse(BaseModel):
     user: str | None
     pool: str | None
     run: str | None
+    runEpoch: int | None = Field(description="The holder of its run's lease when it began; null without one.")
     secretRefs: dict[str, SecretReference]
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
     pendingMessage: str | None = Field(

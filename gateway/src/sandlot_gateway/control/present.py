@@ -99,6 +99,7 @@ def sandbox_document(
         "user": spec.user,
         "pool": spec.pool,
         "run": spec.run,
+        "runEpoch": spec.run_epoch,
         "secretRefs": spec.secret_refs,
         "queuePosition": position,
         "pendingMessage": progress if sandbox.status is Status.PENDING else None,

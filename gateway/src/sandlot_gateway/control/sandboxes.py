@@ -26,6 +26,7 @@ from sandlot_gateway.control.models import (
 )
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
+from sandlot_gateway.control.runs import admitted
 from sandlot_gateway.control.services import (
     READY_HOLD,
     Have,
@@ -86,7 +87,8 @@ async def create_sandbox(
     ports: E2bPorts | None = None,
 ) -> Sandbox:
     """Create a sandbox and wait for it; `receive` tells whether the caller is still there. Raises ApiError."""
-    note(run=body.run)
+    note(run=body.run_id or body.run)
+    epoch = await admitted(body, have=have, who=who)
     if body.secret_refs and have.backend.secrets is None:
         raise ApiError(422, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
     pool = have.backend.pool(body.pool) if body.pool is not None else None
@@ -106,6 +108,8 @@ async def create_sandbox(
     )
     if e2b is not None:
         spec = msgspec.structs.replace(spec, e2b=e2b, ready_command=ready_command, ports=ports)
+    if epoch is not None:
+        spec = msgspec.structs.replace(spec, run=body.run_id, run_epoch=epoch)
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     return await begin_sandbox(
         spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who

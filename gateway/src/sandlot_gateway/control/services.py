@@ -19,6 +19,7 @@ from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.lifecycle import Lifecycle
+from sandlot_gateway.engine.runs import Runs
 from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.keys import Keys, Tenant
 from sandlot_gateway.quotas import Quotas
@@ -45,6 +46,7 @@ class Services:
     lifecycle: Lifecycle
     sidecars: Sidecars
     exposures: Exposures
+    runs: Runs
     checkpoints: Checkpoints | None  # None without a directory for them
     ssh: SshSessions | None  # None without a port for them
     counters: Counters

@@ -16,6 +16,7 @@ from .claim_images import ClaimImages
 from .gateways import Notes, OtherGateways
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from .owners import Claim, PendingCreate, RecordedEnd
+from .runs import RunStore
 from .secret_refs import SecretSource
 from .slot import Loss, Phase
 from .usage_source import UsageSource
@@ -134,6 +135,7 @@ class Backend(ClaimImages, Protocol):
     shared_notes: Notes | None  # None: there is only this gateway
     others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
     warmups: Warmups
+    runs: RunStore
     secrets: SecretSource | None  # None: creates cannot name secrets by reference
 
     @property

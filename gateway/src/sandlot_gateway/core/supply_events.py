@@ -25,6 +25,7 @@ _OF_OWNED: frozenset[str] = frozenset(
         SandboxVerdict.IDLE,
         SandboxVerdict.EXITED,
         SandboxVerdict.RESET_FAILED,
+        SandboxVerdict.RUN_LOST,
         SandboxVerdict.INIT_KILLED,
         SandboxVerdict.GIVEN_BACK,
     }

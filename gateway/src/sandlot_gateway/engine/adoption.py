@@ -29,10 +29,17 @@ _log = logging.getLogger(__name__)
 
 # Verdicts that a gateway decides; all others are the end of an instance and its claim.
 _DECIDED: frozenset[str] = frozenset(
-    {SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED, SandboxVerdict.START_FAILED}
+    {
+        SandboxVerdict.DELETED,
+        SandboxVerdict.RESET_FAILED,
+        SandboxVerdict.START_FAILED,
+        SandboxVerdict.RUN_LOST,
+    }
 )
-# Those of them that a caller's request causes.
-_ASKED_FOR: frozenset[str] = frozenset({SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED})
+# Those of them that a caller's request causes, or its silence.
+_ASKED_FOR: frozenset[str] = frozenset(
+    {SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED, SandboxVerdict.RUN_LOST}
+)
 # Those of ends that a gateway tells a sidecar.
 _TOLD_BY_GATEWAYS: frozenset[str] = frozenset({SandboxVerdict.DELETED, SandboxVerdict.GIVEN_BACK})
 

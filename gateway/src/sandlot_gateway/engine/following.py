@@ -91,7 +91,9 @@ class Following:
         ):
             # Another gateway's record of the pending create lacks the fields that may hold a secret.
             known = sandbox.spec
-            sandbox.spec = msgspec.structs.replace(spec, name=known.name, labels=known.labels, run=known.run)
+            sandbox.spec = msgspec.structs.replace(
+                spec, name=known.name, labels=known.labels, run=known.run, run_epoch=known.run_epoch
+            )
             self._creates.begin(sandbox.id, Part.MAY_GO_ON, secrets=secrets)
             self._followers.spawn(self._follow(sandbox, secrets=secrets))
 

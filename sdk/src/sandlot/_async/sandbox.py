@@ -62,6 +62,7 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
         gpu_type: str | None = None,
         labels: Sequence[str] = (),
         run: str | None = None,
+        run_id: str | None = None,
         name: str | None = None,
         pool: str | None = None,
         start_command: Command | None = None,
@@ -82,7 +83,8 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
         `set_network`. `run_image_command` starts the image's ENTRYPOINT and CMD in place of a `start_command`; at its
         end, that process gets `stop_signal` (default the image's, else SIGTERM) and `stop_grace` seconds. `run` names the
         training run that it is of (default SANDLOT_RUN, "" for none): creates that wait take turns between the runs of
-        an API key's tenant. `secret_refs` are variables whose values the server reads from secrets that its operator keeps,
+        an API key's tenant. `run_id` names a run whose end ends the sandbox (see `Run`; default SANDLOT_RUN_ID, "" for none).
+        `secret_refs` are variables whose values the server reads from secrets that its operator keeps,
         as `{"TOKEN": "SECRET/KEY"}`. Raises BadRequest, Busy, SandboxLost (the sandbox could not start) or WaitTimeout.
         """
         client = client or await default_client()
@@ -106,6 +108,7 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
             gpu_type=gpu_type,
             labels=labels,
             run=run,
+            run_id=run_id,
             pool=pool,
             start_command=start_command,
             run_image_command=run_image_command,

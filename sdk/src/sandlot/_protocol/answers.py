@@ -21,6 +21,7 @@ from sandlot.errors import (
     NotFound,
     OpConflict,
     OpExpired,
+    RunLost,
     SandboxLost,
     SandlotError,
     ServerError,
@@ -30,6 +31,13 @@ from sandlot.models import ExecResult, Exit, Verdict
 
 LOST_OPS = frozenset((Verdict.SANDBOX_ENDED, Verdict.SANDBOX_BROKEN, Verdict.SIDECAR_LOST, Verdict.EVICTED))
 _FILE_CONFLICTS = frozenset(("exists", "not_empty", "is_directory", "not_a_directory"))
+
+_CONFLICTS: dict[str, type[Conflict]] = {
+    "op_conflict": OpConflict,
+    "run_ended": RunLost,
+    "run_lost": RunLost,
+    "run_taken_over": RunLost,
+}
 
 
 def _object(body: bytes) -> dict[str, object]:
@@ -124,7 +132,7 @@ def error_for(
     if status == 404:
         return NotFound(message, status=status, code=code)
     if status == 409:
-        return (OpConflict if code == "op_conflict" else Conflict)(message, status=status, code=code)
+        return _CONFLICTS.get(code, Conflict)(message, status=status, code=code)
     if status == 410:
         return OpExpired(message, status=status, code=code)
     if status in (408, 429) or (status == 503 and code != "internal"):

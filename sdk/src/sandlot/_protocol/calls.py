@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandlot import builds
-from sandlot._protocol import checks
+from sandlot._protocol import checks, leases
 from sandlot._protocol.checks import Command
 from sandlot.builds import Built
 from sandlot.models import CheckpointInfo
@@ -136,6 +136,7 @@ def create_document(
     gpu_type: str | None,
     labels: Sequence[str],
     run: str | None,
+    run_id: str | None,
     pool: str | None,
     start_command: Command | None,
     run_image_command: bool,
@@ -183,7 +184,6 @@ def create_document(
         "environment_vars": checks.strings(env, name="env") if env else None,
         "secrets": checks.strings(secrets, name="secrets") if secrets else None,
         "secret_refs": checks.secret_refs(secret_refs) if secret_refs else None,
-        "run": _run(run),
         "pool": pool,
         "start_command": None if start_command is None else checks.argv(start_command),
         "run_image_command": True if run_image_command else None,
@@ -192,6 +192,12 @@ def create_document(
         "workdir": workdir,
         "user": None if user is None else str(user),
     }
+    lease = leases.named(run_id)
+    if lease is None:
+        optional["run"] = _run(run)
+    else:
+        # The lease names the run: SANDLOT_RUN is for creates without one.
+        optional.update(run=run or None, run_id=lease[0], run_epoch=lease[1])
     document.update((key, value) for key, value in optional.items() if value is not None)
     return document
 

@@ -156,6 +156,7 @@ def sandbox_info(document: Document) -> SandboxInfo:
         idle_timeout=_seconds(document, seconds="idleTimeoutSeconds", minutes="idleTimeoutMinutes"),
         labels=tuple(document.get("labels") or ()),
         run=document.get("run"),
+        run_epoch=document.get("runEpoch"),
         created_at=document.get("createdAt") or "",
         started_at=document.get("startedAt"),
         ended_at=document.get("terminatedAt"),

@@ -40,7 +40,7 @@ LABEL_LENGTH = 128  # of a sandbox's label; the server refuses longer ones
 OPTIONS = frozenset(
     (
         *("allow", "checkpoint", "deny", "idle_timeout", "labels", "name", "network", "pids", "pool"),
-        *("run", "run_image_command", "secret_refs", "secrets", "stop_grace", "stop_signal"),
+        *("run", "run_id", "run_image_command", "secret_refs", "secrets", "stop_grace", "stop_signal"),
     )
 )
 _STATUS = {

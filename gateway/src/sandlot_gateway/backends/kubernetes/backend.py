@@ -17,6 +17,7 @@ from ...core.backend import BackendError, Events
 from ...core.gateways import Notes, OtherGateways
 from ...core.instances import Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, PendingCreate
+from ...core.runs import RunStore
 from ...core.slot import Loss, Phase
 from ...core.warmups import Warmups
 from ...data.pool import HttpPool
@@ -39,6 +40,7 @@ from .recorder import Recorder
 from .records import Records
 from .recycler import Recycler
 from .reporter import Reporter
+from .runs import KubernetesRuns
 from .sandbox_changes import SandboxChanges
 from .secrets import secrets_of
 from .settings import KubernetesSettings
@@ -121,6 +123,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
         )
         self.secrets = secrets_of(self._client, settings)
         self.warmups: Warmups = KubernetesWarmups(self._client, namespace=namespace)
+        self.runs: RunStore = KubernetesRuns(self._client, namespace=namespace)
         self.usage = usage = KubernetesUsage(
             ConfigMapStore(self._client, namespace=namespace),
             of=self._records.recorded,

@@ -17,6 +17,7 @@ from ...core.claim_images import ClaimImage
 from ...core.gateways import OnlyGateway
 from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus, by_size
 from ...core.owners import Claim, PendingCreate
+from ...core.runs import RunStore
 from ...core.slot import Loss
 from ...core.warmups import Warmups
 from ...data.pool import HttpPool
@@ -37,6 +38,7 @@ from .planner import Planner, PlanSettings
 from .preflight import check_namespaces
 from .remover import Remover
 from .resetter import Resetter
+from .runs import LocalRuns
 from .secrets import secrets_in
 from .settings import LocalSettings
 from .starter import Starter
@@ -73,6 +75,7 @@ class LocalBackend(OnlyGateway):
         self._images = ImageStore(layout.images)
         self._warmups = LocalWarmups(layout.warmups, prepare=self._warm)
         self.warmups: Warmups = self._warmups
+        self.runs: RunStore = LocalRuns(layout.runs)
         self.secrets = secrets_in(settings.secrets_dir)
         self.usage = FilesOnly(state_dir.absolute() / "usage" / "days")
         self._cgroups: Cgroups = NoCgroups(["not started"])

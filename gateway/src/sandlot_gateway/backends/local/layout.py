@@ -69,6 +69,10 @@ class Layout:
         return self.state_dir / "warmups.json"
 
     @property
+    def runs(self) -> Path:
+        return self.state_dir / "runs.json"
+
+    @property
     def gateway_socket(self) -> Path:
         return self.state_dir / "gateway.sock"
 

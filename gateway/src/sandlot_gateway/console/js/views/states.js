@@ -8,7 +8,7 @@ const FINE = new Set(["deleted", "idle", "exited"]);
 export const STATUSES = ["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"];
 export const VERDICTS = [
   "deleted", "idle", "deadline", "exited", "oom", "init_killed", "start_failed", "image_pull", "evicted", "node_lost",
-  "sidecar_lost", "sandbox_lost", "reset_failed",
+  "sidecar_lost", "sandbox_lost", "reset_failed", "run_lost",
 ];
 
 export function state(word) {

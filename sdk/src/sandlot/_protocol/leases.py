@@ -1,0 +1,79 @@
+"""Requests and answers about the leases of runs, and references to them: `ID`, or `ID@EPOCH` for one holder's."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from sandlot._protocol import checks
+from sandlot._protocol.documents import Document
+from sandlot.runs import RunInfo
+
+VARIABLE = "SANDLOT_RUN_ID"
+
+
+def path(run_id: str) -> str:
+    return f"/runs/{checks.path_part(checks.run(run_id, name='run_id'), name='run_id')}"
+
+
+def reference(text: str, *, name: str = "run_id") -> tuple[str, int | None]:
+    """Parse a reference to a run."""
+    run_id, at, epoch = text.partition("@")
+    if at and not (epoch.isascii() and epoch.isdigit()):
+        raise ValueError(f"{name}: must be a run or RUN@EPOCH with the number of its holder, not {text!r}")
+    return checks.run(run_id, name=name), int(epoch) if at else None
+
+
+def named(run_id: str | None) -> tuple[str, int | None] | None:
+    """Return the run that the argument or else the environment names; "" is none."""
+    if run_id is not None:
+        return reference(run_id) if run_id else None
+    text = os.environ.get(VARIABLE)
+    return reference(text, name=VARIABLE) if text else None
+
+
+def new_holder() -> str:
+    """Return a text for one holder, by which people find its process."""
+    return f"{socket.gethostname()[:64]}:{os.getpid()}:{os.urandom(8).hex()}"
+
+
+def begin_body(
+    *,
+    holder: str,
+    grace: float,
+    name: str | None,
+    metadata: Mapping[str, str] | None,
+    take_over: bool,
+    end_sandboxes: bool,
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "holder": holder,
+        "grace_seconds": checks.seconds(grace, name="grace"),
+        "take_over": take_over,
+        "end_sandboxes": end_sandboxes,
+    }
+    if name is not None:
+        body["name"] = name
+    if metadata:
+        body["metadata"] = checks.strings(metadata, name="metadata")
+    return body
+
+
+def run_info(document: Document) -> RunInfo:
+    return RunInfo(
+        id=str(document.get("id", "")),
+        state=document.get("state") or "ACTIVE",
+        epoch=int(document.get("epoch") or 0),
+        holder=document.get("holder") or "",
+        grace=float(document.get("grace_seconds") or 0.0),
+        name=document.get("name"),
+        metadata=dict(document.get("metadata") or {}),
+        created_at=document.get("created_at") or "",
+        began_at=document.get("began_at") or "",
+        renewed_at=document.get("renewed_at") or "",
+        finished_at=document.get("finished_at"),
+        sandboxes=dict(document.get("sandboxes") or {}),
+        verdicts=dict(document.get("verdicts") or {}),
+    )

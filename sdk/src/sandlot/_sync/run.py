@@ -1,0 +1,199 @@
+# This file is auto-generated from sdk/src/sandlot/_async/run.py by tools/async_to_sync.py: do not change it.
+"""Training runs: a lease that the processes of a trainer renew, and with which its sandboxes end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from sandlot._protocol import leases
+from sandlot._sync.client import Client, default_client
+from sandlot._sync.heartbeat import Heartbeat
+from sandlot._tasks_sync import now, run_blocking, shielded, sleep
+from sandlot.errors import NotFound, RunLost, SandlotError
+from sandlot.runs import RunInfo
+
+_LOOK_SECONDS = 0.5
+_STOP_SECONDS = 5.0
+
+
+class Run:
+    """A run that this process renews, from a thread, until the block ends; then its sandboxes are deleted.
+
+    Sandboxes that this process and those that it starts create meanwhile belong to the run, by SANDLOT_RUN_ID. If no
+    process renews it for `grace` seconds, as after a SIGKILL, the server ends them with the verdict `run_lost`.
+    `take_over`: also from a holder that still renews it, as when a trainer resumes before its old lease is over; the old
+    one gets RunLost. `end_sandboxes`: end those of earlier holders then. `on_lost` is called in the thread. Entering
+    raises Conflict if another holder has the run.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        grace: float = 60.0,
+        take_over: bool = False,
+        end_sandboxes: bool = False,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        on_lost: Callable[[SandlotError], None] | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self._run_id, self._epoch = leases.reference(run_id)
+        self._body = leases.begin_body(
+            holder=leases.new_holder(),
+            grace=grace,
+            name=name,
+            metadata=metadata,
+            take_over=take_over,
+            end_sandboxes=end_sandboxes,
+        )
+        self._joins = False
+        self._wait = 0.0
+        self._on_lost = on_lost
+        self._client = client
+        self._info: RunInfo | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._variable: str | None = None  # what SANDLOT_RUN_ID was before
+
+    @classmethod
+    def join(
+        cls,
+        run_id: str | None = None,
+        *,
+        wait: float = 60.0,
+        on_lost: Callable[[SandlotError], None] | None = None,
+        client: Client | None = None,
+    ) -> Run:
+        """Return a run that another process began, to renew it too, such as in each rank; the end leaves it as it is.
+
+        `run_id` is `ID@EPOCH`, by default SANDLOT_RUN_ID; with `ID` alone, entering waits up to `wait` seconds until
+        the run is active, and joins the holder that has it then. Raises ValueError without either.
+        """
+        found = leases.named(run_id)
+        if found is None:
+            raise ValueError(f"run_id: name the run to join, or set {leases.VARIABLE}")
+        run = cls(found[0], on_lost=on_lost, client=client)
+        run._joins, run._wait, run._epoch = True, wait, found[1]
+        return run
+
+    def __enter__(self) -> Run:
+        client = self._client = self._client or default_client()
+        self._info = info = self._joined(client) if self._joins else self._begun(client)
+        self._heartbeat = Heartbeat(client.endpoint(), info, on_lost=self._on_lost)
+        self._heartbeat.start()
+        self._variable = os.environ.get(leases.VARIABLE)
+        os.environ[leases.VARIABLE] = info.ref
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._variable is None:
+            os.environ.pop(leases.VARIABLE, None)
+        else:
+            os.environ[leases.VARIABLE] = self._variable
+        if error is not None:
+            shielded(self._leave_quietly)
+        else:
+            shielded(self._leave)
+
+    @property
+    def info(self) -> RunInfo:
+        """The run as this process began or joined it."""
+        if self._info is None:
+            raise RuntimeError("the run has not begun: use it in a with block")
+        return self._info
+
+    @property
+    def id(self) -> str:
+        return self._run_id
+
+    @property
+    def epoch(self) -> int:
+        """The number of the run's holder, greater than that of each earlier one."""
+        return self.info.epoch
+
+    @property
+    def ref(self) -> str:
+        """`ID@EPOCH`, for `join` in other processes and for `run_id` of a create."""
+        return self.info.ref
+
+    @property
+    def lost(self) -> SandlotError | None:
+        """Why the run is not this holder's any more, or None."""
+        return self._heartbeat.lost if self._heartbeat is not None else None
+
+    def check(self) -> None:
+        """Raise RunLost, or NotFound, if the run is not this holder's any more."""
+        if self.lost is not None:
+            raise self.lost
+
+    def _begun(self, client: Client) -> RunInfo:
+        if self._epoch is not None:
+            raise ValueError(f"run_id: must be a name without an epoch, not {self._run_id}@{self._epoch}")
+        return leases.run_info(client.call("PUT", leases.path(self._run_id), body=self._body))
+
+    def _joined(self, client: Client) -> RunInfo:
+        path = leases.path(self._run_id)
+        if self._epoch is not None:
+            return leases.run_info(client.call("POST", f"{path}/renew", body={"epoch": self._epoch}))
+        deadline = now() + self._wait
+        while True:
+            late = now() + _LOOK_SECONDS > deadline
+            try:
+                info = leases.run_info(client.call("GET", path))
+            except NotFound:
+                if late:
+                    raise
+            else:
+                if info.active:
+                    return info
+                if late:
+                    raise RunLost(f"run {info.id} is {info.state}: begin it first, with Run")
+            sleep(_LOOK_SECONDS)
+
+    def _leave(self) -> None:
+        heartbeat, client = self._heartbeat, self._client
+        if heartbeat is None or client is None:
+            return
+        run_blocking(lambda: heartbeat.stop(timeout=_STOP_SECONDS))
+        if self._joins or heartbeat.lost is not None:
+            return
+        try:
+            client.call("DELETE", f"{leases.path(self._run_id)}?epoch={self.epoch}")
+        except (RunLost, NotFound):
+            return  # another holder has it
+
+    def _leave_quietly(self) -> None:
+        """Leave and ignore failures, which would hide the error that is being raised."""
+        try:
+            self._leave()
+        except SandlotError:
+            return
+
+
+class Runs:
+    """The runs of this key's tenant."""
+
+    def __init__(self, *, client: Client | None = None) -> None:
+        self._client = client
+
+    def list(self) -> list[RunInfo]:
+        """Return the runs, the newest first; those that are over, for an hour."""
+        document = (self._connected()).call("GET", "/runs")
+        return [leases.run_info(item) for item in document.get("runs") or ()]
+
+    def get(self, run_id: str) -> RunInfo:
+        """Return a run, with its sandboxes by status and verdict. Raises NotFound."""
+        return leases.run_info((self._connected()).call("GET", leases.path(run_id)))
+
+    def end(self, run_id: str) -> RunInfo:
+        """End a run, whoever holds it, and delete its sandboxes. Raises NotFound."""
+        return leases.run_info((self._connected()).call("DELETE", leases.path(run_id)))
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = default_client()
+        return self._client
