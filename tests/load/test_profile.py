@@ -17,6 +17,7 @@ ALL = (
         "burst",
         "callers",
         "churn",
+        "code-env",
         "code-reward",
         "failover",
         "fan-out",
