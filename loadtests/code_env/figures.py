@@ -16,9 +16,13 @@ def of_rollouts(records: Sequence[Record], losses: Collection[Loss]) -> dict[str
     before their tests had ended. `unmasked` of these were scored although the sandbox was gone before their tests began,
     `unexplained` were masked with a whole one, `misjudged` got another reward than the program deserves.
     """
-    at = {loss.sandbox: loss.at for loss in losses}
-    killed = [one for one in records if at.get(one.sandbox, one.ended) < (one.tested or one.ended)]
-    early = [one for one in killed if one.testing is None or at[one.sandbox] < one.testing]
+    at = {loss.sandbox: loss for loss in losses}
+    hits = [(one, at[one.sandbox]) for one in records if one.sandbox in at]
+    # A kill that had begun by then, and had ended or did harm.
+    killed = [
+        one for one, loss in hits if loss.ended < (one.tested or 0) or (one.masked and loss.begun < one.ended)
+    ]
+    early = [one for one, loss in hits if one.testing is None or loss.ended < one.testing]
     hit = {one.number for one in killed}
     wall, waited = sum(one.wall for one in records), sum(one.waited for one in records)
     creates = [one.created - one.began for one in records if one.created is not None]

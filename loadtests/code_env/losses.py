@@ -19,10 +19,11 @@ LOOKS = 40  # in the time within which a sandbox is killed
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A sandbox whose sidecar was killed at this time of the monotonic clock."""
+    """A sandbox whose sidecar was killed between these two times of the monotonic clock."""
 
     sandbox: str
-    at: float
+    begun: float
+    ended: float
 
 
 @asynccontextmanager
@@ -79,5 +80,6 @@ async def _watch(
 
 async def _kill(box: SandboxInfo, *, after: float, place: Place, found: list[Loss]) -> None:
     await asyncio.sleep(after)
-    await place.lose(box)
-    found.append(Loss(box.id, time.monotonic()))
+    begun = time.monotonic()
+    if await place.lose(box):
+        found.append(Loss(box.id, begun, time.monotonic()))

@@ -14,8 +14,7 @@ class Setup(msgspec.Struct, kw_only=True):
     memory_gb: float
     disk_gb: float
     label: str
-    tests: int  # of a problem
-    threads: int  # of the sandbox client
+    threads: int  # of the client of sandboxes, which has one for each call at a time
 
 
 class Ask(msgspec.Struct, kw_only=True):
@@ -25,6 +24,7 @@ class Ask(msgspec.Struct, kw_only=True):
     start: float
     rollouts: int
     callers: int
+    tests: int  # of each problem
     on: str
 
 

@@ -28,8 +28,8 @@ class Model:
             while request := await _request(reader):
                 writer.write(await self._answered(request))
                 await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the client has gone, or `close` ends this: asyncio reports a cancelled handler as an error
         finally:
             self._open.discard(task)
             writer.close()

@@ -19,6 +19,7 @@ from typing import Any
 
 import verifiers as vf
 from datasets import Dataset
+from verifiers.utils.threaded_sandbox_client import ThreadedAsyncSandboxClient
 
 from loadtests.code_env.environment import CodeEnv
 from loadtests.code_env.plain_processes import PlainProcesses
@@ -65,8 +66,9 @@ class Measured(CodeEnv):
         )
 
 
-def environment(setup: dict[str, Any], phase: dict[str, Any]) -> Measured:
-    rows = [problem(number, tests=setup["tests"]) for number in range(phase["rollouts"])]
+def environment(setup: dict[str, Any], phase: dict[str, Any], client: Any) -> Measured:
+    """Make one with the phase's problems; its client of sandboxes is that of the whole run, as in a long training."""
+    rows = [problem(number, tests=phase["tests"]) for number in range(phase["rollouts"])]
     made = Measured(
         dataset=Dataset.from_list(
             [
@@ -82,29 +84,24 @@ def environment(setup: dict[str, Any], phase: dict[str, Any]) -> Measured:
         memory_gb=setup["memory_gb"],
         disk_size_gb=setup["disk_gb"],
         labels=[setup["label"], phase["name"]],
-        sandbox_client_max_workers=setup["threads"],
     )
-    if phase["on"] == "processes":
-        made.sandbox_client.teardown()
-        made.sandbox_client = PlainProcesses()
+    made.sandbox_client.teardown()
+    made.sandbox_client = PlainProcesses() if phase["on"] == "processes" else client
     return made
 
 
-async def rollouts(setup: dict[str, Any], phase: dict[str, Any]) -> dict[str, Any]:
+async def rollouts(setup: dict[str, Any], phase: dict[str, Any], client: Any) -> dict[str, Any]:
     """Run a phase to the end of its last rollout."""
-    env = environment(setup, phase)
+    env = environment(setup, phase, client)
     await asyncio.sleep(phase["start"] - time.monotonic())
-    try:
-        async with LagWatch() as watch:
-            found = await env.evaluate(
-                vf.ClientConfig(api_base_url=setup["model"]),
-                "scripted",
-                num_examples=phase["rollouts"],
-                max_concurrent=phase["callers"],
-                independent_scoring=True,
-            )
-    finally:
-        await env._teardown()
+    async with LagWatch() as watch:
+        found = await env.evaluate(
+            vf.ClientConfig(api_base_url=setup["model"]),
+            "scripted",
+            num_examples=phase["rollouts"],
+            max_concurrent=phase["callers"],
+            independent_scoring=True,
+        )
     rewards = {each["info"]["number"]: each["reward"] for each in found["outputs"]}
     for record in env.records:
         reward = rewards[record["number"]]
@@ -120,13 +117,21 @@ async def main() -> None:
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     setup = json.loads(await reader.readline())
+    client = ThreadedAsyncSandboxClient(max_workers=setup["threads"])
     # A garbage collection over all imports takes tens of milliseconds, which would count as waiting.
     gc.collect()
     gc.freeze()
     say({"ready": True})
+    try:
+        await answered(reader, setup, client)
+    finally:
+        client.teardown()
+
+
+async def answered(reader: asyncio.StreamReader, setup: dict[str, Any], client: Any) -> None:
     line = await reader.readline()
     while line:
-        working = asyncio.create_task(rollouts(setup, json.loads(line)))
+        working = asyncio.create_task(rollouts(setup, json.loads(line), client))
         following = asyncio.create_task(reader.readline())
         # No message arrives during a phase, so EOF on stdin means that the command has gone.
         await asyncio.wait((working, following), return_when=asyncio.FIRST_COMPLETED)

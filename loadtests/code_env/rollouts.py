@@ -23,8 +23,7 @@ from loadtests.load.places import Place, PlaceFailed
 from loadtests.load.profile import Phase, Rollouts
 from tests.prime.environments import EnvironmentFailed, client_env, environment
 
-# SandboxEnv's client has a thread for each call, and a rollout has as many calls as tests.
-MOST_THREADS = 256
+QUIET = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
 
 
 class RolloutProcess:
@@ -49,8 +48,15 @@ class RolloutProcess:
         """Run a phase from `start` on; return the generator's side of it and the summary of its rollouts."""
         load = phase.rollouts
         assert load is not None
-        ask = Ask(name=phase.name, start=start, rollouts=load.tasks, callers=load.callers, on=load.on)
-        self._model.mean = load.model
+        ask = Ask(
+            name=phase.name,
+            start=start,
+            rollouts=load.tasks,
+            callers=load.callers,
+            tests=load.tests,
+            on=load.on,
+        )
+        self._model.mean, self._model.tests = load.model, load.tests
         labels = (self._label, phase.name)
         async with losses.every(
             load.kill_every,
@@ -85,19 +91,14 @@ async def rollout_process(
     if not loads:
         yield None
         return
-    tests = loads[0].tests
     python = await asyncio.to_thread(verifiers_python)
     endpoint = await place.client.endpoint()
     with TemporaryDirectory(prefix="sandlot-load-") as home:
         env = client_env(Path(home), url=endpoint.url, api_key=endpoint.api_key)
-        async with serving(Model(mean=loads[0].model, tests=tests)) as model:
+        async with serving(Model(mean=loads[0].model, tests=loads[0].tests)) as model:
             setup = await _setup(loads, place=place, pool=pool, label=label, model=model)
             command = [str(python), "-B", "-m", "loadtests.code_env.program"]
-            env |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-            env |= {
-                "TQDM_DISABLE": "1",
-                "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-            }  # else the log is full of bars
+            env |= {"PYTHONPATH": str(ROOT)} | QUIET
             async with Generators([setup], log=log, command=command, env=env) as process:
                 yield RolloutProcess(process, model, place=place, label=label, zero=zero, seed=seed)
 
@@ -127,7 +128,6 @@ async def _setup(
     found = [each for each in pools if each.name == pool]
     if not found or place.image is None:
         raise PlaceFailed("rollouts need a `pool` of sandboxes, and on a server its `--image`")
-    tests = model.tests
     return Setup(
         model=model.url,
         image=place.image,
@@ -135,8 +135,7 @@ async def _setup(
         memory_gb=found[0].memory / (1 << 30),
         disk_gb=found[0].disk / (1 << 30),
         label=label,
-        tests=tests,
-        threads=min(MOST_THREADS, max(load.callers for load in loads) * (tests + 1)),
+        threads=max(2 * load.callers + load.tests for load in loads),
     )
 
 

@@ -267,12 +267,13 @@ class Cluster:
         except (AssertionError, ClusterError) as error:
             raise PlaceFailed(f"{part} was killed and did not come back: {error}") from error
 
-    async def lose(self, box: SandboxInfo) -> None:
+    async def lose(self, box: SandboxInfo) -> bool:
         """Send SIGKILL to the sidecar in the sandbox's pod."""
         assert self._pool is not None
         try:
             pod = await self._pool.pod_of(box)
             await asyncio.to_thread(killing.kill, self.site.stack.sandboxes, pod, "sidecar")
+            return True
         except (TimeoutError, ClusterError) as error:
             raise PlaceFailed(f"the sidecar of {box.id} could not be killed: {error}") from error
 

@@ -119,8 +119,8 @@ class Place(Protocol):
         """Wait until the killed part serves again. Raises PlaceFailed."""
         ...
 
-    async def lose(self, box: SandboxInfo) -> None:
-        """Kill the sidecar of a sandbox, as the failure of its node would. Raises PlaceFailed."""
+    async def lose(self, box: SandboxInfo) -> bool:
+        """Kill the sidecar of a sandbox, as a failure of its node would; False if it has ended. Raises PlaceFailed."""
         ...
 
 
@@ -231,18 +231,18 @@ class Local:
         """Start the killed gateway again at once, as a supervisor would."""
         await asyncio.to_thread(self._started)
 
-    async def lose(self, box: SandboxInfo) -> None:
-        await asyncio.to_thread(self._lose, box.id)
+    async def lose(self, box: SandboxInfo) -> bool:
+        return await asyncio.to_thread(self._lose, box.id)
 
-    def _lose(self, sandbox_id: str) -> None:
+    def _lose(self, sandbox_id: str) -> bool:
         for claim in self._stack.state_dir.glob("instances/*/claim.json"):
             with contextlib.suppress(OSError):  # removed since
                 if sandbox_id in claim.read_text():
                     for pid in with_mark(str(claim.parent)):
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
-                    return
-        raise PlaceFailed(f"{sandbox_id} has no sidecar that could be killed")
+                    return True
+        return False
 
 
 @asynccontextmanager

@@ -85,5 +85,5 @@ class Server:
     async def whole(self, part: str) -> None:
         return
 
-    async def lose(self, box: SandboxInfo) -> None:
+    async def lose(self, box: SandboxInfo) -> bool:
         raise PlaceFailed(f"{self.name} is another's: its sandboxes are not killed")

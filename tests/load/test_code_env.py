@@ -35,7 +35,7 @@ def test_a_rollout_waits_for_all_that_the_model_did_not_take() -> None:
 
 
 def test_each_way_to_mistake_a_killed_sandbox_is_counted() -> None:
-    early, late = Loss("sb-0", at=5.0), Loss("sb-0", at=9.75)
+    early, late = Loss("sb-0", 4.9, 5.0), Loss("sb-0", 9.4, 9.75)
     right = of_rollouts([lost(0), record(1)], [early])
     assert (right["killed"], right["masked"], right["scored"]) == (1, 1, 1)
     assert right["unmasked"] == right["unexplained"] == right["misjudged"] == 0
@@ -43,8 +43,9 @@ def test_each_way_to_mistake_a_killed_sandbox_is_counted() -> None:
     zero = of_rollouts([record(0, reward=0.0)], [early])
     assert (zero["killed"], zero["unmasked"], zero["misjudged"]) == (1, 1, 1)
     assert of_rollouts([lost(0)], [])["unexplained"] == 1
-    # After the tests it does not matter.
+    # One that ended after the tests may have come too late: only what was masked shows that it did not.
     assert of_rollouts([record(0)], [late])["killed"] == 0
+    assert of_rollouts([lost(0)], [late])["killed"] == 1
 
 
 async def test_the_model_answers_after_its_stated_time_over_one_connection() -> None:
