@@ -14,6 +14,7 @@ import re
 import shlex
 from typing import Any
 
+import httpx
 import verifiers as vf
 from prime_sandboxes import CommandTimeoutError
 
@@ -38,7 +39,7 @@ def mask(state: Any) -> None:
 
 async def passed(state: Any) -> float:
     """1 if every test passed. NaN, not 0, where nobody knows: verifiers turns an exception of a reward into 0."""
-    return math.nan if state["error"] is not None else float(all(state["passed"]))
+    return math.nan if state["error"] is not None else float(bool(state["passed"]) and all(state["passed"]))
 
 
 class Scores(vf.Rubric):
@@ -79,7 +80,9 @@ class CodeEnv(vf.SandboxEnv):
         try:
             # Shielded: a cancelled wait must not lose the id of a sandbox that is being created.
             await asyncio.shield(state["creating"])
-            if state["error"] is None:
+            state["passed"] = []
+            # Without a completion the rollout's own time limit ended it.
+            if state["error"] is None and state["completion"]:
                 await self.run_tests(state)
         except vf.Error as error:
             state["error"] = state["error"] or error
@@ -110,6 +113,9 @@ class CodeEnv(vf.SandboxEnv):
                 working_dir=FOLDER,
                 timeout=self.timeout_per_command_seconds,
             )
-        except CommandTimeoutError:
+        except CommandTimeoutError as error:
+            # The client says this also where no answer came: only with one (HTTP 408) is it the program's doing.
+            if isinstance(error.__cause__, httpx.TimeoutException):
+                raise
             return False
         return done.exit_code == 0 and done.stdout.strip() == test["output"].strip()

@@ -127,7 +127,7 @@ async def _setup(
     pools = await AsyncPools(client=place.client).list()
     found = [each for each in pools if each.name == pool]
     if not found or place.image is None:
-        raise PlaceFailed("rollouts need a `pool` of sandboxes, and on a server its `--image`")
+        raise PlaceFailed("rollouts need a `pool` of sandboxes, whose sizes they ask for")
     return Setup(
         model=model.url,
         image=place.image,
