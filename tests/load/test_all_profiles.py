@@ -83,6 +83,11 @@ def test_each_profile_does_what_its_parameters_say(whole: Result) -> None:
     reward = given("code-reward")
     assert count("code-reward", "rollouts", "task") == reward["rollouts"]
     assert count("code-reward", "rollouts", "exec") == reward["rollouts"] * reward["tests"]
+    code = given("code-env")
+    for phase in ("floor", "steady", "killed"):
+        told = whole.summary("code-env")["phases"][phase]["rollouts"]
+        assert told["count"] == count("code-env", phase, "task") == code["rollouts"]
+        assert (told["warm"] > 0) == (phase != "floor"), "Prime's clients get the pool's sandboxes"
     agent = given("swe-agent")
     assert count("swe-agent", "turns", "exec") == agent["rollouts"] * (2 * agent["turns"] + 1)
     assert count("swe-agent", "turns", "write") == agent["rollouts"] * agent["turns"]
