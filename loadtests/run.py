@@ -15,6 +15,7 @@ from sandlot.errors import SandlotError
 from sandlot_kube.errors import KubeError
 
 from loadtests.bounds import Bound, SpecError
+from loadtests.code_env.rollouts import no_verifiers
 from loadtests.interrupts import end_in_order
 from loadtests.load import judge, profile_files
 from loadtests.load.figures import write_figures
@@ -210,10 +211,12 @@ def _bearable(loaded: list[Loaded], *, place: Place, all_of_them: bool) -> list[
     """Return the profiles that may run there: a foreign place gets no faults and no images. Raises ProfileError."""
     why: dict[str, str] = {}
     for one in loaded:
-        if not place.breakable and any(phase.faults or phase.strangers for phase in one.profile.phases):
+        if not place.breakable and any(phase.breaks for phase in one.profile.phases):
             why[one.name] = "it kills or attacks parts"
         elif not place.has_images and one.profile.images is not None:
             why[one.name] = "it needs slots and images that the load test provides"
+        elif all_of_them and any(phase.rollouts for phase in one.profile.phases) and (gap := no_verifiers()):
+            why[one.name] = gap
     for name, reason in why.items():
         if not all_of_them:
             raise ProfileError(f"{name}: {reason}: only on a stack or a cluster of its own")

@@ -44,6 +44,16 @@ def dataset_lines(found: dict[str, Any]) -> Iterator[str]:
         yield ", ".join(parts)
 
 
+def rollout_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Return what became of a phase's rollouts, and what they waited for their sandboxes."""
+    if told := found.get("rollouts"):
+        yield (
+            f"{told['scored']} of {told['count']} rollouts scored, {told['masked']} masked, {told['killed']} sandboxes "
+            f"killed; waited {told['share']:.2%} of {seconds(told['seconds'])}, create {seconds(told['create'])}, of "
+            f"which {seconds(told['create_not_hidden'])} not hidden"
+        )
+
+
 def stranger_lines(found: dict[str, Any]) -> Iterator[str]:
     """Return what code without a credential did in a phase, and its cost to a gateway."""
     if told := found.get("strangers"):

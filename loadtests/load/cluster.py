@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from sandlot import AsyncClient, AsyncSandbox
+from sandlot.models import SandboxInfo
 from sandlot_contract.ports import CONTROLLER_PORT, GATEWAY_PORT, WEBHOOK_PORT
 from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_kube import paths
@@ -139,17 +140,8 @@ class Cluster:
         made = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
         try:
             await self.site.kubectl("apply", "-n", namespace, "-f", "-", stdin=made)
-            ready = (
-                "wait",
-                "pod",
-                "-l",
-                f"app={BARE}",
-                "-n",
-                namespace,
-                "--for=condition=Ready",
-                "--timeout=90s",
-            )
-            await self.site.kubectl(*ready)
+            ready = ("--for=condition=Ready", "--timeout=90s")
+            await self.site.kubectl("wait", "pod", "-l", f"app={BARE}", "-n", namespace, *ready)
             yield
         finally:
             await self.site.kubectl("delete", "pod", "-l", f"app={BARE}", "-n", namespace)
@@ -274,6 +266,16 @@ class Cluster:
             await asyncio.to_thread(killing.whole_again, self.site.stack, part, killed=self._killed)
         except (AssertionError, ClusterError) as error:
             raise PlaceFailed(f"{part} was killed and did not come back: {error}") from error
+
+    async def lose(self, box: SandboxInfo) -> bool:
+        """Send SIGKILL to the sidecar in the sandbox's pod."""
+        assert self._pool is not None
+        try:
+            pod = await self._pool.pod_of(box)
+            await asyncio.to_thread(killing.kill, self.site.stack.sandboxes, pod, "sidecar")
+            return True
+        except (TimeoutError, ClusterError) as error:
+            raise PlaceFailed(f"the sidecar of {box.id} could not be killed: {error}") from error
 
 
 def _bare_pod(name: str, *, runtime: str) -> dict[str, Any]:

@@ -99,6 +99,14 @@ class Journal:
         self._file.close()
 
 
+def write(events: Iterable[Event], path: Path) -> None:
+    """Write a file of events, in the order of their ends."""
+    journal = Journal(path)
+    for event in sorted(events, key=lambda each: each.ended):
+        journal.add(event)
+    journal.close()
+
+
 def read(path: Path) -> Iterator[Event]:
     """Read the events of a file. Raises msgspec.DecodeError for an invalid line."""
     decode = msgspec.json.Decoder(Event).decode

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from loadtests.code_env.messages import Setup as RolloutSetup
 from loadtests.load.messages import Assignment, Done, Setup
 from loadtests.load.profile import Phase
 
@@ -25,9 +26,19 @@ class GeneratorFailed(Exception):
 class Generators:
     """The generator processes: `async with` starts and ends them."""
 
-    def __init__(self, setups: Sequence[Setup], *, log: Path) -> None:
+    def __init__(
+        self,
+        setups: Sequence[Setup | RolloutSetup],
+        *,
+        log: Path,
+        command: Sequence[str] = (sys.executable, "-m", "loadtests.load.worker"),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """One process for each setup; `env` replaces this process's environment."""
         self._setups = setups
         self._log = log
+        self._command = command
+        self._env = env
         self._processes: list[asyncio.subprocess.Process] = []
 
     @property
@@ -53,17 +64,22 @@ class Generators:
     async def run(self, phase: Phase, *, start: float) -> list[Done]:
         """Run a phase in all processes from `start` on (monotonic clock). Raises GeneratorFailed."""
         line = msgspec.json.encode(Assignment(phase=phase, start=start)) + b"\n"
+        return [msgspec.json.decode(answer, type=Done) for answer in await self.ask(line)]
+
+    async def ask(self, line: bytes) -> list[bytes]:
+        """Send a line to all processes and return the line that each answers. Raises GeneratorFailed."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._one(process, line)) for process in self._processes]
-        return [msgspec.json.decode(task.result(), type=Done) for task in tasks]
+        return [task.result() for task in tasks]
 
     async def _started(self) -> asyncio.subprocess.Process:
         with self._log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "loadtests.load.worker"),
+                *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                env=self._env,
                 cwd=ROOT,
                 limit=LINE,
                 start_new_session=True,  # Ctrl-C reaches only the command, which then ends them in order

@@ -9,7 +9,7 @@ from sandlot_grade.report import charts
 from sandlot_grade.report.page import Figure, Page, Table
 from sandlot_grade.report.scale import seconds
 
-from loadtests.load.cells import baseline_cells, dataset_lines, fault_lines, stranger_lines
+from loadtests.load.cells import baseline_cells, dataset_lines, fault_lines, rollout_lines, stranger_lines
 from loadtests.load.plots import MIB, plots
 from loadtests.load.trial import Found
 
@@ -46,6 +46,8 @@ def page(found: Found) -> Page:
         made.add("Faults", Table(("phase", "what"), broken, words=frozenset({0, 1})))
     if came := [(phase, line) for phase, of_it in told["phases"].items() for line in stranger_lines(of_it)]:
         made.add("Strangers", Table(("phase", "what"), came, words=frozenset({0, 1})))
+    if made_of := [(phase, line) for phase, of_it in told["phases"].items() for line in rollout_lines(of_it)]:
+        made.add("Rollouts", Table(("phase", "what"), made_of, words=frozenset({0, 1})))
     if used := [(phase, line) for phase, of_it in told["phases"].items() for line in dataset_lines(of_it)]:
         made.add("Images", Table(("phase", "what"), used, words=frozenset({0, 1})))
     made.add("Calls", _calls(told), wide=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -16,6 +18,7 @@ from typing import Protocol
 import psutil
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.errors import NotFound
+from sandlot.models import SandboxInfo
 
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.dataset import layout, tag, unpacked
@@ -23,6 +26,7 @@ from loadtests.load.peers import Peer
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline, Images
 from loadtests.load.sampling import Counts, Probe
+from loadtests.processes import with_mark
 from tests.stack import Stack
 
 FILL_SECONDS = 600.0
@@ -113,6 +117,10 @@ class Place(Protocol):
 
     async def whole(self, part: str) -> None:
         """Wait until the killed part serves again. Raises PlaceFailed."""
+        ...
+
+    async def lose(self, box: SandboxInfo) -> bool:
+        """Kill the sidecar of a sandbox, as a failure of its node would; False if it has ended. Raises PlaceFailed."""
         ...
 
 
@@ -222,6 +230,19 @@ class Local:
     async def whole(self, part: str) -> None:
         """Start the killed gateway again at once, as a supervisor would."""
         await asyncio.to_thread(self._started)
+
+    async def lose(self, box: SandboxInfo) -> bool:
+        return await asyncio.to_thread(self._lose, box.id)
+
+    def _lose(self, sandbox_id: str) -> bool:
+        for claim in self._stack.state_dir.glob("instances/*/claim.json"):
+            with contextlib.suppress(OSError):  # removed since
+                if sandbox_id in claim.read_text():
+                    for pid in with_mark(str(claim.parent)):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                    return True
+        return False
 
 
 @asynccontextmanager

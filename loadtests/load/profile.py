@@ -49,6 +49,21 @@ class WarmUp(_Strict, frozen=True):
     seconds: Seconds
 
 
+class Rollouts(_Strict, frozen=True):
+    """Rollouts of a code environment on verifiers (loadtests/code_env), by so many callers, `tasks` in all.
+
+    A scripted model writes each program in `model` seconds on average; `tests` of its problem run at once. They run in
+    sandboxes, or for the floor as plain `processes`. `kill_every`: every n-th sandbox is killed.
+    """
+
+    callers: Count
+    tasks: Count
+    model: Seconds
+    tests: Count = 15
+    on: Literal["sandboxes", "processes"] = "sandboxes"
+    kill_every: Count | None = None
+
+
 class Step(_Strict, frozen=True):
     """One step of a task in its sandbox. Exactly one of the first five fields selects the action.
 
@@ -112,7 +127,7 @@ class Images(_Strict, frozen=True):
 
 
 class Phase(_Strict, frozen=True):
-    """One kind of load. Exactly one of `closed`, `open`, `rest` and `warm_up` is set.
+    """One kind of load. Exactly one of `closed`, `open`, `rest`, `warm_up` and `rollouts` is set.
 
     `sandbox`: each task has its `own`, makes one for later phases (`keep`), or uses one of those (`kept`). `ledger` is a
     file in the sandbox to which commands append $NUMBER; it shows which commands were lost or ran twice. With `cold`
@@ -124,6 +139,7 @@ class Phase(_Strict, frozen=True):
     open: Open | None = None
     rest: Rest | None = None
     warm_up: WarmUp | None = None
+    rollouts: Rollouts | None = None
     sandbox: Literal["own", "keep", "kept"] = "own"
     cold: bool = False
     steps: list[Step] = []
@@ -132,13 +148,19 @@ class Phase(_Strict, frozen=True):
     strangers: Strangers | None = None
 
     def __post_init__(self) -> None:
-        kind = _one_of(self, "closed", "open", "rest", "warm_up")
-        self._faults_are_within(getattr(self, kind).seconds, kind=kind)
-        without_calls = kind in ("rest", "warm_up")
+        kind = _one_of(self, "closed", "open", "rest", "warm_up", "rollouts")
+        self._faults_are_within(getattr(getattr(self, kind), "seconds", None), kind=kind)
+        without_calls = kind in ("rest", "warm_up", "rollouts")
         if without_calls and (self.steps or self.ledger):
             raise ValueError(f"a phase with `{kind}` has no steps and no ledger")
         if self.sandbox == "kept" and not without_calls and not self.steps:
             raise ValueError("`steps` is empty: tasks in kept sandboxes would do nothing")
+
+    @property
+    def breaks(self) -> bool:
+        """True if the phase kills or attacks parts of the place."""
+        kills = self.rollouts is not None and self.rollouts.kill_every is not None
+        return kills or bool(self.faults or self.strangers)
 
     def _faults_are_within(self, seconds: float | None, *, kind: str) -> None:
         for index, fault in enumerate(self.faults):

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from types import TracebackType
 
 from sandlot import AsyncClient, AsyncSandbox
+from sandlot.models import SandboxInfo
 
 from loadtests.load import peers_in_pod
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
@@ -83,3 +84,6 @@ class Server:
 
     async def whole(self, part: str) -> None:
         return
+
+    async def lose(self, box: SandboxInfo) -> bool:
+        raise PlaceFailed(f"{self.name} is another's: its sandboxes are not killed")

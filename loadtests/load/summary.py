@@ -34,6 +34,7 @@ class Span:
     attack: Attack | None = None
     supplied: Mapping[str, int] = field(default_factory=dict)  # what the place made for images meanwhile
     warmed: Warmed | None = None
+    rollouts: Mapping[str, Any] | None = None  # of loadtests/code_env
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
@@ -74,6 +75,8 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
     if span.warmed is not None:
         found["dataset"] = dict(span.supplied)
         found["warm_up"] = of_warm_up(span.warmed)
+    if span.rollouts is not None:
+        found["rollouts"] = dict(span.rollouts)
     if span.attack is not None:
         found["strangers"] = of_attack(span.attack)
     if span.broken:

@@ -18,6 +18,7 @@ from typing import Any
 
 from sandlot import AsyncSandbox
 
+from loadtests.code_env.rollouts import RolloutProcess, rollout_process
 from loadtests.load import events as journal
 from loadtests.load import summary
 from loadtests.load.baselines import Baselines, in_a_sandbox, on_the_spot
@@ -104,12 +105,24 @@ async def trial(
                 seed=seed,
             )
             for process in range(profile.processes)
+            if any(phase.rollouts is None for phase in profile.phases)
         ]
+        rollouts = await stack.enter_async_context(
+            rollout_process(
+                profile.phases,
+                place=place,
+                pool=pool,
+                label=label,
+                zero=zero,
+                seed=seed,
+                log=folder / "generators.log",
+            )
+        )
         generators = await stack.enter_async_context(Generators(setups, log=folder / "generators.log"))
         sampler = await stack.enter_async_context(
             Sampler(
                 client=place.client,
-                probe=place.probe(lambda: generators.pids),
+                probe=place.probe(lambda: [*generators.pids, *(rollouts.pids if rollouts else [])]),
                 nodes=place.nodes(),
                 objects=place.objects(),
                 path=folder / "samples.jsonl",
@@ -136,11 +149,15 @@ async def trial(
                         client=place.client,
                     )
                     span = await _warming(phase, warming, sampler=sampler, zero=zero)
+                elif phase.rollouts is not None and rollouts is not None:
+                    span = await _rollouts(phase, rollouts, sampler=sampler, zero=zero)
                 else:
                     span = await _phase(phase, generators=generators, sampler=sampler, place=place, zero=zero)
             after = await place.supplied() if images else {}
             supplied = {name: after[name] - before.get(name, 0) for name in after}
             spans.append(replace(span, attack=attack, supplied=supplied))
+        if rollouts:
+            journal.write(rollouts.events, parts / "rollouts.jsonl")
         await _end_all(place, label)
         tell("baselines again")
         await baselines()
@@ -194,6 +211,16 @@ async def _phase(
     return Span(
         name=phase.name, begun=start - zero, ended=last.at, done=done.result(), broken=broken.result()
     )
+
+
+async def _rollouts(phase: Phase, rollouts: RolloutProcess, *, sampler: Sampler, zero: float) -> Span:
+    start = time.monotonic() + AHEAD
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(rollouts.run(phase, start=start))
+        group.create_task(sampler.take(at=start))
+    done, told = running.result()
+    last = await sampler.take()
+    return Span(name=phase.name, begun=start - zero, ended=last.at, done=[done], rollouts=told)
 
 
 async def _warming(phase: Phase, warming: Awaitable[Warmed], *, sampler: Sampler, zero: float) -> Span:

@@ -59,11 +59,14 @@ def test_the_summary_counts_what_the_events_say(whole: Result, name: str) -> Non
             kind: numbers["count"] for kind, numbers in told["kinds"].items()
         }
         for kind, numbers in told["kinds"].items():
-            latencies = sorted(event.latency for event in of_it if event.kind == kind)
+            good = [event for event in of_it if event.kind == kind and event.outcome == "ok"]
+            latencies = sorted(event.latency for event in good)
             assert numbers["latency"]["max"] == pytest.approx(latencies[-1], abs=1e-5)
             assert latencies[0] <= numbers["latency"]["p50"] <= latencies[-1]
         assert all(event.intended <= event.began <= event.ended for event in of_it)
-        assert told["infrastructure"] == told["wrong"] == told["refused"] == 0
+        masked = told["rollouts"]["masked"] if "rollouts" in told else 0
+        assert told["infrastructure"] == masked
+        assert told["wrong"] == told["refused"] == 0
     assert not (whole.reports / name / "parts").exists()
 
 
@@ -80,6 +83,11 @@ def test_each_profile_does_what_its_parameters_say(whole: Result) -> None:
     reward = given("code-reward")
     assert count("code-reward", "rollouts", "task") == reward["rollouts"]
     assert count("code-reward", "rollouts", "exec") == reward["rollouts"] * reward["tests"]
+    code = given("code-env")
+    for phase in ("floor", "steady", "killed"):
+        told = whole.summary("code-env")["phases"][phase]["rollouts"]
+        assert told["count"] == count("code-env", phase, "task") == code["rollouts"]
+        assert (told["warm"] > 0) == (phase != "floor"), "Prime's clients get the pool's sandboxes"
     agent = given("swe-agent")
     assert count("swe-agent", "turns", "exec") == agent["rollouts"] * (2 * agent["turns"] + 1)
     assert count("swe-agent", "turns", "write") == agent["rollouts"] * agent["turns"]

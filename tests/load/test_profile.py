@@ -17,6 +17,7 @@ ALL = (
         "burst",
         "callers",
         "churn",
+        "code-env",
         "code-reward",
         "failover",
         "fan-out",
@@ -86,7 +87,7 @@ def test_shell_variables_are_left_alone() -> None:
         ({"phases": [{**CLOSED, "closed": {"callers": 1}}]}, "exactly one of tasks, seconds; it has none"),
         (
             {"phases": [{**CLOSED, "rest": {"seconds": 1}}]},
-            "one of closed, open, rest, warm_up; it has closed and rest",
+            "one of closed, open, rest, warm_up, rollouts; it has closed and rest",
         ),
         (
             {"phases": [{**CLOSED, "steps": [{"exec": "a", "read": "b"}]}]},

@@ -157,6 +157,10 @@ def list_sandboxes(stack: Stack) -> list[str]:
             "swe-dataset: it needs slots and images that the load test provides: only on a stack or a cluster of its own",
         ),
         (
+            ("code-env", "--on", "server", "--url", "http://127.0.0.1:9", "--api-key", "k"),
+            "code-env: it kills or attacks parts: only on a stack or a cluster of its own",
+        ),
+        (
             ("strangers", "--on", "server", "--url", "http://127.0.0.1:9", "--api-key", "k"),
             "strangers: it kills or attacks parts: only on a stack or a cluster of its own",
         ),

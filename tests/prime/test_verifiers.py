@@ -25,7 +25,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def rollouts(server: Server) -> dict[str, Any]:
     """What became of those of each sandbox environment, in one process: verifiers takes seconds of CPU to import."""
-    kinds = ["bash"]
+    kinds = ["bash", "code"]
     if (
         server.image != "host"
         or not subprocess.run(
@@ -63,6 +63,20 @@ def test_rollouts_of_the_sandbox_environments(
     timed = {"sandbox_ready_wait_time", "sandbox_command_execution_time", *metrics}
     assert timed <= set(seen["metrics"])
     assert all(0 < seen["metrics"][name] < 60 for name in timed)
+
+
+def test_a_lost_sandbox_masks_its_completion_and_leaves_its_group_alone(rollouts: dict[str, Any]):
+    """The environment of the load test `code-env`: a program that kills itself is a zero, a sandbox that ends is none."""
+    told = rollouts["code"]
+    assert [each["left"] for each in told] == [[]] * 8
+    assert [(each["number"], each["reward"], each["error"]) for each in told] == [
+        (0, "nan", "SandboxError"),
+        (0, "1.0", None),
+        (1, "nan", "SandboxError"),
+        (1, "1.0", None),
+        *((number, "0.0", None) for number in (2, 2, 3, 3)),
+    ]
+    assert [each["advantage"] for each in told] == [0.0] * 8
 
 
 def test_rollout_of_the_prime_runtime(server: Server):

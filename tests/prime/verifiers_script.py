@@ -1,6 +1,6 @@
 """Rollouts of verifiers 0.1 in its sandbox environments, with a model that answers from a script. Run by the client's Python.
 
-`verifiers_script.py bash python` prints one JSON document, by environment.
+`verifiers_script.py bash python code` prints one JSON document, by environment.
 """
 
 from __future__ import annotations
@@ -9,11 +9,17 @@ import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import verifiers as vf  # type: ignore[import-not-found]
 from datasets import Dataset  # type: ignore[import-not-found]
 from scripted_model import serve  # type: ignore[import-not-found]
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from loadtests.code_env.environment import CodeEnv
+from loadtests.code_env.model import Model, serving
+from loadtests.code_env.problems import problem
 
 IMAGE = os.environ["SANDLOT_SCRIPT_IMAGE"]
 # What the model does in its turns, before it answers with the last output.
@@ -46,7 +52,72 @@ def environment(kind: str) -> Any:
     return vf.SandboxEnv(docker_image=IMAGE, timeout_per_command_seconds=10, **given)
 
 
-async def main(kind: str) -> dict[str, Any]:
+class Losing(CodeEnv):
+    """Of each group one sandbox ends too early: where `info` says so, while the model writes or during the tests."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.losing: set[int] = set()
+        self.states: dict[str, Any] = {}
+
+    async def setup_state(self, state: Any, **given: Any) -> None:
+        first = state["info"]["number"] not in self.losing
+        self.losing.add(state["info"]["number"])
+        self.states[state["trajectory_id"]] = state
+        state["lose"] = state["info"]["lose"] if first else ""
+        state["ended"] = asyncio.Event()
+        await super().setup_state(state, **given)
+
+    async def create_sandbox(self, state: Any) -> None:
+        await super().create_sandbox(state)
+        if state["lose"] == "inference":
+            await self.sandbox_client.delete(state["sandbox_id"])
+
+    async def test(self, state: Any, test: dict[str, str]) -> bool:
+        if state["lose"] == "tests" and test != state["info"]["tests"][0]:
+            await state["ended"].wait()
+        right = await super().test(state, test)
+        if state["lose"] == "tests":
+            await self.sandbox_client.delete(state["sandbox_id"])
+            state["ended"].set()
+        return right
+
+
+async def code() -> list[dict[str, Any]]:
+    """Two rollouts for each of four problems, whose first loses its sandbox in the first two problems."""
+    asked = [problem(number, tests=3) for number in range(4)]
+    rows = [
+        {
+            "question": each.question,
+            "info": {"number": number, "tests": each.tests, "lose": ("inference", "tests", "", "")[number]},
+        }
+        for number, each in enumerate(asked)
+    ]
+    env = Losing(dataset=Dataset.from_list(rows), docker_image=IMAGE, labels=["verifiers"], memory_gb=1)
+    async with serving(Model(mean=0.1, tests=3)) as model:
+        results = await env.evaluate(
+            vf.ClientConfig(api_base_url=model.url),
+            "scripted",
+            rollouts_per_example=2,
+            state_columns=["trajectory_id"],
+        )
+    told = [
+        {
+            "number": each["info"]["number"],
+            "reward": str(each["reward"]),
+            # As a trainer reads it.
+            "advantage": env.states[each["trajectory_id"]]["trajectory"][0]["advantage"],
+            "error": (each["error"] or {}).get("error"),
+            "left": sorted(env.active_sandboxes),
+        }
+        for each in results["outputs"]
+    ]
+    return sorted(told, key=lambda each: (each["number"], each["error"] is None))
+
+
+async def main(kind: str) -> Any:
+    if kind == "code":
+        return await code()
     env = environment(kind)
     with serve(TURNS[kind]) as url:
         model = vf.ClientConfig(api_base_url=url)

@@ -1,0 +1,1 @@
+"""Rollouts of a code environment on verifiers, with a scripted model, for load tests."""
