@@ -122,6 +122,7 @@ class Gateway:
             claim_counted=self.counters.claimed,
             counted_by=self.accounts.name,
             orphan_grace=settings.orphan_grace,
+            max_waiting=settings.max_waiting,
             ran=self.archive.append,
             restore=self.checkpoints.restore if self.checkpoints else None,
         )

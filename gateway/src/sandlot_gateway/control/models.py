@@ -240,6 +240,7 @@ class SandboxResponse(BaseModel):
     user: str | None
     pool: str | None
     run: str | None
+    group: str | None = Field(description="The group that it was created with.")
     secretRefs: dict[str, SecretReference]
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
     pendingMessage: str | None = Field(

@@ -99,6 +99,7 @@ def sandbox_document(
         "user": spec.user,
         "pool": spec.pool,
         "run": spec.run,
+        "group": spec.group.id if spec.group is not None else None,
         "secretRefs": spec.secret_refs,
         "queuePosition": position,
         "pendingMessage": progress if sandbox.status is Status.PENDING else None,
