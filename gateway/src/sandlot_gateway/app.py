@@ -263,6 +263,7 @@ class Gateway:
         """
         self.leaving = True
         self.directory.release()
+        self.lifecycle.groups.release()
         fusion = [] if self.fusion is None else [self.fusion.drain(timeout=seconds)]
         await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled), *fusion)
 
@@ -322,6 +323,7 @@ class Gateway:
 
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.accounts.ended(sandbox)
+        self.lifecycle.groups.ended(sandbox)
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)
         if self.ssh is not None:

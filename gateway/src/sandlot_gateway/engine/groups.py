@@ -7,6 +7,7 @@ that has lost it, or another one, finds its members again by these keys, and no 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -66,6 +67,7 @@ class Groups:
         self._grace = grace
         self._clock = clock
         self._groups: dict[GroupId, Group] = {}
+        self._open = True
         self._tasks = Tasks()
 
     def get(self, group_id: GroupId, tenant: str) -> Group | None:
@@ -160,11 +162,9 @@ class Groups:
 
     async def wait(self, group: Group, *, timeout: float) -> bool:
         """Wait until the group is complete; False: not yet. Raises Failure."""
-        try:
-            async with asyncio.timeout(timeout):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout if self._open else 0.0):
                 await group.settled.wait()
-        except TimeoutError:
-            pass
         if group.failure is None and group.complete:
             self._check(group)
         if group.failure is not None:
@@ -188,6 +188,14 @@ class Groups:
         """End a group that has not been handed out."""
         self._fail(group, GroupFailed("the group was deleted", verdict=SandboxVerdict.DELETED))
 
+    def ended(self, sandbox: Sandbox) -> None:
+        """Fail the group of a sandbox that has ended, if it is not handed out yet."""
+        ref = sandbox.spec.group
+        group = self._groups.get(ref.id) if ref is not None else None
+        if group is not None and group.failure is None and any(one is sandbox for one in group.members):
+            # Not now: the end of this one is still being recorded.
+            asyncio.get_running_loop().call_soon(self._fail, group, lost(sandbox))
+
     def position(self, group: Group) -> int | None:
         """Return the place of the group in the queue, 1 for the next; None: none of its members waits."""
         found = [self._claimer.position(member.id) for member in group.members]
@@ -203,13 +211,11 @@ class Groups:
         members = [asyncio.create_task(self._member(group, at)) for at in range(len(group.members))]
         stuck = asyncio.create_task(self._stuck(group))
         try:
-            done, _ = await asyncio.wait(
-                {*members, stuck}, timeout=deadline, return_when=asyncio.FIRST_EXCEPTION
-            )
+            done, _ = await asyncio.wait(members, timeout=deadline, return_when=asyncio.FIRST_EXCEPTION)
             failure = next(
                 (task.exception() for task in done if not task.cancelled() and task.exception()), None
             )
-            if group.failure is not None:
+            if group.failure is not None or not self._open:
                 return
             if isinstance(failure, Failure):
                 self._fail(group, failure)
@@ -244,7 +250,7 @@ class Groups:
             self._places.drop(own.id)
             group.members[at] = sandbox
         await self._bringup.placed(sandbox.id)
-        while sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox:
+        while self._open and sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox:
             await self._directory.changed(sandbox.id, timeout=_KEPT)
         refusal = self._bringup.refusal(sandbox.id)
         if refusal is not None:
@@ -253,7 +259,7 @@ class Groups:
             raise lost(sandbox)
 
     async def _stuck(self, group: Group) -> None:
-        """Watch for members that lost their instance to other gateways and get no other one. Raises GroupFailed.
+        """Fail the group if members lost their instances to other gateways, and get no other ones.
 
         Another group may hold what these lack, and wait for what the others here hold. A single gateway cannot lose one.
         """
@@ -268,11 +274,12 @@ class Groups:
             elif (
                 loop.time() - since > 2 * PATIENCE
             ):  # a cold start in place of a lost one may take as long as any
-                raise GroupFailed(
+                text = (
                     f"other creates took instances of this group: {running} of {len(group.members)} sandboxes ran, and"
-                    " were ended; try again after Retry-After",
-                    retry_after=AGAIN,
+                    " were ended; try again after Retry-After"
                 )
+                self._fail(group, GroupFailed(text, retry_after=AGAIN))
+                return
 
     # Its end.
 
@@ -307,6 +314,12 @@ class Groups:
             group.leaving = None
         if self._groups.get(group.id) is group:
             del self._groups[group.id]
+
+    def release(self) -> None:
+        """Wake all calls that wait, after `Directory.release`: another gateway, or the next one, finds the members."""
+        self._open = False
+        for group in self._groups.values():
+            group.settled.set()
 
     async def close(self, *, timeout: float) -> int:
         """Cancel what waits for groups; return how many that were."""
