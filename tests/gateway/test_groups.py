@@ -164,8 +164,9 @@ async def test_a_quota_counts_the_whole_group(box: Running) -> None:
 
 
 async def test_a_burst_that_a_group_exceeds_is_named(state_dir, machine) -> None:
-    quotas = {"quotas": json.dumps({"alpha": {"creates_per_second": 1, "creates_burst": 2}})}
-    async with running(state_dir, machine, **quotas) as box:
+    path = state_dir / "quotas.json"
+    path.write_text(json.dumps({"alpha": {"creates_per_second": 0.01, "creates_burst": 2}}))
+    async with running(state_dir, machine, quotas_file=path) as box:
         answer = await _asked(box, [{**HOST, "count": 3}])
         assert answer.status_code == 422
         assert "creates_burst" in answer.json()["detail"]
