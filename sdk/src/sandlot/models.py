@@ -120,6 +120,7 @@ class SandboxInfo:
     idle_timeout: float | None = None
     labels: tuple[str, ...] = ()
     run: str | None = None
+    group: str | None = None  # id of the group that it was created with
     created_at: str = ""
     started_at: str | None = None
     ended_at: str | None = None

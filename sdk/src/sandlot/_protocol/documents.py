@@ -156,6 +156,7 @@ def sandbox_info(document: Document) -> SandboxInfo:
         idle_timeout=_seconds(document, seconds="idleTimeoutSeconds", minutes="idleTimeoutMinutes"),
         labels=tuple(document.get("labels") or ()),
         run=document.get("run"),
+        group=document.get("group"),
         created_at=document.get("createdAt") or "",
         started_at=document.get("startedAt"),
         ended_at=document.get("terminatedAt"),
