@@ -8,8 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sandlot import AsyncClient, AsyncSandbox, Busy, SandboxLost
+from sandlot_gateway.core.backend import BackendError
 
-from tests.gateway.conftest import Running, running
+from tests.gateway.conftest import KEY, Running, running
 from tests.gateway.warm_pool import warmed
 from tests.waiting import until
 
@@ -224,3 +226,38 @@ async def test_a_group_that_waits_can_be_deleted(box: Running) -> None:
     box.machine.hold_ready.set()
     await _nothing_left(box)
     assert (await _group(box, 2, idempotency_key="k"))["status"] == "RUNNING"
+
+
+async def test_the_sdk_makes_waits_for_and_deletes_a_group(box: Running) -> None:
+    box.machine.hold_ready = asyncio.Event()
+    async with AsyncClient(url=box.url, api_key=KEY) as client:
+        kinds = [{"image": "host", "cpu": 2.0}, {"count": 2, "name": "small"}]
+        asked = asyncio.create_task(AsyncSandbox.create_group(kinds, client=client, labels=["g"]))
+        await until(lambda: box.gateway.supply.waiting == 3)
+        assert await AsyncSandbox.list(labels=["g"], group="another", client=client) == []
+        box.machine.hold_ready.set()
+        async with await asked as group:
+            assert [one.info.cpu for one in group] == [2.0, 1.0, 1.0]
+            assert [one.info.name for one in group][1:] == ["small", "small"]
+            result = await group[2].exec(["hello"])
+            assert result.ok
+            listed = await AsyncSandbox.list(group=group.id, client=client)
+            assert {info.id for info in listed} == {one.id for one in group}
+        await _nothing_left(box)
+
+
+async def test_the_sdk_tells_a_group_without_room_from_a_lost_one(state_dir, machine) -> None:
+    machine.room = 1
+    async with (
+        running(state_dir, machine, spare_seconds=0.0) as box,
+        AsyncClient(url=box.url, api_key=KEY) as client,
+    ):
+        with pytest.raises(Busy, match="whole group"):
+            await AsyncSandbox.create_group(2, client=client, wait=1.0)
+        machine.room = None
+        machine.fail_launch = [BackendError("no such image", error_type="IMAGE_PULL_FAILED")]
+        with pytest.raises(SandboxLost, match="no such image"):
+            await AsyncSandbox.create_group(2, client=client, wait=20.0)
+        with pytest.raises(ValueError, match="idle: not an argument"):
+            await AsyncSandbox.create_group(2, client=client, idle=1)
+        await _nothing_left(box)

@@ -80,7 +80,8 @@ def created(
                 body = {
                     "members": members,
                     "idempotency_key": key,
-                    "wait_seconds": min(left, HOLD_SECONDS),
+                    # Longer than its deadline, which says more than that the time is over.
+                    "wait_seconds": min(left + 1.0, HOLD_SECONDS),
                     "deadline_seconds": max(1.0, min(left, MAX_DEADLINE)),
                 }
                 try:
