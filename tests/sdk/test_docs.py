@@ -26,6 +26,7 @@ PAGES = [
     "docs/file-watch.md",
     "docs/results.md",
     "docs/rl.md",
+    "docs/groups.md",
     "docs/verifier.md",
     "docs/first-command.md",
     "docs/dockerfiles.md",
