@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from sandlot_gateway.control.field_types import Strict
+from sandlot_gateway.control.field_types import MOST_OF_GROUP, GroupCount, Strict
 from sandlot_gateway.control.models import CreateRequest, SandboxResponse
-
-MOST = 512  # sandboxes of a group
-
-
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class GroupMember(CreateRequest):
     """A create request, for `count` sandboxes. The group has the idempotency key and the time to wait."""
 
-    count: Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_whole)] = 1
+    count: GroupCount = 1
 
     @model_validator(mode="after")
     def _of_group(self) -> GroupMember:
@@ -49,9 +43,9 @@ class GroupRequest(Strict):
     @model_validator(mode="after")
     def _together(self) -> GroupRequest:
         total = sum(member.count for member in self.members)
-        if total > MOST:
+        if total > MOST_OF_GROUP:
             raise ValueError(
-                f"members: {total} sandboxes, and a group has at most {MOST}; create several groups"
+                f"members: {total} sandboxes, and a group has at most {MOST_OF_GROUP}; create several groups"
             )
         if len({member.run for member in self.members}) > 1:
             raise ValueError("members: they name several runs; a group is of one run")

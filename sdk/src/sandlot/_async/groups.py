@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from sandlot._async.client import CLEANUP, AsyncClient
 from sandlot._protocol import calls, documents, tracing
 from sandlot._tasks_async import ABANDONED, now, shielded, sleep
-from sandlot.errors import Busy, NotFound, SandboxLost, SandlotError, WaitTimeout
+from sandlot.errors import Busy, ConnectionFailed, NotFound, SandboxLost, SandlotError, WaitTimeout
 from sandlot.models import SandboxInfo
 
 Box = TypeVar("Box")
@@ -71,7 +71,6 @@ async def created(
         raise ValueError("wait: must be more than 0 seconds, since a group is handed out as a whole")
     key = idempotency_key or calls.new_id()
     deadline = now() + wait
-    group_id = ""
     with tracing.span("sandlot.create_group"):
         try:
             while True:
@@ -107,10 +106,9 @@ async def created(
                         " create a smaller group, or keep a pool of its image"
                     )
                 await sleep(PAUSE)
-        except (*ABANDONED, SandlotError):
-            # Without a key of the caller's own nobody else uses it. One that was never answered ends by itself.
-            if idempotency_key is None and group_id:
-                await shielded(lambda: _delete_quietly(client, group_id))
+        except (*ABANDONED, ConnectionFailed, WaitTimeout):  # after any other answer none of it is left
+            if idempotency_key is None:  # else another caller may use it
+                await shielded(lambda: _forget(client, members, key))
             raise
 
 
@@ -127,3 +125,13 @@ async def _delete_quietly(client: AsyncClient, group_id: str) -> None:
         await client.call("DELETE", f"/group/{group_id}", timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
+
+
+async def _forget(client: AsyncClient, members: list[dict[str, Any]], key: str) -> None:
+    """Delete the group of an abandoned create; repeating its idempotency key returns the id."""
+    body = {"members": members, "idempotency_key": key, "wait_seconds": 0, "deadline_seconds": 1}
+    try:
+        document = await client.call("POST", "/group", body=body, timeout=CLEANUP, patience=CLEANUP)
+    except SandlotError:
+        return
+    await _delete_quietly(client, str(document.get("id", "")))

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from sandlot._protocol import calls, documents, tracing
 from sandlot._sync.client import CLEANUP, Client
 from sandlot._tasks_sync import ABANDONED, now, shielded, sleep
-from sandlot.errors import Busy, NotFound, SandboxLost, SandlotError, WaitTimeout
+from sandlot.errors import Busy, ConnectionFailed, NotFound, SandboxLost, SandlotError, WaitTimeout
 from sandlot.models import SandboxInfo
 
 Box = TypeVar("Box")
@@ -72,7 +72,6 @@ def created(
         raise ValueError("wait: must be more than 0 seconds, since a group is handed out as a whole")
     key = idempotency_key or calls.new_id()
     deadline = now() + wait
-    group_id = ""
     with tracing.span("sandlot.create_group"):
         try:
             while True:
@@ -108,10 +107,9 @@ def created(
                         " create a smaller group, or keep a pool of its image"
                     )
                 sleep(PAUSE)
-        except (*ABANDONED, SandlotError):
-            # Without a key of the caller's own nobody else uses it. One that was never answered ends by itself.
-            if idempotency_key is None and group_id:
-                shielded(lambda: _delete_quietly(client, group_id))
+        except (*ABANDONED, ConnectionFailed, WaitTimeout):  # after any other answer none of it is left
+            if idempotency_key is None:  # else another caller may use it
+                shielded(lambda: _forget(client, members, key))
             raise
 
 
@@ -128,3 +126,13 @@ def _delete_quietly(client: Client, group_id: str) -> None:
         client.call("DELETE", f"/group/{group_id}", timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
+
+
+def _forget(client: Client, members: list[dict[str, Any]], key: str) -> None:
+    """Delete the group of an abandoned create; repeating its idempotency key returns the id."""
+    body = {"members": members, "idempotency_key": key, "wait_seconds": 0, "deadline_seconds": 1}
+    try:
+        document = client.call("POST", "/group", body=body, timeout=CLEANUP, patience=CLEANUP)
+    except SandlotError:
+        return
+    _delete_quietly(client, str(document.get("id", "")))
