@@ -91,10 +91,11 @@ class GroupPlaces:
             group.cancel()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         for group in list(self._groups.values()):
             group.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     # For _Group.
 
@@ -187,8 +188,13 @@ class _Group:
 
     def cancel(self) -> None:
         """Give up all members' places."""
-        for sandbox_id in [*self.expected, *self._tickets]:
-            self.drop(sandbox_id)
+        self._over = True  # else what is left after each member would be looked at as a group
+        for ticket in self._tickets.values():
+            _give_up(ticket)
+            ticket.future.cancel()
+        self.expected.clear()
+        self._tickets.clear()
+        self._places.leave(self)
 
     def look(self) -> None:
         """Go on if all members have asked for their places, or have got what they asked for."""
