@@ -21,6 +21,8 @@ from loadtests.local.file_rows import local, rows
 from loadtests.local.fusion_rows import OPTIONS as FUSION
 from loadtests.local.fusion_rows import ROW as FUSION_ROW
 from loadtests.local.fusion_rows import fusion
+from loadtests.local.group_rows import ROW as GROUP_ROW
+from loadtests.local.group_rows import group_create
 from loadtests.local.gvisor_memory_rows import ROWS as MEMORY_ROWS
 from loadtests.local.gvisor_memory_rows import memory
 from loadtests.local.idle_sidecar_rows import idle
@@ -52,6 +54,11 @@ async def _exec_rate() -> Readings:
 async def _create() -> Readings:
     async with _stack() as stack:
         return {"create_warm": await warm_create(stack.client)}
+
+
+async def _group() -> Readings:
+    async with _stack() as stack:
+        return {GROUP_ROW: await group_create(stack.client)}
 
 
 async def _files() -> Readings:
@@ -97,6 +104,7 @@ GROUPS = (
     Group(("exec_latency",), _exec_latency),
     Group(("exec_rate",), _exec_rate),
     Group(("create_warm",), _create),
+    Group((GROUP_ROW,), _group),
     Group(rows(), _files),
     Group((UDP_ROW,), _udp),
     Group((FUSION_ROW,), _fusion),

@@ -12,7 +12,7 @@ from typing import Any
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.runs import LocalRuns
 from sandlot_gateway.backends.local.warmups import LocalWarmups
-from sandlot_gateway.core.backend import BackendError, Events
+from sandlot_gateway.core.backend import BackendError, Events, Unavailable
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, by_template
 from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.runs import RunStore
@@ -45,6 +45,7 @@ class Machine:
     stops: list[float] = field(default_factory=list)  # of its stops, how many seconds they got
     secrets: SecretSource | None = None  # what creates may name by reference
     capacity: int = 50  # instances; no pool gets more, whatever it asks for
+    room: int | None = None  # instances of creates and pools together
 
     async def close(self) -> None:
         for sidecar in self.sidecars.values():
@@ -118,6 +119,8 @@ class StubBackend:
         self.machine.launched_for.append(wanted)
         if self.machine.fail_launch:
             raise self.machine.fail_launch.pop(0)
+        if self.machine.room is not None and len(self.machine.instances) >= self.machine.room:
+            raise Unavailable("full", retry_after=0.05)
         instance_id = new_instance_id()
         token = self.tokens.instance(instance_id)
         sidecar = StubSidecar(

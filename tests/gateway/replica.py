@@ -18,6 +18,7 @@ from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.engine.claims import Claimed, Claimer
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.engine.tickets import Need
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.tokens import Tokens
@@ -66,7 +67,7 @@ class Replica:
 
     async def claim(self, sandbox: Sandbox, **secrets: str) -> Claimed:
         spec = sandbox.spec
-        ticket = self.supply.ticket(template=spec.template(), tenant=sandbox.tenant, pool=spec.pool)
+        ticket = self.supply.ticket(Need(spec.template(), sandbox.tenant, pool=spec.pool))
         return await self.claimer.claim(sandbox, secrets=secrets, ticket=ticket)
 
 

@@ -11,6 +11,7 @@ import pytest
 from sandlot_gateway.core.backend import NodeFailed, StillPreparing
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slot import Phase
+from sandlot_gateway.engine.tickets import Need
 
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TEMPLATE, TOKENS, Replica, new_sandbox
@@ -43,7 +44,7 @@ async def test_a_ticket_that_is_given_back_takes_no_slot_from_the_next_create(
     async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
         one = replica(sidecar)
         sidecar.before_claim = answers = Answers()
-        retried = one.supply.ticket(template=TEMPLATE, tenant="t")
+        retried = one.supply.ticket(Need(TEMPLATE, "t"))
         used_elsewhere(one, sidecar)
         sandbox = new_sandbox()
         claiming = asyncio.create_task(one.claim(sandbox))

@@ -123,6 +123,7 @@ class Gateway:
             claim_counted=self.counters.claimed,
             counted_by=self.accounts.name,
             orphan_grace=settings.orphan_grace,
+            max_waiting=settings.max_waiting,
             ran=self.archive.append,
             restore=self.checkpoints.restore if self.checkpoints else None,
         )
@@ -275,6 +276,7 @@ class Gateway:
         """
         self.leaving = True
         self.directory.release()
+        self.lifecycle.groups.release()
         fusion = [] if self.fusion is None else [self.fusion.drain(timeout=seconds)]
         await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled), *fusion)
 
@@ -335,6 +337,7 @@ class Gateway:
 
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.accounts.ended(sandbox)
+        self.lifecycle.groups.ended(sandbox)
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)
         if self.ssh is not None:

@@ -148,6 +148,7 @@ class Directory:
         per_page: int = 50,
         labels: Iterable[str] = (),
         run: str | None = None,
+        group: str | None = None,
         image: str | None = None,
         status: str | None = None,
         verdict: str | None = None,
@@ -165,6 +166,8 @@ class Directory:
         total = 0
         for sandbox in tenant_index.newest_first(labels):
             if run is not None and sandbox.spec.run != run:
+                continue
+            if group is not None and (sandbox.spec.group is None or sandbox.spec.group.id != group):
                 continue
             if image is not None and image not in sandbox.spec.image:
                 continue

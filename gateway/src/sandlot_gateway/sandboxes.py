@@ -11,6 +11,7 @@ from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
 
+from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
 from sandlot_gateway.core.secret_refs import SecretRef
@@ -54,6 +55,14 @@ def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
     return known or Ending(Status.ERROR, verdict.upper(), verdict.replace("_", " ").title())
 
 
+class GroupRef(msgspec.Struct, frozen=True):
+    """The group that a sandbox was created with: `size` sandboxes or none."""
+
+    id: GroupId
+    size: int
+    index: int  # of this one
+
+
 class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     """A create request as the caller wrote it, without the values of secrets."""
 
@@ -87,6 +96,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     idle_timeout: float | None = None  # seconds
     vm: bool = False
     key: str | None = None  # idempotency key
+    group: GroupRef | None = None
     checkpoint: str | None = None  # checkpoint to restore
     continues: SandboxId | None = None  # the paused sandbox whose clients this one serves
     e2b: E2bTemplate | None = None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandlot._async.accounting import AsyncAccounting
     from sandlot._async.client import AsyncClient
     from sandlot._async.files import AsyncFiles
+    from sandlot._async.groups import AsyncGroup
     from sandlot._async.pools import AsyncPools
     from sandlot._async.process import AsyncProcess
     from sandlot._async.python import AsyncPythonContext
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sandlot._sync.build import build
     from sandlot._sync.client import Client
     from sandlot._sync.files import Files
+    from sandlot._sync.groups import Group
     from sandlot._sync.pools import Pools
     from sandlot._sync.process import Process
     from sandlot._sync.python import PythonContext
@@ -103,6 +105,7 @@ __all__ = [
     "AsyncClient",
     "AsyncFileWatch",
     "AsyncFiles",
+    "AsyncGroup",
     "AsyncImageWarmups",
     "AsyncOpStream",
     "AsyncPools",
@@ -143,6 +146,7 @@ __all__ = [
     "FileWatch",
     "Files",
     "FilesRefused",
+    "Group",
     "ImageFailure",
     "ImageWarmups",
     "NetworkPolicy",
@@ -188,6 +192,7 @@ _FLAVOURED = {
     "Client": "client",
     "FileWatch": "watch",
     "Files": "files",
+    "Group": "groups",
     "ImageWarmups": "warmups",
     "OpStream": "stream",
     "Pools": "pools",

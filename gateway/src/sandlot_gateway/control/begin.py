@@ -26,22 +26,8 @@ async def begin_sandbox(
         note(id=sandbox.id, sandbox=sandbox.id)
         sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
         note(id=sandbox.id, sandbox=sandbox.id)
-    except QueueFull as error:
-        have.counters.refused(CreateRefusal.QUEUE_FULL)
-        note(error=CreateRefusal.QUEUE_FULL)
-        headers = {
-            "retry-after": str(round(error.retry_after)),
-            "x-sandlot-queue-position": str(error.position),
-        }
-        extra = {"queue_position": error.position}
-        raise ApiError(503, str(error), headers=headers, extra=extra) from error
-    except CannotStart as error:
-        raise _cannot_start(error, have=have) from error
-    except QuotaReached as error:
-        raise _over_quota(error, have=have) from error
-    except BadRequestField as error:
-        have.counters.refused(CreateRefusal.BAD_REQUEST)
-        raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
+    except (QueueFull, CannotStart, QuotaReached, BadRequestField) as error:
+        raise create_refusal(error, have=have) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
     if not has_hung_up(receive):
         try:
@@ -55,6 +41,28 @@ async def begin_sandbox(
         note(left=True)
         have.lifecycle.ends.orphans.hung_up(sandbox)
     return sandbox
+
+
+def create_refusal(
+    error: QueueFull | CannotStart | QuotaReached | BadRequestField, *, have: Services
+) -> ApiError:
+    """Count a create that is refused, and return its answer."""
+    match error:
+        case QueueFull():
+            have.counters.refused(CreateRefusal.QUEUE_FULL)
+            note(error=CreateRefusal.QUEUE_FULL)
+            headers = {
+                "retry-after": str(round(error.retry_after)),
+                "x-sandlot-queue-position": str(error.position),
+            }
+            return ApiError(503, str(error), headers=headers, extra={"queue_position": error.position})
+        case CannotStart():
+            return _cannot_start(error, have=have)
+        case QuotaReached():
+            return _over_quota(error, have=have)
+        case BadRequestField():
+            have.counters.refused(CreateRefusal.BAD_REQUEST)
+            return ApiError(422, f"{error.field}: {error}", field=error.field)
 
 
 def _over_quota(error: QuotaReached, *, have: Services) -> ApiError:

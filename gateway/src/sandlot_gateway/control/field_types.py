@@ -71,6 +71,8 @@ SshSeconds = Annotated[int, Field(ge=1, le=3600), _Whole]
 Port = Annotated[int, Field(ge=1, le=65535), _Whole]
 Uses = Annotated[int, Field(ge=1, le=1_000_000), _Whole]
 WholeNumber = Annotated[int, _Whole]
+MOST_OF_GROUP = 512
+GroupCount = Annotated[int, Field(ge=1, le=MOST_OF_GROUP), _Whole]
 PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]

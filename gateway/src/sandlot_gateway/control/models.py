@@ -245,6 +245,7 @@ class SandboxResponse(BaseModel):
     pool: str | None
     run: str | None
     runEpoch: int | None = Field(description="The holder of its run's lease when it began; null without one.")
+    group: str | None = Field(description="The group that it was created with.")
     secretRefs: dict[str, SecretReference]
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
     pendingMessage: str | None = Field(

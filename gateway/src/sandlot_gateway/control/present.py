@@ -100,6 +100,7 @@ def sandbox_document(
         "pool": spec.pool,
         "run": spec.run,
         "runEpoch": spec.run_epoch,
+        "group": spec.group.id if spec.group is not None else None,
         "secretRefs": spec.secret_refs,
         "queuePosition": position,
         "pendingMessage": progress if sandbox.status is Status.PENDING else None,

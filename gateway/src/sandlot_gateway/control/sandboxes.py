@@ -45,7 +45,7 @@ from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.e2b_ports import E2bPorts
 from sandlot_gateway.e2b_template import E2bTemplate
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 router = APIRouter(prefix=PREFIX, tags=["sandboxes"])
 
@@ -88,6 +88,17 @@ async def create_sandbox(
 ) -> Sandbox:
     """Create a sandbox and wait for it; `receive` tells whether the caller is still there. Raises ApiError."""
     note(run=body.run_id or body.run)
+    spec = await spec_for(body, have=have, who=who)
+    if e2b is not None:
+        spec = msgspec.structs.replace(spec, e2b=e2b, ready_command=ready_command, ports=ports)
+    hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
+    return await begin_sandbox(
+        spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who
+    )
+
+
+async def spec_for(body: CreateRequest, *, have: Services, who: Tenant) -> Spec:
+    """Translate a request with what its key may use. Raises ApiError."""
     epoch = await admitted(body, have=have, who=who)
     if body.secret_refs and have.backend.secrets is None:
         raise ApiError(422, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
@@ -106,14 +117,9 @@ async def create_sandbox(
         gpus_keep_image=have.backend.gpus_keep_image,
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
-    if e2b is not None:
-        spec = msgspec.structs.replace(spec, e2b=e2b, ready_command=ready_command, ports=ports)
     if epoch is not None:
         spec = msgspec.structs.replace(spec, run=body.run_id, run_epoch=epoch)
-    hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
-    return await begin_sandbox(
-        spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who
-    )
+    return spec
 
 
 def usable_pools(have: Services, who: Tenant) -> Iterator[PoolSpec]:
@@ -145,6 +151,9 @@ async def list_sandboxes(
     per_page: Annotated[int, Query(ge=1, le=1000)] = 50,
     labels: Annotated[list[str] | None, Query(description="May be repeated; all must match.")] = None,
     run: Annotated[RunName | None, Query(description="(Sandlot) Only sandboxes of this run.")] = None,
+    group: Annotated[
+        str | None, Query(max_length=128, description="(Sandlot) Only those of this group.")
+    ] = None,
     image: Annotated[str | None, Query(max_length=1024, description="(Sandlot) A part of its name.")] = None,
     status: Annotated[str | None, Query(max_length=32)] = None,
     verdict: Annotated[str | None, Query(max_length=64, description="(Sandlot) How it ended.")] = None,
@@ -167,6 +176,7 @@ async def list_sandboxes(
         per_page=per_page,
         labels=labels or (),
         run=run,
+        group=group,
         image=image,
         status=status,
         verdict=verdict,

@@ -16,9 +16,9 @@ class CreateRates:
         spent, at = self._spent.get(tenant, (0.0, now))
         return max(0.0, spent - (now - at) * rate)
 
-    def wait(self, tenant: str, *, rate: float, burst: int, now: float) -> float:
-        """Return the seconds until the tenant may create again; 0: now."""
-        missing = self.spent(tenant, rate=rate, now=now) + 1 - burst
+    def wait(self, tenant: str, *, rate: float, burst: int, now: float, count: int = 1) -> float:
+        """Return the seconds until the tenant may create `count` more; 0: now."""
+        missing = self.spent(tenant, rate=rate, now=now) + count - burst
         # Rounding must not refuse a caller that comes back on time.
         return missing / rate if missing > 1e-6 else 0.0
 

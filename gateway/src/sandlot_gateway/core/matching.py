@@ -69,6 +69,20 @@ class Matching:
             self.forget(hold.instance.id)
         return hold
 
+    def take_all(self, asks: Sequence[Asked], *, now: float) -> list[Hold]:
+        """Take a warm instance for each of these creates; none if there is not one for every one."""
+        holds: list[Hold] = []
+        for asked in asks:
+            if (hold := self.take(asked)) is None:
+                break
+            holds.append(hold)
+        else:
+            return holds
+        for hold in holds:
+            if (instance := self._slots.holds.put_back(hold)) is not None:
+                self.keep(instance, now=now)  # it was warm, so no create that waits can use it
+        return []
+
     def evict(self, key: str, *, tenant: str) -> Instance | None:
         """Choose a warm instance in the tenant's pools that is bound to another tenant, and move it to ENDING."""
         instance = self._slots.evict(key, tenant=tenant, allowed=self._allowed(tenant))

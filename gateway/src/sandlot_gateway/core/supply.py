@@ -19,6 +19,7 @@ from .slots import Slots
 from .starts import Ask, Start, StartReport, Starts
 from .supply_events import (
     Asked,
+    AskedTogether,
     AskId,
     CameBack,
     CannotStart,
@@ -80,6 +81,8 @@ class SupplyCore:
         match event:
             case Asked():
                 self._asked(event)
+            case AskedTogether(asks):
+                self._asked_together(asks)
             case Withdrawn(ask):
                 self._withdrawn(ask)
             case Launched(start, instance_id):
@@ -156,6 +159,11 @@ class SupplyCore:
         self.waiters[event.ask] = waiter
         self._evictions.asked(waiter)
         self._to_pump = event.at_once
+
+    def _asked_together(self, asks: Sequence[Asked]) -> None:
+        self._to_pump = False
+        for asked, hold in zip(asks, self._matching.take_all(asks, now=self._now), strict=False):
+            self._effects.append(Grant(asked.ask, hold, pool_hit=True, queued=0.0, start=0.0))
 
     def _withdrawn(self, ask: AskId) -> None:
         if (waiter := self.waiters.get(ask)) is None:

@@ -108,6 +108,13 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedTogether:
+    """Creates that need an instance each, at once and without waiting, or none at all."""
+
+    asks: tuple[Asked, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Withdrawn:
     """A create gave up its place. If it was granted an instance already, it has to put that back itself."""
 
@@ -213,6 +220,7 @@ class Looked:
 
 Event = (
     Asked
+    | AskedTogether
     | Withdrawn
     | Launched
     | LaunchFailed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sandlot_gateway.core.create_rates import CreateRates
-from sandlot_gateway.core.holdings import Holdings
+from sandlot_gateway.core.holdings import Amounts, Holdings
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.quotas import HELD, Excess, Limits, QuotaName, Quotas, excess
 from sandlot_gateway.sandboxes import Spec
@@ -43,10 +43,32 @@ class Admission:
         over = excess(limits, used=self._holdings.of(who.name), asked=spec.amounts())
         if over is not None:
             raise _reached(over, tenant=who.name)
+        self._check_rate(who, limits)
+
+    def check_group(self, who: Tenant, specs: Sequence[Spec]) -> None:
+        """Check that the tenant may create all of these now. Raises QuotaReached."""
+        limits = self._quotas.of(who)
+        asked = Amounts()
+        for spec in specs:
+            asked = asked.plus(spec.amounts())
+        over = excess(limits, used=self._holdings.of(who.name), asked=asked)
+        if over is not None:
+            raise _reached(over, tenant=who.name, what="group", field="members")
+        self._check_rate(who, limits, count=len(specs))
+
+    def _check_rate(self, who: Tenant, limits: Limits, *, count: int = 1) -> None:
+        """Check the quota of creates. Raises QuotaReached."""
         rate, burst = limits.creates_per_second, limits.burst
         if rate is None:
             return
-        wait = self._rates.wait(who.name, rate=rate, burst=burst, now=self._clock())
+        if count > burst:
+            raise QuotaReached(
+                f"the group has {count} sandboxes, and the quota creates_burst of tenant {who.name!r} is {burst}; create"
+                " a smaller group, or ask the operator for more",
+                quota=QuotaName.CREATES_PER_SECOND,
+                field="members",
+            )
+        wait = self._rates.wait(who.name, rate=rate, burst=burst, now=self._clock(), count=count)
         if wait:
             raise QuotaReached(
                 f"quota creates_per_second of tenant {who.name!r}: it is {rate:g} with a burst of {burst}, which is used"
@@ -90,22 +112,24 @@ class Admission:
         ]
 
 
-def _reached(over: Excess, *, tenant: str) -> QuotaReached:
+def _reached(over: Excess, *, tenant: str, what: str = "create", field: str | None = None) -> QuotaReached:
+    """Return the error; `field`: of a group, which asks for more of any quota by a member more."""
     quota, name = over.quota, over.quota.name
+    field = field or quota.field
     limit, used, asked = quota.text(over.limit), quota.text(over.used), quota.text(over.asked)
-    if over.asked > over.limit and quota.field is None:
+    if over.asked > over.limit and field is None:
         return QuotaReached(
             f"the quota {name} of tenant {tenant!r} is {limit}; ask the operator for more", quota=name
         )
     if over.asked > over.limit:
         return QuotaReached(
-            f"this create asks for {asked} {quota.noun}, and the quota {name} of tenant {tenant!r} is {limit} for all of"
+            f"this {what} asks for {asked} {quota.noun}, and the quota {name} of tenant {tenant!r} is {limit} for all of"
             " its sandboxes; ask for less, or ask the operator for more",
             quota=name,
-            field=quota.field,
+            field=field,
         )
-    wants = "" if quota.field is None else f", and this create asks for {asked}"
-    less = "" if quota.field is None else "ask for less, "
+    wants = "" if field is None else f", and this {what} asks for {asked}"
+    less = "" if field is None else "ask for less, "
     return QuotaReached(
         f"quota {name} of tenant {tenant!r}: it is {limit}, {used} {quota.noun} are in use{wants}; delete sandboxes,"
         f" {less}or ask the operator for more",

@@ -23,13 +23,12 @@ from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tracing.trace import stage
 
 from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
-from .claims import Claimed, Claimer
+from .claims import Claimed, Claimer, Place
 from .ends import Ends, Observer
 from .errors import BadRequestField
 from .open_creates import OpenCreates, Part
 from .pending import PendingStore
 from .secret_values import SecretsUnreadable, SecretValues
-from .supply import Ticket
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ class BringUp:
         sandbox: Sandbox,
         *,
         secrets: dict[str, str],
-        ticket: Ticket | None,
+        ticket: Place | None,
         losses: int = 0,
         patient: bool = False,
     ) -> None:
@@ -137,7 +136,7 @@ class BringUp:
         self.begin(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=True)
 
     async def _run(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, losses: int, patient: bool
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None, losses: int, patient: bool
     ) -> None:
         began = time.monotonic()
         is_sandbox = True
@@ -202,7 +201,7 @@ class BringUp:
             reading.set()
 
     async def _claim(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None, patient: bool
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None, patient: bool
     ) -> Claimed:
         """Claim an instance. After its caller was answered PENDING, the create waits instead of failing."""
         values = secrets
@@ -229,7 +228,7 @@ class BringUp:
                     raise
                 ticket = self._patient_ticket(sandbox)
 
-    def _patient_ticket(self, sandbox: Sandbox) -> Ticket:
+    def _patient_ticket(self, sandbox: Sandbox) -> Place:
         return self._claimer.ticket(sandbox, patient=True)
 
     async def _restore_into(self, sandbox: Sandbox, instance: Instance) -> None:

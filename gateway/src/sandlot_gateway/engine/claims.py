@@ -21,11 +21,15 @@ from sandlot_gateway.tracing.trace import stage
 
 from .claim_body import claim_body, if_held
 from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
+from .group_places import GroupPlaces, GroupTicket
 from .images import NotHere, Patience, Preparation, has_own, judged, not_laid
 from .start_command import resolve
-from .supply import Supply, Ticket
+from .supply import Supply
+from .tickets import Need, Ticket
 
 _log = logging.getLogger(__name__)
+
+Place = Ticket | GroupTicket
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Claimed:
 class Claimer:
     """Calls `discard` for each instance that failed a claim, and `counted` with every outcome.
 
-    `images`: None where instances keep their images. `counted_by`: as in Sandbox.
+    `images`: None where instances keep their images. `groups`: give members of groups their places. `counted_by`: as in
+    Sandbox.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Claimer:
         tokens: Tokens,
         discard: Callable[[Instance, SandboxId], None],
         images: ClaimImages | None = None,
+        groups: GroupPlaces | None = None,
         patience: Patience | None = None,
         counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         counted_by: str = "",
@@ -62,11 +68,12 @@ class Claimer:
         self._tokens = tokens
         self._discard = discard
         self._images = images
+        self._groups = groups
         self._patience = patience
         self._counted = counted
         self._counted_by = counted_by
         self._max_failures = max_failures
-        self._tickets: dict[SandboxId, Ticket] = {}
+        self._tickets: dict[SandboxId, Place] = {}
         self._preparations: dict[SandboxId, Preparation] = {}
 
     def ticket(
@@ -77,20 +84,23 @@ class Claimer:
         patient: bool = False,
         at_once: bool = True,
         avoid: frozenset[str] = frozenset(),
-    ) -> Ticket:
+    ) -> Place:
         """Get a place in the queue; flags and errors as in `Supply.ticket`."""
-        return self._supply.ticket(
-            template=sandbox.spec.template(),
+        spec = sandbox.spec
+        need = Need(
+            template=spec.template(),
             tenant=sandbox.tenant,
-            pool=sandbox.spec.pool,
+            pool=spec.pool,
             wanted=sandbox.pending_create,
-            again=again,
-            patient=patient,
-            at_once=at_once,
             avoid=avoid,
-            lays_image=sandbox.spec.run_image_command,
-            run=sandbox.spec.run or "",
+            lays_image=spec.run_image_command,
+            run=spec.run or "",
         )
+        if self._groups is not None and spec.group is not None:
+            with_others = self._groups.ticket(sandbox.id, need, at_once=at_once)
+            if with_others is not None:
+                return with_others
+        return self._supply.ticket(need, again=again, patient=patient, at_once=at_once)
 
     def position(self, sandbox_id: SandboxId) -> int | None:
         """Return the sandbox's place in the queue, 1 for the next, or None if it does not wait."""
@@ -116,7 +126,7 @@ class Claimer:
         if preparation is not None:
             preparation.cancel()
 
-    async def claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
+    async def claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place) -> Claimed:
         """Claim an instance and fill in the sandbox's instance and timings.
 
         Raises StartFailed, CannotStart, ClaimRefused, NoSidecar, LostAtOnce, Abandoned.
@@ -138,7 +148,7 @@ class Claimer:
             del self._preparations[sandbox.id]
 
     async def _claim(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, preparation: Preparation
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place, preparation: Preparation
     ) -> Claimed:
         failures = 0
         while True:
@@ -232,7 +242,7 @@ class Claimer:
 
     async def _once_prepared(
         self, sandbox: Sandbox, hold: Hold, awaits: str | None, preparation: Preparation
-    ) -> Ticket:
+    ) -> Place:
         """Give an instance back without the image, and get another place once it is worth while."""
         if not self._supply.put_back(hold, awaits=awaits):
             awaits = None
@@ -255,7 +265,7 @@ class Claimer:
         image_id: str,
         failed: StartFailed,
         preparation: Preparation,
-    ) -> Ticket:
+    ) -> Place:
         """Get another place for a create whose root an instance could not build; end one that refused two images."""
         instance = hold.instance
         before, instance.refused = instance.refused, image_id

@@ -22,6 +22,22 @@ class QuotaReached(Exception):
         self.field = field
 
 
+class GroupKeyUsed(Exception):
+    """The idempotency key of a group is of another one, or of one that has ended."""
+
+
+class GroupFailed(Exception):
+    """A group came to nothing, and all its sandboxes have ended.
+
+    `verdict`: of the sandbox that ended; None: there was no room for all in time, and `retry_after` is when to ask again.
+    """
+
+    def __init__(self, message: str, *, verdict: str | None = None, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.retry_after = retry_after
+
+
 class BadRequestField(Exception):
     """The create request is invalid; `field` is the name on the wire."""
 

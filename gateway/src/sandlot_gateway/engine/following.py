@@ -18,10 +18,10 @@ from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tasks import Tasks
 
 from .bringup import BringUp
+from .claims import Place
 from .ends import Ends
 from .keyed import KeyedCreates
 from .open_creates import OpenCreates, Part
-from .supply import Ticket
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Following:
             asked=ends.orphans.asked_elsewhere,
         )
 
-    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> None:
+    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None) -> None:
         """Bring it up, unless another gateway has a sandbox for its key, which then replaces it."""
         self._creates.begin(sandbox.id, Part.BRINGS_UP, secrets=secrets)
         self._asking[sandbox.id] = asyncio.Event()
@@ -123,7 +123,7 @@ class Following:
             self._creates.follow_as(sandbox.id, Part.MAY_GO_ON)
         await self._follow(sandbox, secrets=secrets, loss=loss, losses=losses)
 
-    async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket | None) -> None:
+    async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None) -> None:
         try:
             try:
                 holder = (await self.keyed.ask(sandbox)).holder
@@ -213,6 +213,6 @@ class Following:
         return await self._tasks.close(timeout=timeout)
 
 
-def _give_back(ticket: Ticket | None) -> None:
+def _give_back(ticket: Place | None) -> None:
     if ticket is not None:
         ticket.give_back()

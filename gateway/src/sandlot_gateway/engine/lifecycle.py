@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,6 +14,7 @@ from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.group_turns import GroupTurns
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
@@ -28,6 +30,8 @@ from .claims import Claimer
 from .ends import Ends, Observer
 from .errors import ResetCode, ResetFailed
 from .following import Following
+from .group_places import GroupPlaces
+from .groups import Groups
 from .open_creates import OpenCreates
 from .pending import PendingStore
 from .supply import Supply
@@ -52,6 +56,7 @@ class Lifecycle:
         claim_counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         counted_by: str = "",
         orphan_grace: float = 60.0,
+        max_waiting: int = 2000,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
@@ -63,8 +68,11 @@ class Lifecycle:
         self._clock = clock
         quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
         self.admission = Admission(quotas, holdings=directory.holdings)
+        alone = backend.single_gateway
+        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random))
         self.claimer = Claimer(
             supply=supply,
+            groups=places,
             sidecars=sidecars,
             tokens=tokens,
             discard=lambda instance, sandbox_id: self.ends.give_back(instance, sandbox_id),
@@ -106,6 +114,19 @@ class Lifecycle:
             backend=backend,
             bringup=self.bringup,
             ends=self.ends,
+        )
+        self.groups = Groups(
+            places=places,
+            admission=self.admission,
+            directory=directory,
+            claimer=self.claimer,
+            bringup=self.bringup,
+            following=self.following,
+            ends=self.ends,
+            alone=alone,
+            max_waiting=max_waiting,
+            grace=orphan_grace,
+            clock=clock,
         )
         self.adoption = Adoption(
             creates=self.creates,
@@ -222,6 +243,7 @@ class Lifecycle:
         # Half of the time at most: a create that is cancelled may leave an instance to end.
         half = until - timeout / 2
         # First, since it begins bring-ups.
+        await self.groups.close(timeout=0.0)
         cut = await self.following.close(timeout=timeout / 2)
         left = max(half - loop.time(), 0.0)
         cut += sum(await asyncio.gather(self.adoption.close(timeout=left), self.bringup.close(timeout=left)))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import count
 from typing import Any
 
 from sandlot_contract.ids import InstanceId, SandboxId
-from sandlot_contract.template import Template
 
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
 from sandlot_gateway.core.instances import Instance
@@ -20,7 +18,7 @@ from sandlot_gateway.core.slot import Hold, Loss, ReportOutcome, Slot
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
-    Asked,
+    AskedTogether,
     AskId,
     CameBack,
     Destroy,
@@ -46,46 +44,10 @@ from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.tasks import Tasks
 
 from .images import start_failed
+from .tickets import Need, Ticket
 from .trouble import trouble
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """A place in the queue; `wait` returns the instance, `cancel` gives up the place."""
-
-    _supply: Supply
-    _ask: AskId
-    _future: asyncio.Future[Grant]
-
-    async def wait(self) -> Grant:
-        """Wait for an instance. Raises StartFailed, CannotStart, or CancelledError after `cancel`."""
-        return await self._future
-
-    def cancel(self) -> None:
-        """Give up the place. A create that was granted an instance has to put it back itself."""
-        self._supply.withdraw(self._ask)
-
-    def begin(self) -> None:
-        """Begin the start for a ticket that was made without `at_once`."""
-        self._supply.look()
-
-    def give_back(self) -> None:
-        """Give up the place, or the instance if it has one already."""
-        if not self._future.done():
-            self.cancel()
-        elif not self._future.cancelled() and self._future.exception() is None:
-            self._supply.put_back(self._future.result().hold)
-
-    @property
-    def position(self) -> int:
-        return self._supply.position(self._ask)
-
-    @property
-    def trouble(self) -> str | None:
-        """Why it may have to wait for long, if that is known."""
-        return self._supply.trouble(self._ask)
 
 
 class Supply:
@@ -114,33 +76,34 @@ class Supply:
     # Calls from creates.
 
     def ticket(
-        self,
-        *,
-        template: Template,
-        tenant: str,
-        pool: str | None = None,
-        wanted: Callable[[], PendingCreate] | None = None,
-        again: bool = False,
-        patient: bool = False,
-        at_once: bool = True,
-        avoid: frozenset[str] = frozenset(),
-        lays_image: bool = False,
-        run: str = "",
+        self, need: Need, *, again: bool = False, patient: bool = False, at_once: bool = True
     ) -> Ticket:
         """Take a warm instance or a place in the queue. Raises QueueFull or CannotStart at once.
 
-        `wanted`: returns the pending create, for the backend's record of a start that is meant for it. The other
-        arguments as in `Asked`.
+        The flags as in `Asked`.
         """
         ask = AskId(next(self._numbers))
         future = self._futures[ask] = asyncio.get_running_loop().create_future()
-        if wanted is not None:
-            self._wanted[ask] = wanted
-        asked = Asked(ask, template, tenant, pool, again, patient, at_once, avoid, lays_image, run)
-        self._step(asked)
+        if need.wanted is not None:
+            self._wanted[ask] = need.wanted
+        self._step(need.asked(ask, again=again, patient=patient, at_once=at_once))
         if future.done():
             future.result()  # raises the refusal
         return Ticket(self, ask, future)
+
+    def together(self, needs: Sequence[Need]) -> list[Ticket] | None:
+        """Take a warm instance for each of them, at once; None, and nothing taken, if there is not one for every one."""
+        asks = [need.asked(AskId(next(self._numbers))) for need in needs]
+        loop = asyncio.get_running_loop()
+        futures = {asked.ask: loop.create_future() for asked in asks}
+        self._futures.update(futures)
+        self._step(AskedTogether(tuple(asks)))
+        tickets = [Ticket(self, ask, future) for ask, future in futures.items()]
+        if all(future.done() for future in futures.values()):
+            return tickets
+        for ask in futures:
+            self._settle(ask)
+        return None
 
     def withdraw(self, ask: AskId) -> None:
         if (future := self._settle(ask)) is not None:

@@ -157,6 +157,7 @@ def sandbox_info(document: Document) -> SandboxInfo:
         labels=tuple(document.get("labels") or ()),
         run=document.get("run"),
         run_epoch=document.get("runEpoch"),
+        group=document.get("group"),
         created_at=document.get("createdAt") or "",
         started_at=document.get("startedAt"),
         ended_at=document.get("terminatedAt"),

@@ -9,14 +9,17 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from sandlot._protocol import calls, checks, documents, tracing
+from sandlot._protocol import groups as group_bodies
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
 from sandlot._resume import ResultFile, result_keys
+from sandlot._sync import groups
 from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
 from sandlot._sync.contexts import PythonContexts
 from sandlot._sync.files import Files
+from sandlot._sync.groups import Group
 from sandlot._sync.network import Network
 from sandlot._tasks_sync import ABANDONED, each, now, shielded, sleep
 from sandlot.builds import Built
@@ -137,6 +140,30 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints):
         return box
 
     @classmethod
+    def create_group(
+        cls,
+        of: int | Sequence[Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        wait: float = 300.0,
+        client: Client | None = None,
+        **create: Any,
+    ) -> Group[Sandbox]:
+        """Create `of` sandboxes, all or none, and wait until all run. Other arguments as in `create`.
+
+        `of` may be several kinds, each a mapping with arguments of its own and a `count` (default 1). Raises BadRequest,
+        Busy (no room for all of them within `wait` seconds), SandboxLost (one of them ended first) or WaitTimeout.
+        """
+        client = client or default_client()
+        return groups.created(
+            client,
+            group_bodies.members(of, create),
+            idempotency_key=idempotency_key,
+            wait=wait,
+            make=lambda info, auth: cls(client=client, info=info, auth=auth),
+        )
+
+    @classmethod
     def connect(cls, sandbox_id: str, *, client: Client | None = None) -> Sandbox:
         """Return the sandbox with this id. Raises NotFound."""
         client = client or default_client()
@@ -150,25 +177,31 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints):
         *,
         labels: Sequence[str] = (),
         run: str | None = None,
+        group: str | None = None,
         active: bool | None = True,
         limit: int | None = None,
         client: Client | None = None,
     ) -> list[SandboxInfo]:
-        """Return this API key's sandboxes with all `labels` and of this `run`, newest first; `active=None`: also ended."""
+        """Return this API key's sandboxes with all `labels`, of this `run` and `group`, newest first.
+
+        `active=None`: also ended ones.
+        """
         client = client or default_client()
         found: list[SandboxInfo] = []
         page = 1
         query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in checks.labels(labels))
         if run is not None:
             query += f"&run={checks.run(run)}"
+        if group is not None:
+            query += f"&{with_query('', {'group': group})[1:]}"
         if active is not None:
             query += f"&is_active={str(active).lower()}"
         while True:
             per_page = 1000 if limit is None else max(1, min(1000, limit))
             document = client.call("GET", f"/sandbox?page={page}&per_page={per_page}{query}")
             infos = (documents.sandbox_info(item) for item in document.get("sandboxes") or ())
-            # A gateway that knows no runs ignores the query: the caller would get, and might delete, all sandboxes.
-            found += [info for info in infos if run in (None, info.run)]
+            # A gateway that knows no runs or groups ignores the query: the caller would get, and might delete, all sandboxes.
+            found += [info for info in infos if run in (None, info.run) and group in (None, info.group)]
             page += 1
             if not document.get("has_next") or (limit is not None and len(found) >= limit):
                 return found if limit is None else found[:limit]

@@ -1,0 +1,153 @@
+"""Decides which group of creates may collect instances: one at a time, so that no two hold a part and wait for the rest.
+
+A group is created as a whole or not at all. While it collects it holds what it has got; all other groups hold nothing.
+Other gateways have collecting groups of their own, of which this one knows nothing: a group that gets no further gives
+back all that it holds, and pauses for a random time before it collects again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+from .fair_queue import FairQueue, Place
+
+GroupId = NewType("GroupId", str)
+
+PATIENCE = 30.0  # seconds: most starts take less, so a group that needs only time is seldom interrupted
+_LONGEST = 4  # times the patience: the longest pause
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """The group takes places for all its members."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The group gives up the places of all its members, and the instances that they have got."""
+
+    group: GroupId
+
+
+Turn = Collect | GiveBack
+
+
+@dataclass(slots=True)
+class _Waiting:
+    path: tuple[str, str]  # tenant and run
+    place: Place
+    not_before: float = 0.0
+    tries: int = 0
+
+
+class GroupTurns:
+    """The groups of one gateway that have no instances yet; tenants, and the runs of each, take turns.
+
+    `alone`: no other gateway takes instances. `chance` returns a random number from 0 to 1.
+    """
+
+    def __init__(self, *, alone: bool, chance: Callable[[], float], patience: float = PATIENCE) -> None:
+        self._alone = alone
+        self._chance = chance
+        self._patience = patience
+        self._queue = FairQueue((_tenth, _evenly))
+        self._groups: dict[GroupId, _Waiting] = {}
+        self._serial = 0
+        self._collecting: GroupId | None = None
+        self._since = 0.0  # when the collecting group last got an instance
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @property
+    def collecting(self) -> GroupId | None:
+        return self._collecting
+
+    def full(self, tenant: str, run: str, *, limit: int) -> bool:
+        """Return whether one more group of this run may not wait."""
+        return self._queue.full((tenant, run), limit) is not None
+
+    def position(self, group: GroupId) -> int:
+        """Return its place, 1 for the one that collects or is next."""
+        waiting = self._groups.get(group)
+        if waiting is None or group == self._collecting:
+            return 1
+        return self._queue.index(waiting.path, waiting.place) + 1 + (self._collecting is not None)
+
+    def join(self, group: GroupId, *, tenant: str, run: str, now: float) -> Sequence[Turn]:
+        """Take a place in the queue of groups, all members at once."""
+        self._groups[group] = waiting = _Waiting((tenant, run), self._place())
+        self._queue.add(waiting.path, waiting.place)
+        return self.step(now)
+
+    def got(self, group: GroupId, *, now: float) -> None:
+        """Note that the collecting group has got one more instance."""
+        if group == self._collecting:
+            self._since = now
+
+    def leave(self, group: GroupId, *, now: float) -> Sequence[Turn]:
+        """Forget a group that has all its instances, or has given up."""
+        waiting = self._groups.pop(group, None)
+        if waiting is None:
+            return ()
+        if group == self._collecting:
+            self._collecting = None
+        else:
+            self._queue.leave(waiting.path, waiting.place)
+        return self.step(now)
+
+    def step(self, now: float) -> Sequence[Turn]:
+        """Return what is to be done by this time."""
+        turns: list[Turn] = []
+        due = self._gives_back_at()
+        if due is not None and now >= due and self._collecting is not None:
+            turns.append(GiveBack(self._collecting))
+            self._behind(self._groups[self._collecting], now)
+            self._collecting = None
+        if self._collecting is None and (group := self._next(now)) is not None:
+            waiting = self._groups[group]
+            self._queue.serve(waiting.path, waiting.place)
+            self._collecting, self._since = group, now
+            turns.append(Collect(group))
+        return turns
+
+    def next_due(self) -> float | None:
+        """Return when the next `step` is due if nothing else happens."""
+        if self._collecting is not None:
+            return self._gives_back_at()
+        return min((waiting.not_before for waiting in self._groups.values()), default=None)
+
+    def _gives_back_at(self) -> float | None:
+        if self._collecting is None or (self._alone and len(self._groups) == 1):
+            return None  # nobody else could use what it holds
+        return self._since + self._patience
+
+    def _behind(self, waiting: _Waiting, now: float) -> None:
+        waiting.tries += 1
+        if not self._alone:
+            longest = self._patience * min(waiting.tries, _LONGEST)
+            waiting.not_before = now + self._chance() * longest
+        waiting.place = self._place()
+        self._queue.add(waiting.path, waiting.place)
+
+    def _next(self, now: float) -> GroupId | None:
+        by_place = {
+            waiting.place: group for group, waiting in self._groups.items() if waiting.not_before <= now
+        }
+        return next((by_place[place] for place in self._queue.in_turn() if place in by_place), None)
+
+    def _place(self) -> Place:
+        self._serial += 1
+        return Place(behind=True, serial=self._serial)
+
+
+def _tenth(limit: int, tenants: int) -> int:
+    return min(limit, max(1, limit // 10))
+
+
+def _evenly(limit: int, runs: int) -> int:
+    return limit // runs

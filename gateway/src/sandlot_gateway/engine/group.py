@@ -1,0 +1,55 @@
+"""A group of sandboxes that is not handed out yet, and how it may fail."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from sandlot_contract.ids import SandboxId
+from sandlot_contract.verdicts import SandboxVerdict
+
+from sandlot_gateway.core.group_turns import GroupId
+from sandlot_gateway.core.supply_events import CannotStart, QueueFull
+from sandlot_gateway.sandboxes import Sandbox
+
+from .errors import BadRequestField, GroupFailed, GroupKeyUsed
+
+AGAIN = 5.0  # seconds after which to try a group again that has failed
+
+Failure = GroupFailed | BadRequestField | QueueFull | CannotStart
+
+
+@dataclass(eq=False)
+class Group:
+    """One group of this gateway, until it is handed out or has failed."""
+
+    id: GroupId
+    tenant: str
+    members: list[Sandbox]
+    known: frozenset[SandboxId] = frozenset()  # members from before: a caller may have them
+    complete: bool = False
+    failure: Failure | None = None
+    callers: int = 0
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # complete, or failed
+    leaving: asyncio.TimerHandle | None = None  # until it ends because no caller came back
+
+
+def lost(member: Sandbox) -> GroupFailed:
+    verdict = member.verdict or SandboxVerdict.START_FAILED
+    return GroupFailed(
+        f"a sandbox of the group ended before all of them ran: {member.id}: {member.message or verdict}; the others were"
+        " ended",
+        verdict=verdict,
+    )
+
+
+def other_size(size: int) -> GroupKeyUsed:
+    return GroupKeyUsed(f"the group of this key has {size} sandboxes: create another one with another key")
+
+
+def groups_full(waiting: int, *, limit: int) -> QueueFull:
+    return QueueFull(
+        f"the queue of groups is full ({waiting} waiting, at most {limit}, a sixteenth of max_waiting); try again after Retry-After",
+        position=waiting + 1,
+        retry_after=AGAIN,
+    )

@@ -1,0 +1,59 @@
+"""Builds the body of a group of creates from the arguments of `create`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sandlot._protocol import calls
+
+DEFAULTS: dict[str, Any] = {
+    "image": None,
+    "checkpoint": None,
+    "name": None,
+    "env": None,
+    "secrets": None,
+    "secret_refs": None,
+    "timeout": 3600.0,
+    "idle_timeout": None,
+    "network": "full",
+    "allow": None,
+    "deny": None,
+    "cpu": None,
+    "memory": None,
+    "disk": None,
+    "pids": None,
+    "gpu_count": None,
+    "gpu_type": None,
+    "labels": (),
+    "run": None,
+    "pool": None,
+    "start_command": None,
+    "run_image_command": False,
+    "stop_signal": None,
+    "stop_grace": None,
+    "workdir": None,
+    "user": None,
+}
+
+
+def members(of: int | Sequence[Mapping[str, Any]], create: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the members: `of` sandboxes with these arguments, or one kind for each mapping, which come first."""
+    kinds = [{"count": of}] if isinstance(of, int) else [dict(kind) for kind in of]
+    if not kinds:
+        raise ValueError("of: must be a number of sandboxes, or name at least one kind of them")
+    return [_member({**create, **kind}) for kind in kinds]
+
+
+def _member(given: dict[str, Any]) -> dict[str, Any]:
+    count = given.pop("count", 1)
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"count: {count!r} is not 1 or more")
+    unknown = sorted(given.keys() - DEFAULTS.keys())
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]}: not an argument of create that a member of a group has; leave it out"
+        )
+    document = calls.create_document(**{**DEFAULTS, **given}, idempotency_key="", wait_seconds=0.0)
+    del document["idempotency_key"], document["wait_seconds"]
+    return {**document, "count": count}
