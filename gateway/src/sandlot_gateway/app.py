@@ -33,6 +33,9 @@ from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.events.journal import Journal
+from sandlot_gateway.events.relay import Relay
+from sandlot_gateway.events.service import Events
 from sandlot_gateway.fusion.app import fusion_of
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
@@ -78,12 +81,16 @@ class Gateway:
         self.pool = HttpPool(observer=self.metrics, tls=tls)
         self.backend = make_backend(settings, self.tokens, self.pool)
         self.archive = Archive(state_dir / "records", keep=settings.record_keep, limit=settings.record_limit)
+        self.journal = Journal(
+            entries=settings.events_kept, memory=settings.events_memory, keep=settings.record_keep
+        )
         self.directory = Directory(
             keep=settings.record_keep,
             limit=settings.record_limit,
             patience=0.0 if self.backend.single_gateway else _PATIENCE,
-            ran=lambda sandbox: self.accounts.ran(sandbox),
+            ran=self._sandbox_ran,
             ended=self._sandbox_ended,
+            found_ended=self.journal.found_ended,
             dropped=lambda sandbox: self.accounts.dropped(sandbox),
             unreachable=lambda address: self.pool.give_up(address, "the sandbox has ended"),
             touched=lambda sandbox_id: self.lifecycle.ends.orphans.used(sandbox_id),
@@ -123,6 +130,7 @@ class Gateway:
             counted_by=self.accounts.name,
             orphan_grace=settings.orphan_grace,
             ran=self.archive.append,
+            queued=lambda sandbox: self.journal.queued(sandbox, place=self.lifecycle.position(sandbox)),
             restore=self.checkpoints.restore if self.checkpoints else None,
         )
         self.webhooks = Webhooks(
@@ -174,7 +182,20 @@ class Gateway:
             ),
             tracing=self.tracing,
         )
-        self.gauges = Gauges(self.metrics, supply=self.supply, directory=self.directory, backend=self.backend)
+        others = self.backend.others
+        self.events = Events(
+            self.journal,
+            relay=None if others is None else Relay(self.journal, others),
+            limit=settings.event_streams,
+            ended=self.metrics.event_stream_ended,
+        )
+        self.gauges = Gauges(
+            self.metrics,
+            supply=self.supply,
+            directory=self.directory,
+            backend=self.backend,
+            events=self.events,
+        )
         self._recovered = asyncio.Event()
         self.leaving = False
         self.audit = audit_of(settings, keys=keys, tokens=self.tokens, counted=self.metrics)
@@ -193,6 +214,7 @@ class Gateway:
             ssh=self.ssh,
             counters=self.counters,
             accounts=self.accounts,
+            events=self.events,
             tracing=self.tracing,
             metrics_text=self.gauges.text,
             is_ready=lambda: self._recovered.is_set() and not self.leaving,
@@ -248,6 +270,7 @@ class Gateway:
         if self.ssh is not None:
             await self.ssh.start()
         self.accounts.start()
+        self.journal.recovered(known_since=self._known_since(ended))
         self._recovered.set()
 
     def leave(self) -> None:
@@ -262,6 +285,7 @@ class Gateway:
         """
         self.leaving = True
         self.directory.release()
+        self.journal.close()
         fusion = [] if self.fusion is None else [self.fusion.drain(timeout=seconds)]
         await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled), *fusion)
 
@@ -286,6 +310,8 @@ class Gateway:
         One that was cancelled may come again, with shorter times.
         """
         self.leaving = True
+        self.journal.close()
+        await self.events.close()
         if self.fusion is not None:
             await self.fusion.close(timeout=min(2.0, times.cleanups))
         if self.mcp is not None:
@@ -319,7 +345,21 @@ class Gateway:
         audit = [] if self.audit is None else [self.audit.close(timeout=times.audit)]
         await asyncio.gather(*audit, self.tracing.close(timeout=times.audit))
 
+    def _known_since(self, ended: list[Sandbox]) -> float:
+        """Return the time from which on this gateway knows of all sandboxes that have ended."""
+        now = self.journal.now()
+        if not self.backend.single_gateway:
+            return now  # others have those that ended without a record
+        if len(ended) < self.settings.record_limit:
+            return now - self.settings.record_keep
+        return (ended[0].ended_at if ended else None) or now
+
+    def _sandbox_ran(self, sandbox: Sandbox) -> None:
+        self.accounts.ran(sandbox)
+        self.journal.ready(sandbox)
+
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
+        self.journal.ended(sandbox)
         self.accounts.ended(sandbox)
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)

@@ -18,6 +18,7 @@ from sandlot._version import __version__
 if TYPE_CHECKING:
     from sandlot._async.accounting import AsyncAccounting
     from sandlot._async.client import AsyncClient
+    from sandlot._async.events import AsyncEvents
     from sandlot._async.files import AsyncFiles
     from sandlot._async.pools import AsyncPools
     from sandlot._async.process import AsyncProcess
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sandlot._sync.accounting import Accounting
     from sandlot._sync.build import build
     from sandlot._sync.client import Client
+    from sandlot._sync.events import Events
     from sandlot._sync.files import Files
     from sandlot._sync.pools import Pools
     from sandlot._sync.process import Process
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         ConnectionFailed,
         DiskFull,
         DockerfileError,
+        EventsExpired,
         FileConflict,
         FileDenied,
         FileError,
@@ -91,12 +94,14 @@ if TYPE_CHECKING:
         Verdict,
         WarmupInfo,
     )
+    from sandlot.sandbox_events import SandboxEvent
 
 __all__ = [
     "Accounting",
     "ApiError",
     "AsyncAccounting",
     "AsyncClient",
+    "AsyncEvents",
     "AsyncFileWatch",
     "AsyncFiles",
     "AsyncImageWarmups",
@@ -124,6 +129,8 @@ __all__ = [
     "DiskFull",
     "DockerfileError",
     "Event",
+    "Events",
+    "EventsExpired",
     "ExecResult",
     "Exit",
     "Exposure",
@@ -154,6 +161,7 @@ __all__ = [
     "Quota",
     "RichOutput",
     "Sandbox",
+    "SandboxEvent",
     "SandboxInfo",
     "SandboxLost",
     "SandlotError",
@@ -176,6 +184,7 @@ __all__ = [
 _FLAVOURED = {
     "Accounting": "accounting",
     "Client": "client",
+    "Events": "events",
     "FileWatch": "watch",
     "Files": "files",
     "ImageWarmups": "warmups",
@@ -221,6 +230,8 @@ def __getattr__(name: str) -> object:
         module = "sandlot.models"
     elif name in _FILES:
         module = "sandlot.file_records"
+    elif name == "SandboxEvent":
+        module = "sandlot.sandbox_events"
     elif name == "Built":
         module = "sandlot.builds"
     elif name == "build":

@@ -36,7 +36,9 @@ _log = logging.getLogger(__name__)
 
 
 class Lifecycle:
-    """One per gateway. `orphan_grace` in seconds, see orphans.py; `ran` and `restore` as in bringup.py."""
+    """One per gateway. `orphan_grace` in seconds, see orphans.py; `ran`, `restore` as in bringup.py, `queued` as in
+    adoption.py.
+    """
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class Lifecycle:
         counted_by: str = "",
         orphan_grace: float = 60.0,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
+        queued: Callable[[Sandbox], None] = lambda sandbox: None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -60,6 +63,7 @@ class Lifecycle:
         self._sidecars = sidecars
         self._backend = backend
         self._pending = pending
+        self._queued = queued
         self._clock = clock
         quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
         self.admission = Admission(quotas, holdings=directory.holdings)
@@ -116,6 +120,7 @@ class Lifecycle:
             bringup=self.bringup,
             following=self.following,
             ends=self.ends,
+            queued=queued,
             clock=clock,
         )
 
@@ -171,6 +176,8 @@ class Lifecycle:
         """
         if sandbox.status is Status.PENDING and self.creates.secrets(sandbox.id) is not None:
             await self._backend.share_pending_create(sandbox.pending_create())
+            if sandbox.status is Status.PENDING:
+                self._queued(sandbox)
         await self.ends.orphans.hand_out(sandbox)
 
     def position(self, sandbox: Sandbox) -> int | None:
