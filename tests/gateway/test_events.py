@@ -169,19 +169,21 @@ async def test_a_tenant_has_as_many_streams_as_it_may_and_each_ends_with_the_gat
 async def test_a_stream_ends_when_its_key_is_withdrawn(state_dir: Path, machine: Machine) -> None:
     file = state_dir / "keys"
     file.write_text("old:alpha\nnew:alpha\n")
-    async with running(state_dir, machine, api_keys_file=file) as box:
-        async with streaming(box.client, headers=box.as_tenant("old")) as stream:
-            await stream.next(any_kind=True)
-            file.write_text("new:alpha\n")
+    async with (
+        running(state_dir, machine, api_keys_file=file) as box,
+        streaming(box.client, headers=box.as_tenant("old")) as stream,
+    ):
+        await stream.next(any_kind=True)
+        file.write_text("new:alpha\n")
 
-            async def is_withdrawn() -> bool:
-                return (await box.client.get(API + "/pools", headers=box.as_tenant("old"))).status_code == 401
+        async def is_withdrawn() -> bool:
+            return (await box.client.get(f"{API}/pools", headers=box.as_tenant("old"))).status_code == 401
 
-            await until(is_withdrawn)
-            await box.create()
-            assert "not valid any more" in (await stream.next(any_kind=True)).comments[0]
-            with pytest.raises(StopAsyncIteration):
-                await stream.next()
+        await until(is_withdrawn)
+        await box.create()
+        assert "not valid any more" in (await stream.next(any_kind=True)).comments[0]
+        with pytest.raises(StopAsyncIteration):
+            await stream.next()
 
 
 async def test_a_client_that_reads_too_slowly_is_told_so_last() -> None:

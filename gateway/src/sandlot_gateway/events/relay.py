@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections.abc import AsyncIterator
 
 import msgspec
 
 from sandlot_gateway.core.gateways import OtherGateways, PeerEvents
 from sandlot_gateway.tasks import Tasks
 
+from .cursor import Cursor
 from .event import read_event
 from .journal import Journal
 from .tenant import OVERLAP
@@ -37,10 +40,17 @@ class Relay:
         if tenant not in self._followed and not self._journal.closed:
             self._followed[tenant] = self._tasks.spawn(self._follow(tenant))
 
-    async def catch_up(self, tenant: str, *, since: float) -> float | None:
-        """Fetch what others learned of from `since` on; return from when on one of them has all, if one answered."""
+    async def catch_up(self, tenant: str, cursor: Cursor) -> float | None:
+        """Fetch what others learned of after the cursor of one of them, and a while before it.
+
+        Return from when on this gateway has all with that, if one answered: always, if the one that gave the cursor did.
+        """
         complete: list[float] = []
-        await self._fetch(tenant, {}, since=since, complete=complete)
+        async for answer in self._answers(tenant, {}, since=cursor.at - OVERLAP):
+            gave_it = answer.cursor.startswith(f"{cursor.journal}-")
+            complete.append(
+                -math.inf if gave_it and answer.complete_since <= cursor.at else answer.complete_since
+            )
         return min(complete, default=None)
 
     async def close(self) -> None:
@@ -55,13 +65,15 @@ class Relay:
                 await asyncio.sleep(PAUSE)
                 if self._journal.closed or not self._journal.of(tenant).readers:
                     return
-                await self._fetch(tenant, cursors, since=since, complete=[])
+                async for _ in self._answers(tenant, cursors, since=since):
+                    pass
         finally:
             del self._followed[tenant]
 
-    async def _fetch(
-        self, tenant: str, cursors: dict[str, str], *, since: float, complete: list[float]
-    ) -> None:
+    async def _answers(
+        self, tenant: str, cursors: dict[str, str], *, since: float
+    ) -> AsyncIterator[PeerEvents]:
+        """Ask until there is no more, take the events, and yield each answer; `cursors` go on, by address."""
         more = True
         while more and not self._journal.closed:
             answers = await self._others.events(tenant, after=cursors, since=since)
@@ -69,11 +81,10 @@ class Relay:
             for address, answer in answers.items():
                 if answer is None:
                     continue
-                if address not in cursors:
-                    complete.append(answer.complete_since)
                 more = more or (answer.more and answer.cursor != cursors.get(address))
                 cursors[address] = answer.cursor
                 self._take(tenant, address, answer)
+                yield answer
             for gone in cursors.keys() - answers.keys():
                 del cursors[gone]
 

@@ -11,7 +11,6 @@ from .event import EventFilter
 from .journal import Journal
 from .relay import Relay
 from .stream import EventStream, StreamCounts
-from .tenant import OVERLAP
 
 
 class TooManyStreams(Exception):
@@ -54,7 +53,7 @@ class Events:
         events = self.journal.of(tenant)
         complete_since = None
         if self._relay is not None and cursor is not None and cursor.journal != self.journal.id:
-            complete_since = await self._relay.catch_up(tenant, since=cursor.at - OVERLAP)
+            complete_since = await self._relay.catch_up(tenant, cursor)
         if cursor is not None:
             number = events.place(cursor, complete_since=complete_since)
         else:

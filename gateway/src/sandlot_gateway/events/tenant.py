@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from .cursor import Cursor
 from .event import Event, EventFilter
 
-# Seconds by which another gateway may have learned of an event later, or its clock may be off.
+# Seconds that a cursor of another gateway goes back: that one may have learned of an event later.
 OVERLAP = 60.0
+# Seconds by which clocks may differ, and before which no event that this gateway missed was news for another.
+_SKEW = 5.0
 _SIZE = 600  # bytes of an event besides its text
 
 
@@ -107,17 +109,17 @@ class TenantEvents:
     def place(self, cursor: Cursor, *, complete_since: float | None = None) -> int:
         """Return the number of the event to go on with. Raises CursorExpired.
 
-        A cursor of another process goes back by OVERLAP. `complete_since`: as other gateways helped, if they did.
+        A cursor of another process goes back by OVERLAP. `complete_since`: from when on this gateway has all by the
+        help of others, if they gave any.
         """
         if cursor.journal == self._journal:
             if cursor.number + 1 < self.first:
                 raise CursorExpired(self.oldest())
             return min(cursor.number + 1, self.end)
-        since = cursor.at - OVERLAP
         known = self.complete_since if complete_since is None else min(self.complete_since, complete_since)
-        if since < known:
+        if cursor.at - _SKEW < known:
             raise CursorExpired(self.oldest())
-        return self.number_at(since)
+        return self.number_at(cursor.at - OVERLAP)
 
     def number_at(self, at: float) -> int:
         """Return the number of the first event that this gateway learned of at this time or later."""
