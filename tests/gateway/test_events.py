@@ -208,6 +208,7 @@ async def test_a_client_that_reads_too_slowly_is_told_so_last() -> None:
         number=1,
         wanted=EventFilter(),
         is_allowed=lambda: True,
+        follow=True,
         counts=StreamCounts(ends.append),
     )
     serving = asyncio.create_task(stream({}, receive, send))

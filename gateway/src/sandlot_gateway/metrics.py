@@ -24,7 +24,7 @@ DropReason = Literal[
     "refused",
     "unasked",
 ]
-StreamEnd = Literal["left", "leaving", "expired", "stalled", "key_withdrawn"]
+StreamEnd = Literal["complete", "left", "leaving", "expired", "stalled", "key_withdrawn"]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
 # an upstream must not be able to add label values.

@@ -60,6 +60,7 @@ async def events(
     types: Annotated[
         list[str] | None, Query(max_length=16, description="May be repeated; one must match.")
     ] = None,
+    follow: Annotated[bool, Query(description="false: end with the last event that is kept.")] = True,
 ) -> Response:
     """Send events as they come, each with its cursor as `id`; a comment or a cursor at least every 15 seconds."""
     name = "cursor" if last_event_id is None else "Last-Event-ID"
@@ -78,6 +79,7 @@ async def events(
             from_oldest=text == _OLDEST,
             wanted=wanted,
             is_allowed=lambda: have.keys.tenant(token) == who.name,
+            follow=follow,
         )
     except CursorExpired as error:
         since = iso(error.resume.at)

@@ -45,6 +45,7 @@ class Events:
         from_oldest: bool,
         wanted: EventFilter,
         is_allowed: Callable[[], bool],
+        follow: bool,
     ) -> EventStream:
         """Open a stream: after `cursor`, or of all that is kept, or of what comes from now on.
 
@@ -73,6 +74,7 @@ class Events:
             number=number,
             wanted=wanted,
             is_allowed=is_allowed,
+            follow=follow,
             counts=self._counts,
         )
 

@@ -51,9 +51,13 @@ class EventStream(Response):
         number: int,
         wanted: EventFilter,
         is_allowed: Callable[[], bool],
+        follow: bool,
         counts: StreamCounts,
     ) -> None:
-        """Begin with event `number`; `is_allowed` returns whether the key is still one of this tenant."""
+        """Begin with event `number`; `is_allowed` returns whether the key is still one of this tenant.
+
+        `follow`: go on with what comes; else the stream ends with what is kept.
+        """
         super().__init__()
         self._events = events
         self._tenant = tenant
@@ -61,6 +65,7 @@ class EventStream(Response):
         self._number = number
         self._wanted = wanted
         self._is_allowed = is_allowed
+        self._follow = follow
         self._counts = counts
         self._woken = asyncio.Event()
 
@@ -107,6 +112,9 @@ class EventStream(Response):
                 await writer.write(b"".join(self._frame(number, entry) for number, entry in batch.entries))
             if self._number < self._events.end:
                 continue
+            if not self._follow:
+                await writer.end(self._place())
+                return "complete"
             if not await self._wait():
                 await writer.write(b": heartbeat\n" + self._place())
         return "left"
