@@ -45,7 +45,7 @@ async def test_a_stream_has_what_its_filter_takes_of_its_own_tenant(box: Running
         made = await box.create(labels=["test", "more", "of-this"], run="r", name="n")
         box.machine.of_sandbox(made["id"]).end("oom", "too much")
         ready, end = await stream.take(2)
-        assert (ready.event, ready.data["id"]) == ("sandbox.ready", f"{made['id']}.ready")
+        assert (ready.event, ready.data["id"]) == ("sandbox.ready", f"{made['id']}:ready")
         assert ready.data["timestamp"] == made["startedAt"]
         assert ready.data["type"] == ready.event
         expected: dict[str, Any] = {
@@ -62,7 +62,7 @@ async def test_a_stream_has_what_its_filter_takes_of_its_own_tenant(box: Running
         assert ready.data["data"] == expected
         told = {"status": "ERROR", "verdict": "oom", "message": "too much"}
         assert end.data["data"] == {**expected, **told}
-        assert end.data["id"] == f"{made['id']}.ended"
+        assert end.data["id"] == f"{made['id']}:ended"
         assert (await others.next()).what == (its, "sandbox.ready")
         await ended(box, made["id"])
         answer = await box.client.delete(f"{API}/sandbox/{its}", headers=other)

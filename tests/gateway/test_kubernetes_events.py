@@ -28,13 +28,13 @@ async def test_each_gateway_streams_the_sandboxes_of_both_and_takes_the_others_c
             begin = (await here.next(any_kind=True)).id
             # In a reused pod, so that no record ever tells the other gateway of it.
             made = await one.made()
-            its = f"{made['id']}.ready"
+            its = f"{made['id']}:ready"
             ready = await there.next()
             assert ready.data["id"] == its
             assert ready.data["data"]["status"] == "RUNNING"
             assert ready.data == (await here.next()).data
             await other.client.delete(f"/api/v1/sandbox/{made['id']}")
-            end = f"{made['id']}.ended"
+            end = f"{made['id']}:ended"
             assert await ids(here, end) == await ids(there, end) == {end}
         async with streaming(other.client, params={"cursor": begin}) as stream:
             assert await ids(stream, its, end) == {its, end}

@@ -53,7 +53,7 @@ async def test_a_broken_connection_goes_on_and_repeats_nothing() -> None:
             place = events.cursor
             told.append(await events.__anext__())
             await events.aclose()
-    assert [one.id for one in told] == ["a.ready", "a.ended", "b.ready"]
+    assert [one.id for one in told] == ["a:ready", "a:ended", "b:ready"]
     assert [one.cursor for one in told] == ["c-1-1", "d-9-3", "d-10-4"]
     assert [one.infrastructure for one in told] == [False, True, False]
     assert place == "d-9-3"
@@ -74,9 +74,9 @@ async def test_an_expired_cursor_is_raised_once_with_where_to_go_on() -> None:
             with pytest.raises(EventsExpired, match="cursor: too old") as refused:
                 await events.__anext__()
             assert refused.value.cursor == "c-5-5"
-            assert (await events.__anext__()).id == "a.ready"
+            assert (await events.__anext__()).id == "a:ready"
             with pytest.raises(EventsExpired, match="too slow"):
                 await events.__anext__()
-            assert (await events.__anext__()).id == "b.ready"
+            assert (await events.__anext__()).id == "b:ready"
             await events.aclose()
     assert [query["cursor"] for query in server.queries] == [["c-1-1"], ["c-5-5"], ["c-8-8"]]

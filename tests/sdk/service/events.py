@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 def event(sandbox_id: str, kind: str, *, cursor: str, **data: Any) -> bytes:
     document = {
-        "id": f"{sandbox_id}.{kind}",
+        "id": f"{sandbox_id}:{kind}",
         "type": f"sandbox.{kind}",
         "timestamp": "2026-03-01T09:30:00.000000Z",
         "data": {"sandboxId": sandbox_id, "status": "RUNNING", "labels": ["l"], **data},

@@ -92,7 +92,7 @@ def event_of(sandbox: Sandbox, kind: EventType, *, place: int | None = None) -> 
     )
     at = happened if _is_time(happened) else sandbox.updated_at
     name = kind.value.partition(".")[2]
-    document = EventDocument(f"{sandbox.id}.{name}", kind.value, _iso(at), data)
+    document = EventDocument(f"{sandbox.id}:{name}", kind.value, _iso(at), data)
     return Event(document, msgspec.json.encode(document), at)
 
 
