@@ -36,6 +36,7 @@ from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.events.journal import Journal
 from sandlot_gateway.events.relay import Relay
 from sandlot_gateway.events.service import Events
+from sandlot_gateway.events.webhooks.service import webhooks_of
 from sandlot_gateway.fusion.app import fusion_of
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
@@ -183,9 +184,13 @@ class Gateway:
             tracing=self.tracing,
         )
         others = self.backend.others
+        relay = None if others is None else Relay(self.journal, others)
+        self.event_webhooks = webhooks_of(
+            settings, journal=self.journal, relay=relay, counted=self.metrics.event_webhook
+        )
         self.events = Events(
             self.journal,
-            relay=None if others is None else Relay(self.journal, others),
+            relay=relay,
             limit=settings.event_streams,
             ended=self.metrics.event_stream_ended,
         )
@@ -271,6 +276,8 @@ class Gateway:
             await self.ssh.start()
         self.accounts.start()
         self.journal.recovered(known_since=self._known_since(ended))
+        if self.event_webhooks is not None:
+            self.event_webhooks.start()
         self._recovered.set()
 
     def leave(self) -> None:
@@ -311,6 +318,8 @@ class Gateway:
         """
         self.leaving = True
         self.journal.close()
+        if self.event_webhooks is not None:
+            await self.event_webhooks.close()
         await self.events.close()
         if self.fusion is not None:
             await self.fusion.close(timeout=min(2.0, times.cleanups))

@@ -25,6 +25,7 @@ DropReason = Literal[
     "unasked",
 ]
 StreamEnd = Literal["complete", "left", "leaving", "expired", "stalled", "key_withdrawn"]
+WebhookOutcome = Literal["delivered", "retried", "rejected", "lost"]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
 # an upstream must not be able to add label values.
@@ -172,6 +173,10 @@ class Metrics:
             "sandlot_event_streams_ended", "Ended event streams.", ["reason"], registry=registry
         )
         self._event_streams_ended = {reason: streams.labels(reason) for reason in get_args(StreamEnd)}
+        webhooks = Counter(
+            "sandlot_event_webhooks", "Webhooks of events, by outcome.", ["outcome"], registry=registry
+        )
+        self._event_webhooks = {outcome: webhooks.labels(outcome) for outcome in get_args(WebhookOutcome)}
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
         self._dial_ok = dials.labels("ok")
         self._dial_failed = dials.labels("failed")
@@ -200,6 +205,9 @@ class Metrics:
 
     def event_stream_ended(self, reason: StreamEnd) -> None:
         self._event_streams_ended[reason].inc()
+
+    def event_webhook(self, outcome: WebhookOutcome) -> None:
+        self._event_webhooks[outcome].inc()
 
     def dialled(self, *, ok: bool) -> None:
         (self._dial_ok if ok else self._dial_failed).inc()

@@ -170,6 +170,9 @@ class Settings(BaseSettings):
     event_streams: int = Field(
         16, ge=0, le=1000, description="Maximum number of open event streams of a tenant."
     )
+    event_webhooks_file: Path | None = Field(
+        None, description="JSON file of webhook targets for tenants' events; default none."
+    )
     max_running: int = Field(
         256, ge=1, description="Maximum number of commands and file transfers in flight per sandbox."
     )
