@@ -74,7 +74,12 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
     (container,) = pod["containers"]
     secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
-    named = ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE", "SANDLOT_NODE_AGENT_TOKEN_FILE")
+    named = (
+        "SANDLOT_KEY_FILE",
+        "SANDLOT_API_KEYS_FILE",
+        "SANDLOT_NODE_AGENT_TOKEN_FILE",
+        "SANDLOT_EVENT_WEBHOOKS_FILE",
+    )
     files = [variables[name] for name in named if name in variables]
     assert len(files) == len(secrets.keys() - {"tls", "registry-credentials", "sidecar-tls"})
     for file in files:

@@ -113,9 +113,16 @@ async def test_a_target_gets_its_tenants_events_signed_until_it_takes_them(
             assert abs(int(headers["webhook-timestamp"]) - box.gateway.journal.now()) < 200
             assert json.loads(body)["id"] == headers["webhook-id"]
         assert json.loads(receiver.got[-1][1])["data"]["verdict"] == "deleted"
-        metrics = await box.metrics()
-        assert 'sandlot_event_webhooks_total{outcome="delivered"} 2.0' in metrics
-        assert 'sandlot_event_webhooks_total{outcome="retried"} 3.0' in metrics
+
+        async def is_counted() -> bool:
+            metrics = await box.metrics()
+            counter = "sandlot_event_webhooks_total"
+            return (
+                f'{counter}{{outcome="delivered"}} 2.0' in metrics
+                and f'{counter}{{outcome="retried"}} 3.0' in metrics
+            )
+
+        await until(is_counted)
 
 
 async def test_what_a_target_missed_comes_after_a_restart_and_nothing_twice(
