@@ -88,7 +88,7 @@ def event_of(sandbox: Sandbox, kind: EventType, *, place: int | None = None) -> 
         place=place,
         verdict=sandbox.verdict if has_ended else None,
         exitCode=sandbox.exit_code if has_ended else None,
-        message=(sandbox.message or "")[:_LONGEST_MESSAGE] or None if has_ended else None,
+        message=_shown(sandbox.message) if has_ended else None,
     )
     at = happened if _is_time(happened) else sandbox.updated_at
     name = kind.value.partition(".")[2]
@@ -109,6 +109,11 @@ def read_types(names: Collection[str]) -> frozenset[str]:
     if unknown:
         raise ValueError(f"{sorted(unknown)[0]!r} is no type of events: give some of {', '.join(EventType)}")
     return frozenset(names)
+
+
+def _shown(message: str | None) -> str | None:
+    """Return a message that can be sent: one about a file may have half a character of its name."""
+    return (message or "")[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode() or None
 
 
 def _is_time(value: object) -> TypeGuard[float]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -19,8 +20,17 @@ from .tenant import OVERLAP
 
 _log = logging.getLogger(__name__)
 
-PAUSE = 1.0  # seconds between two questions
+PAUSE = 1.0  # seconds between two questions about a tenant
 MOST = 2000  # events of one answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Caught:
+    """What the last catching up of a tenant came to: each answer's process, and from when on that has all."""
+
+    since: float
+    at: float  # on the loop's clock
+    answers: list[tuple[str, float]]
 
 
 class Relay:
@@ -33,6 +43,8 @@ class Relay:
         self._journal = journal
         self._others = others
         self._followed: dict[str, asyncio.Task[None]] = {}
+        self._caught: dict[str, _Caught] = {}
+        self._catching: dict[str, asyncio.Lock] = {}
         self._tasks = Tasks()
 
     def follow(self, tenant: str) -> None:
@@ -45,12 +57,23 @@ class Relay:
 
         Return from when on this gateway has all with that, if one answered: always, if the one that gave the cursor did.
         """
-        complete: list[float] = []
-        async for answer in self._answers(tenant, {}, since=cursor.at - OVERLAP):
-            gave_it = answer.cursor.startswith(f"{cursor.journal}-")
-            complete.append(
-                -math.inf if gave_it and answer.complete_since <= cursor.at else answer.complete_since
-            )
+        since = cursor.at - OVERLAP
+        # One at a time: a client that comes with old cursors must not keep all gateways busy.
+        async with self._catching.setdefault(tenant, asyncio.Lock()):
+            clock = asyncio.get_running_loop().time
+            caught = self._caught.get(tenant)
+            if caught is None or since < caught.since or clock() > caught.at + PAUSE:
+                if caught is not None:
+                    await asyncio.sleep(max(caught.at + PAUSE - clock(), 0.0))
+                answers = [
+                    (answer.cursor.partition("-")[0], answer.complete_since)
+                    async for answer in self._answers(tenant, {}, since=since)
+                ]
+                caught = self._caught[tenant] = _Caught(since, clock(), answers)
+        complete = [
+            -math.inf if journal == cursor.journal and complete_since <= cursor.at else complete_since
+            for journal, complete_since in caught.answers
+        ]
         return min(complete, default=None)
 
     async def close(self) -> None:
@@ -65,8 +88,11 @@ class Relay:
                 await asyncio.sleep(PAUSE)
                 if self._journal.closed or not self._journal.of(tenant).readers:
                     return
-                async for _ in self._answers(tenant, cursors, since=since):
-                    pass
+                try:
+                    async for _ in self._answers(tenant, cursors, since=since):
+                        pass
+                except Exception:  # webhooks depend on it for as long as the gateway runs
+                    _log.exception("cannot fetch events of other gateways; trying again")
         finally:
             del self._followed[tenant]
 

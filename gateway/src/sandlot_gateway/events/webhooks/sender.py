@@ -59,11 +59,23 @@ class Sender:
             number = self._begin()
             while True:
                 self._woken.clear()
-                number = await self._send_from(number)
+                try:
+                    number = await self._send_from(number)
+                except Exception:  # else it would never send again
+                    _log.exception("webhook %s failed in an unexpected way; trying again", self._target.name)
+                    await asyncio.sleep(LONGEST_PAUSE)
                 if number >= self._events.end:
-                    await self._woken.wait()
+                    await self._wait(number)
         finally:
             self._events.readers.discard(self._woken)
+
+    async def _wait(self, number: int) -> None:
+        """Wait for events; remember the place now and then also without, so that it stays one that is kept."""
+        try:
+            async with asyncio.timeout(LONGEST_PAUSE):
+                await self._woken.wait()
+        except TimeoutError:
+            self._remember(self._events.cursor(number, now=self._journal.now()))
 
     async def _send_from(self, number: int) -> int:
         """Send the next group of events, and return the number to go on with."""
