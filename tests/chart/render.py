@@ -30,6 +30,7 @@ ALL: dict[str, Any] = {
         "quotas": {"*": {"creates_per_second": 2.5, "gpus": 1}, "training": {"gpus": None, "memory_gb": 0.5, "creates_burst": 9}},
         "checkpoints": {"claim": "kept"},
         "registryCredentialsSecret": "registries",
+        "eventWebhooksSecret": "event-webhooks",
         "secretRefs": {"enabled": True},
         "tls": {"existingSecret": "certificate"},
         "ssh": {"port": 22, "host": "ssh.sandlot.example"},

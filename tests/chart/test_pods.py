@@ -76,12 +76,24 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
     named = ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE", "SANDLOT_NODE_AGENT_TOKEN_FILE")
     files = [variables[name] for name in named if name in variables]
-    assert len(files) == len(secrets.keys() - {"tls", "registry-credentials", "sidecar-tls"})
+    assert len(files) == len(
+        secrets.keys() - {"tls", "registry-credentials", "sidecar-tls", "event-webhooks"}
+    )
     for file in files:
         directory, _, key = file.rpartition("/")
         assert mounts[directory]["readOnly"] is True
         secret = one(resources, "Secret", secrets[mounts[directory]["name"]], namespace=NAMESPACE)
         assert key in secret["data"]
+
+
+def test_the_gateway_reads_the_webhooks_of_a_secret_of_the_users_own(everything: list[Resource]) -> None:
+    deployment = one(everything, "Deployment", GATEWAY)
+    pod = deployment["spec"]["template"]["spec"]
+    directory, _, file = environment(deployment)["SANDLOT_EVENT_WEBHOOKS_FILE"].rpartition("/")
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    assert (file, volume["secret"]["secretName"]) == ("webhooks.json", "event-webhooks")
+    assert mount["readOnly"] is True
 
 
 def test_the_gateway_reads_the_quotas_that_the_values_say(everything: list[Resource]) -> None:

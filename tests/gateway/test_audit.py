@@ -111,6 +111,7 @@ async def test_every_route_leaves_a_record_with_a_named_action(audited: Audited)
 
     async def action(method: str, path: str) -> str:
         url = re.sub(r"\{\w+\}", "some", path.replace("{sandbox_id}", made["id"]))
+        url += "?follow=false" if path.endswith("/events") else ""  # else it would not end
         _, record = await audited.call(method, url)
         assert record["action"] != "unknown.call", f"{method} {path}"
         assert record["sandbox"] == (made["id"] if "{sandbox_id}" in path else None), f"{method} {path}"

@@ -34,6 +34,10 @@ from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.runs import Runs
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.events.journal import Journal
+from sandlot_gateway.events.relay import Relay
+from sandlot_gateway.events.service import Events
+from sandlot_gateway.events.webhooks.service import webhooks_of
 from sandlot_gateway.fusion.app import fusion_of
 from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
@@ -79,12 +83,16 @@ class Gateway:
         self.pool = HttpPool(observer=self.metrics, tls=tls)
         self.backend = make_backend(settings, self.tokens, self.pool)
         self.archive = Archive(state_dir / "records", keep=settings.record_keep, limit=settings.record_limit)
+        self.journal = Journal(
+            entries=settings.events_kept, memory=settings.events_memory, keep=settings.record_keep
+        )
         self.directory = Directory(
             keep=settings.record_keep,
             limit=settings.record_limit,
             patience=0.0 if self.backend.single_gateway else _PATIENCE,
-            ran=lambda sandbox: self.accounts.ran(sandbox),
+            ran=self._sandbox_ran,
             ended=self._sandbox_ended,
+            found_ended=self.journal.found_ended,
             dropped=lambda sandbox: self.accounts.dropped(sandbox),
             unreachable=lambda address: self.pool.give_up(address, "the sandbox has ended"),
             touched=lambda sandbox_id: self.lifecycle.ends.orphans.used(sandbox_id),
@@ -125,6 +133,7 @@ class Gateway:
             orphan_grace=settings.orphan_grace,
             max_waiting=settings.max_waiting,
             ran=self.archive.append,
+            queued=lambda sandbox: self.journal.queued(sandbox, place=self.lifecycle.position(sandbox)),
             restore=self.checkpoints.restore if self.checkpoints else None,
         )
         self.runs = Runs(
@@ -184,7 +193,24 @@ class Gateway:
             ),
             tracing=self.tracing,
         )
-        self.gauges = Gauges(self.metrics, supply=self.supply, directory=self.directory, backend=self.backend)
+        others = self.backend.others
+        relay = None if others is None else Relay(self.journal, others)
+        self.event_webhooks = webhooks_of(
+            settings, journal=self.journal, relay=relay, counted=self.metrics.event_webhook
+        )
+        self.events = Events(
+            self.journal,
+            relay=relay,
+            limit=settings.event_streams,
+            ended=self.metrics.event_stream_ended,
+        )
+        self.gauges = Gauges(
+            self.metrics,
+            supply=self.supply,
+            directory=self.directory,
+            backend=self.backend,
+            events=self.events,
+        )
         self._recovered = asyncio.Event()
         self.leaving = False
         self.audit = audit_of(settings, keys=keys, tokens=self.tokens, counted=self.metrics)
@@ -204,6 +230,7 @@ class Gateway:
             ssh=self.ssh,
             counters=self.counters,
             accounts=self.accounts,
+            events=self.events,
             tracing=self.tracing,
             metrics_text=self.gauges.text,
             is_ready=lambda: self._recovered.is_set() and not self.leaving,
@@ -262,6 +289,9 @@ class Gateway:
         if self.data.e2b is not None:
             self.data.e2b.start()
         self.runs.start()
+        self.journal.recovered(known_since=self._known_since(ended))
+        if self.event_webhooks is not None:
+            self.event_webhooks.start()
         self._recovered.set()
 
     def leave(self) -> None:
@@ -277,6 +307,7 @@ class Gateway:
         self.leaving = True
         self.directory.release()
         self.lifecycle.groups.release()
+        self.journal.close()
         fusion = [] if self.fusion is None else [self.fusion.drain(timeout=seconds)]
         await asyncio.gather(self.data.drain(seconds), self._settle(seconds, settled), *fusion)
 
@@ -301,6 +332,10 @@ class Gateway:
         One that was cancelled may come again, with shorter times.
         """
         self.leaving = True
+        self.journal.close()
+        if self.event_webhooks is not None:
+            await self.event_webhooks.close()
+        await self.events.close()
         if self.fusion is not None:
             await self.fusion.close(timeout=min(2.0, times.cleanups))
         if self.mcp is not None:
@@ -335,7 +370,21 @@ class Gateway:
         audit = [] if self.audit is None else [self.audit.close(timeout=times.audit)]
         await asyncio.gather(*audit, self.tracing.close(timeout=times.audit))
 
+    def _known_since(self, ended: list[Sandbox]) -> float:
+        """Return the time from which on this gateway knows of all sandboxes that have ended."""
+        now = self.journal.now()
+        if not self.backend.single_gateway:
+            return now  # others have those that ended without a record
+        if len(ended) < self.settings.record_limit:
+            return now - self.settings.record_keep
+        return (ended[0].ended_at if ended else None) or now
+
+    def _sandbox_ran(self, sandbox: Sandbox) -> None:
+        self.accounts.ran(sandbox)
+        self.journal.ready(sandbox)
+
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
+        self.journal.ended(sandbox)
         self.accounts.ended(sandbox)
         self.lifecycle.groups.ended(sandbox)
         self.archive.append(sandbox)

@@ -35,7 +35,7 @@ class Directory:
     gateways create some, too. `sought` is called for each unknown one that is not older than `keep`; `missed` for each
     that arrives late, with whether it is new. `elsewhere`: whether another gateway may have one that was sought.
     `unreachable` gets the address of each that ends, to fail waiting calls. `ran` and `dropped` are called for each that
-    becomes RUNNING, and that was not after all.
+    becomes RUNNING, and that was not after all; `found_ended` for each that is added as ended.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Directory:
         patience: float = 0.0,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
         ended: Callable[[Sandbox], None] | None = None,
+        found_ended: Callable[[Sandbox], None] = lambda sandbox: None,
         dropped: Callable[[Sandbox], None] = lambda sandbox: None,
         unreachable: Callable[[str], None] = lambda address: None,
         touched: Callable[[SandboxId], None] | None = None,
@@ -58,6 +59,7 @@ class Directory:
         self._limit = limit
         self._on_ran = ran
         self._on_ended = ended
+        self._on_found_ended = found_ended
         self._on_dropped = dropped
         self._on_unreachable = unreachable
         self._on_touched = touched
@@ -228,6 +230,7 @@ class Directory:
             self._hold(sandbox)
         else:
             self._ended[sandbox.id] = sandbox.ended_at or self._clock()
+            self._on_found_ended(sandbox)
             self._forget_old()
         self._waits.wake(sandbox.id)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.events.service import Events
 from sandlot_gateway.metrics import Metrics
 
 
 class Gauges:
-    def __init__(self, metrics: Metrics, *, supply: Supply, directory: Directory, backend: Backend) -> None:
+    def __init__(
+        self, metrics: Metrics, *, supply: Supply, directory: Directory, backend: Backend, events: Events
+    ) -> None:
         self._metrics = metrics
         self._supply = supply
         self._directory = directory
@@ -23,6 +26,10 @@ class Gauges:
             "sandlot_ready_instances", "Warm instances without an owner.", read=lambda: len(supply.slots.warm)
         )
         live("sandlot_live_sandboxes", "Live sandboxes.", read=lambda: directory.total_live)
+
+        live("sandlot_event_streams", "Open event streams.", read=lambda: events.streams)
+        live("sandlot_events_kept", "Events that streams can go back to.", read=lambda: len(events.journal))
+        live("sandlot_events_kept_bytes", "Their memory.", read=lambda: events.journal.bytes)
 
     def text(self) -> bytes:
         """Return all of the gateway's metrics in Prometheus' text format."""

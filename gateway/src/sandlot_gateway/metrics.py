@@ -24,6 +24,8 @@ DropReason = Literal[
     "refused",
     "unasked",
 ]
+StreamEnd = Literal["complete", "left", "leaving", "expired", "stalled", "key_withdrawn"]
+WebhookOutcome = Literal["delivered", "retried", "rejected", "lost"]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
 # an upstream must not be able to add label values.
@@ -167,6 +169,14 @@ class Metrics:
             "Requests that were not traced because their tenant had its traces of that second.",
             registry=registry,
         )
+        streams = Counter(
+            "sandlot_event_streams_ended", "Ended event streams.", ["reason"], registry=registry
+        )
+        self._event_streams_ended = {reason: streams.labels(reason) for reason in get_args(StreamEnd)}
+        webhooks = Counter(
+            "sandlot_event_webhooks", "Webhooks of events, by outcome.", ["outcome"], registry=registry
+        )
+        self._event_webhooks = {outcome: webhooks.labels(outcome) for outcome in get_args(WebhookOutcome)}
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
         self._dial_ok = dials.labels("ok")
         self._dial_failed = dials.labels("failed")
@@ -192,6 +202,12 @@ class Metrics:
     def reload_failing(self, file: ReloadedFile, failing: bool) -> None:
         """Note whether the last change of the file could not be used."""
         self._reload_failing.labels(file).set(failing)
+
+    def event_stream_ended(self, reason: StreamEnd) -> None:
+        self._event_streams_ended[reason].inc()
+
+    def event_webhook(self, outcome: WebhookOutcome) -> None:
+        self._event_webhooks[outcome].inc()
 
     def dialled(self, *, ok: bool) -> None:
         (self._dial_ok if ok else self._dial_failed).inc()

@@ -302,6 +302,12 @@ def from_pending_create(sandbox_id: SandboxId, request: dict[str, Any], *, now: 
     )
 
 
+def started_in(request: dict[str, Any]) -> float | None:
+    """Return when the sandbox of a request as other gateways get it became RUNNING, if that says so."""
+    at = request.get("started_at")
+    return float(at) if isinstance(at, int | float) else None
+
+
 def pending_route(sandbox: Sandbox) -> Route:
     """Return the route of a sandbox that has no address."""
     return Route(

@@ -28,6 +28,7 @@ from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import protocol
 from sandlot_gateway.ending import LAST_ANSWERS, EndRequests, drain, leave, started, stop, until_end
+from sandlot_gateway.events.webhooks.service import secret_files
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
@@ -61,7 +62,7 @@ async def serve(
     A second signal ends the start, or the waits for requests and pending creates, and shortens those of the stop, also
     of one that is under way.
 
-    `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, BadQuotas, OSError if it cannot start.
+    `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, BadQuotas, BadTargets, OSError if it cannot start.
     """
     state_dir = settings.state_dir = settings.state_dir.expanduser().absolute()
     check_length(state_dir)
@@ -197,7 +198,8 @@ def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backen
     from sandlot_gateway.backends.local.backend import LocalBackend
     from sandlot_gateway.backends.local.settings import LocalSettings
 
-    hidden = [path for path in (settings.api_keys_file, settings.secrets_dir) if path is not None]
+    files = (settings.api_keys_file, settings.secrets_dir, settings.event_webhooks_file)
+    hidden = [path for path in files if path is not None] + secret_files(settings)
     return LocalBackend(
         state_dir=settings.state_dir,
         tokens=tokens,

@@ -165,6 +165,18 @@ class Settings(BaseSettings):
     usage_keep: int = Field(90, ge=1, le=3660, description="Days for which the accounting's sums are kept.")
     record_keep: float = Field(3600.0, ge=0, description="How long the record of an ended sandbox is kept.")
     record_limit: int = Field(10_000, ge=0, description="Maximum number of records of ended sandboxes.")
+    events_kept: int = Field(
+        20_000, ge=10, description="Maximum number of events of a tenant that streams can go back to."
+    )
+    events_memory: int = Field(
+        64 << 20, ge=1 << 20, description="Maximum bytes of these events of all tenants."
+    )
+    event_streams: int = Field(
+        16, ge=0, le=1000, description="Maximum number of open event streams of a tenant."
+    )
+    event_webhooks_file: Path | None = Field(
+        None, description="JSON file of webhook targets for tenants' events; default none."
+    )
     max_running: int = Field(
         256, ge=1, description="Maximum number of commands and file transfers in flight per sandbox."
     )

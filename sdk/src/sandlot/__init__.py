@@ -18,6 +18,7 @@ from sandlot._version import __version__
 if TYPE_CHECKING:
     from sandlot._async.accounting import AsyncAccounting
     from sandlot._async.client import AsyncClient
+    from sandlot._async.events import AsyncEvents
     from sandlot._async.files import AsyncFiles
     from sandlot._async.groups import AsyncGroup
     from sandlot._async.pools import AsyncPools
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sandlot._sync.accounting import Accounting
     from sandlot._sync.build import build
     from sandlot._sync.client import Client
+    from sandlot._sync.events import Events
     from sandlot._sync.files import Files
     from sandlot._sync.groups import Group
     from sandlot._sync.pools import Pools
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         ConnectionFailed,
         DiskFull,
         DockerfileError,
+        EventsExpired,
         FileConflict,
         FileDenied,
         FileError,
@@ -97,12 +100,14 @@ if TYPE_CHECKING:
         WarmupInfo,
     )
     from sandlot.runs import RunInfo
+    from sandlot.sandbox_events import SandboxEvent
 
 __all__ = [
     "Accounting",
     "ApiError",
     "AsyncAccounting",
     "AsyncClient",
+    "AsyncEvents",
     "AsyncFileWatch",
     "AsyncFiles",
     "AsyncGroup",
@@ -133,6 +138,8 @@ __all__ = [
     "DiskFull",
     "DockerfileError",
     "Event",
+    "Events",
+    "EventsExpired",
     "ExecResult",
     "Exit",
     "Exposure",
@@ -168,6 +175,7 @@ __all__ = [
     "RunLost",
     "Runs",
     "Sandbox",
+    "SandboxEvent",
     "SandboxInfo",
     "SandboxLost",
     "SandlotError",
@@ -190,6 +198,7 @@ __all__ = [
 _FLAVOURED = {
     "Accounting": "accounting",
     "Client": "client",
+    "Events": "events",
     "FileWatch": "watch",
     "Files": "files",
     "Group": "groups",
@@ -238,6 +247,8 @@ def __getattr__(name: str) -> object:
         module = "sandlot.models"
     elif name in _FILES:
         module = "sandlot.file_records"
+    elif name == "SandboxEvent":
+        module = "sandlot.sandbox_events"
     elif name == "Built":
         module = "sandlot.builds"
     elif name == "build":

@@ -83,6 +83,14 @@ class OpExpired(ApiError):
     """The op ran, but the sandbox has discarded its result."""
 
 
+class EventsExpired(ApiError):
+    """Events after a cursor are not kept any more: list the sandboxes, and go on from `cursor`, the oldest that is."""
+
+    def __init__(self, message: str, *, cursor: str) -> None:
+        super().__init__(message, status=410, code="expired")
+        self.cursor = cursor
+
+
 class Busy(ApiError):
     """The server had no capacity in all attempts; it asked for a retry after `retry_after` seconds."""
 

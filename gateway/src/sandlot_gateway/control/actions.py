@@ -70,6 +70,7 @@ _ACTIONS = {
     f"POST {PREFIX}/runs/{{run_id}}/renew": "run.check_in",
     f"GET {PREFIX}/template/registry-credentials": "registry_credentials.list",
     f"POST {PREFIX}/template/check-docker-image": "image.check",
+    f"GET {PREFIX}/events": "event.list",
     f"GET {PREFIX}/user/whoami": "key.get",
     f"GET {PREFIX}/openapi.json": "openapi.get",
     f"HEAD {PREFIX}/openapi.json": "openapi.get",
@@ -114,6 +115,7 @@ _ACTIONS = {
     f"POST {NEWS_PATH}": "peer.call",
     "GET /internal/claims": "peer.call",
     "GET /internal/keys": "peer.call",
+    "GET /internal/events": "peer.call",
 }
 # Their ids are the only credential of what they name.
 _CREDENTIALS = frozenset({"exposure_id", "session_id"})

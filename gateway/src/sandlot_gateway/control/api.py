@@ -13,6 +13,7 @@ from sandlot_gateway.control import (
     console,
     egress,
     errors,
+    events,
     exposing,
     groups,
     health,
@@ -47,6 +48,7 @@ _MODULES = (
     warmups,
     runs,
     usage,
+    events,
     identity,
     health,
     console,
@@ -64,7 +66,7 @@ def control_api(services: Services) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         # `include_router` would build each route again at the first request of each application, 0.2 s of CPU.
-        routes=[route for module in _MODULES for route in module.router.routes],
+        routes=[route for module in _MODULES for route in module.router.routes] + events.peers.routes,
     )
     app.state.services = services
     errors.install(app)

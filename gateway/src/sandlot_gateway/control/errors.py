@@ -73,6 +73,7 @@ _DESCRIPTIONS = {
     404: "Not found, or owned by another tenant.",
     408: "The body did not arrive in time.",
     409: "Not possible in the sandbox's present state.",
+    410: "The cursor is too old; `resume` is the oldest one from which nothing is missing.",
     413: "The body is larger than the server accepts.",
     422: "A field is invalid; `errors` names it.",
     429: "A quota of the tenant is reached; Retry-After says when to try again.",

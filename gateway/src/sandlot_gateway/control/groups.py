@@ -49,7 +49,7 @@ async def create(
     body: GroupRequest, request: Request, have: Have, who: Who, user_agent: UserAgent = ""
 ) -> Response:
     """Create a group; answer when all its sandboxes run, when it has failed, or as PENDING after `wait_seconds`."""
-    note(run=body.members[0].run)
+    note(run=body.members[0].run_id or body.members[0].run)
     key = body.idempotency_key or secrets.token_hex(16)
     group_id = _group_id(key, tenant=who.name)
     wanted = await _wanted(body, group_id=group_id, have=have, who=who)

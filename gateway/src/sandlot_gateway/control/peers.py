@@ -26,7 +26,7 @@ async def instance(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Response:
     """Return the sandbox's instance or end without waiting: two gateways that wait for each other block callers."""
-    _check(credentials, have=have)
+    check_peer(credentials, have=have)
     sandbox = have.directory.get(sandbox_id)
     if sandbox is not None and not sandbox.live:
         return json_response({"end": asdict(sandbox.recorded_end())})
@@ -44,7 +44,7 @@ async def news(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Response:
     """Apply the ends and resets that another gateway tells."""
-    _check(credentials, have=have)
+    check_peer(credentials, have=have)
     if not have.backend.told(await request.body()):
         raise ApiError(400, "the news cannot be read: do all gateways have one version?")
     return Response(status_code=204)
@@ -57,7 +57,7 @@ async def young_claims(
     tenant: Annotated[str, Query(max_length=64)],
 ) -> Response:
     """Return the tenant's new sandboxes that run, with their instances: the gateway that asks may not know them."""
-    _check(credentials, have=have)
+    check_peer(credentials, have=have)
     young = have.directory.young(tenant)
     return json_response({"instances": {sandbox.id: sandbox.instance_id for sandbox in young}})
 
@@ -73,11 +73,12 @@ async def holder_of_key(
     waits: bool = True,
 ) -> Response:
     """Return the sandbox of an idempotency key without waiting."""
-    _check(credentials, have=have)
+    check_peer(credentials, have=have)
     holder = have.lifecycle.following.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway, waits=waits))
     return json_response({"holder": None if holder is None else asdict(holder)})
 
 
-def _check(credentials: HTTPAuthorizationCredentials | None, *, have: Services) -> None:
+def check_peer(credentials: HTTPAuthorizationCredentials | None, *, have: Services) -> None:
+    """Raise ApiError unless another gateway sent these credentials."""
     if credentials is None or not have.tokens.is_peer(credentials.credentials):
         raise ApiError(401, "this route is for other gateways only", headers={"www-authenticate": "Bearer"})

@@ -21,6 +21,7 @@ from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.runs import Runs
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.events.service import Events
 from sandlot_gateway.keys import Keys, Tenant
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
@@ -51,6 +52,7 @@ class Services:
     ssh: SshSessions | None  # None without a port for them
     counters: Counters
     accounts: Accounts
+    events: Events
     tracing: Tracing
     metrics_text: Callable[[], bytes]
     is_ready: Callable[[], bool]

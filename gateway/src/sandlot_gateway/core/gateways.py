@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import msgspec
 from sandlot_contract.ids import SandboxId
 
 from .owners import KeyAnswer, KeyQuestion, PendingCreate
@@ -35,6 +36,15 @@ class Notes(Protocol):
         ...
 
 
+class PeerEvents(msgspec.Struct):
+    """Another gateway's events of a tenant. `cursor`: where to go on; `more`: there are more already."""
+
+    cursor: str
+    complete_since: float  # Unix time from which on it has all
+    more: bool
+    events: list[msgspec.Raw]
+
+
 class OtherGateways(Protocol):
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
         """Ask all other gateways; return within two seconds, whether they answer or not."""
@@ -46,6 +56,15 @@ class OtherGateways(Protocol):
 
     async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Wait until the others that answer have been told the ends of these, `timeout` seconds at most."""
+        ...
+
+    async def events(
+        self, tenant: str, *, after: Mapping[str, str], since: float
+    ) -> dict[str, PeerEvents | None]:
+        """Ask all others for events, and return their answers by address; None for one that has not answered in time.
+
+        `after`: the cursors that they gave. Others answer with what they learned of from `since`, a Unix time, on.
+        """
         ...
 
 

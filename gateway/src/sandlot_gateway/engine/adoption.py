@@ -15,7 +15,14 @@ from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.directory import Directory
-from sandlot_gateway.sandboxes import ForeignClaim, Sandbox, from_pending_create, owner_in, recovered
+from sandlot_gateway.sandboxes import (
+    ForeignClaim,
+    Sandbox,
+    from_pending_create,
+    owner_in,
+    recovered,
+    started_in,
+)
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
@@ -58,8 +65,11 @@ class Adoption:
         bringup: BringUp,
         following: Following,
         ends: Ends,
+        queued: Callable[[Sandbox], None],
         clock: Callable[[], float],
     ) -> None:
+        """`queued` is called for each pending create whose caller has its id."""
+        self._queued = queued
         self._creates = creates
         self._directory = directory
         self._backend = backend
@@ -149,10 +159,12 @@ class Adoption:
         known = self._directory.get(sandbox_id)
         if known is None:
             try:
-                self._directory.add(from_pending_create(sandbox_id, request, now=self._clock()))
+                sandbox = from_pending_create(sandbox_id, request, now=self._clock())
             except ForeignClaim as error:
                 _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
                 return
+            self._directory.add(sandbox)
+            self._queued(sandbox)
         elif not known.live:
             return
         self._ends.orphans.handed_out_elsewhere(sandbox_id)
@@ -190,6 +202,7 @@ class Adoption:
             _log.warning("an ended sandbox cannot be read: %s", error, extra={"sandbox": end.sandbox_id})
             return
         sandbox.spec.key = None  # gateways that saw it live answer for its key
+        sandbox.started_at = started_in(request)
         at = end.at or self._clock()
         sandbox.finish(end.verdict, at=at, message=end.message, exit_code=end.exit_code)
         self._directory.add(sandbox)
@@ -208,6 +221,7 @@ class Adoption:
             if known is not None:
                 self._directory.drop(known)  # read from its record, without the secrets
             self._directory.add(sandbox)
+            self._queued(sandbox)
             self._tasks.spawn(self._backend.share_pending_create(sandbox.pending_create()))
             if sandbox.spec.key is not None and self._following.keyed.has_others:
                 # Another gateway may have taken it over.

@@ -40,7 +40,9 @@ _log = logging.getLogger(__name__)
 
 
 class Lifecycle:
-    """One per gateway. `orphan_grace` in seconds, see orphans.py; `ran` and `restore` as in bringup.py."""
+    """One per gateway. `orphan_grace` in seconds, see orphans.py; `ran`, `restore` as in bringup.py, `queued` as in
+    adoption.py.
+    """
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Lifecycle:
         orphan_grace: float = 60.0,
         max_waiting: int = 2000,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
+        queued: Callable[[Sandbox], None] = lambda sandbox: None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -65,6 +68,7 @@ class Lifecycle:
         self._sidecars = sidecars
         self._backend = backend
         self._pending = pending
+        self._queued = queued
         self._clock = clock
         quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
         self.admission = Admission(quotas, holdings=directory.holdings)
@@ -137,6 +141,7 @@ class Lifecycle:
             bringup=self.bringup,
             following=self.following,
             ends=self.ends,
+            queued=queued,
             clock=clock,
         )
 
@@ -192,6 +197,8 @@ class Lifecycle:
         """
         if sandbox.status is Status.PENDING and self.creates.secrets(sandbox.id) is not None:
             await self._backend.share_pending_create(sandbox.pending_create())
+            if sandbox.status is Status.PENDING:
+                self._queued(sandbox)
         await self.ends.orphans.hand_out(sandbox)
 
     def position(self, sandbox: Sandbox) -> int | None:

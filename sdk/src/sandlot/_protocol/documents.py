@@ -21,6 +21,7 @@ from sandlot.models import (
     Verdict,
     WarmupInfo,
 )
+from sandlot.sandbox_events import SandboxEvent
 
 Document = dict[str, Any]
 GIB = 1 << 30
@@ -262,6 +263,25 @@ def warmup_info(document: Document) -> WarmupInfo:
         message=document.get("message"),
         created_at=document.get("created_at") or "",
         finished_at=document.get("finished_at"),
+    )
+
+
+def sandbox_event(document: Document, *, cursor: str) -> SandboxEvent:
+    data: Document = document.get("data") or {}
+    return SandboxEvent(
+        id=str(document["id"]),
+        type=str(document["type"]),
+        timestamp=document.get("timestamp") or "",
+        sandbox_id=str(data["sandboxId"]),
+        status=data.get("status") or "",
+        cursor=cursor,
+        name=data.get("name") or "",
+        run=data.get("run"),
+        labels=tuple(data.get("labels") or ()),
+        place=data.get("place"),
+        verdict=data.get("verdict"),
+        exit_code=data.get("exitCode"),
+        message=data.get("message"),
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from sandlot._protocol.http1 import Origin
@@ -81,6 +81,11 @@ def json_body(document: Mapping[str, Any]) -> bytes:
 
 
 def with_query(path: str, parameters: Mapping[str, object | None]) -> str:
-    """Append the parameters that are not None to the path; bytes of file names that are not UTF-8 are kept."""
-    present = [(key, str(value)) for key, value in parameters.items() if value is not None]
+    """Append the parameters that are not None to the path, those of a tuple each; bytes of file names that are not
+    UTF-8 are kept.
+    """
+    present: list[tuple[str, str]] = []
+    for key, value in parameters.items():
+        values = cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,)
+        present += [(key, str(one)) for one in values if one is not None]
     return f"{path}?{urlencode(present, quote_via=quote, errors='surrogateescape')}" if present else path

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sandlot_contract.ids import SandboxId
 
+from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from ...tasks import Tasks
 from . import announcer as announcements
@@ -80,6 +81,13 @@ class ClaimDiscovery:
     async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Wait for their announcement, see `OtherGateways.ends_told`."""
         await self._announcer.told(sandbox_ids, timeout=timeout)
+
+    async def events(
+        self, tenant: str, *, after: Mapping[str, str], since: float
+    ) -> dict[str, PeerEvents | None]:
+        """Ask the other gateways, see `OtherGateways.events`."""
+        assert self._peers is not None
+        return await self._peers.events(tenant, after=after, since=since)
 
     async def learn_claims(self, tenant: str) -> None:
         """Ask the other gateways, and poll the sidecars that they name, see `OtherGateways.learn_claims`."""

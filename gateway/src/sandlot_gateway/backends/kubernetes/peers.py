@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 from sandlot_contract.ids import InstanceId, SandboxId
 
+from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
 from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
@@ -133,6 +134,25 @@ class Peers:
             if claims is not None:
                 found |= claims.instances
         return found
+
+    async def events(
+        self, tenant: str, *, after: Mapping[str, str], since: float
+    ) -> dict[str, PeerEvents | None]:
+        """Ask all gateways for a tenant's events, see `OtherGateways.events`."""
+        addresses, _ = await self._others()
+        answers = await asyncio.gather(
+            *(self._events_of(address, tenant, after.get(address), since) for address in addresses)
+        )
+        return dict(zip(addresses, answers, strict=True))
+
+    async def _events_of(
+        self, address: str, tenant: str, after: str | None, since: float
+    ) -> PeerEvents | None:
+        query = {"tenant": tenant, "since": since, **({} if after is None else {"after": after})}
+        answer = await self._calls.ask(address, f"/internal/events?{urlencode(query)}")
+        if isinstance(answer, Missing) or answer.status != 200:  # one of an earlier version has no such route
+            return None
+        return _read(answer, PeerEvents, address=address)
 
     async def end_of(self, sandbox_id: SandboxId) -> RecordedEnd | None:
         """Return the sandbox's end, or None if no gateway knows one in time; others may still believe that it runs."""

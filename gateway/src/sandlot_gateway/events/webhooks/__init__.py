@@ -1,0 +1,1 @@
+"""Webhooks: sends a tenant's events to the addresses that the operator has written down."""

@@ -1,0 +1,170 @@
+"""Streams the events of a tenant's sandboxes, across dropped connections and gateways, each event once."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, cast
+
+from sandlot._async.client import USER_AGENT, AsyncClient, default_client
+from sandlot._async.reconnects import SILENCE, received
+from sandlot._protocol import documents
+from sandlot._protocol.answers import error_for
+from sandlot._protocol.messages import Request, with_query
+from sandlot._protocol.retry import Retry
+from sandlot._protocol.sse import SseDecoder, SseError, SseMessage
+from sandlot._tasks_async import ABANDONED
+from sandlot._transport_async.body import AsyncBody
+from sandlot.errors import EventsExpired, ServerError
+from sandlot.sandbox_events import SandboxEvent
+
+REMEMBERED = 50_000  # ids by which repeated events are told; another gateway repeats those of a minute
+
+
+class AsyncEvents:
+    """What happens to the sandboxes of this key's tenant, until it is closed: iterate over it, or over what `with` returns.
+
+    Inside `with`, everything is seen that happens after it was entered. `cursor` is where another stream went on, or
+    "oldest"; without one the stream has what comes from now on. `labels` must all match, and one of `types` and of
+    `sandbox_ids`.
+    """
+
+    _body: AsyncBody | None = None
+
+    def __init__(
+        self,
+        *,
+        cursor: str | None = None,
+        labels: Sequence[str] = (),
+        run: str | None = None,
+        sandbox_ids: Sequence[str] = (),
+        types: Sequence[str] = (),
+        client: AsyncClient | None = None,
+    ) -> None:
+        self._client = client
+        self._filters = {
+            "labels": tuple(labels),
+            "run": run,
+            "sandbox_ids": tuple(sandbox_ids),
+            "types": tuple(types),
+        }
+        self._retry: Retry | None = None
+        self._read_until = cursor
+        self._cursor = cursor
+        self._decoder = SseDecoder()
+        self._ready: deque[SandboxEvent] = deque()
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._error: EventsExpired | None = None
+        self._finished = False
+
+    @property
+    def cursor(self) -> str | None:
+        """Where to go on after the last event that was returned; keep it once that event is done with."""
+        return self._cursor
+
+    async def open(self) -> None:
+        """Connect; iteration and `with` do this by themselves. Raises EventsExpired."""
+        if self._body is not None or self._finished:
+            return
+        if self._client is None:
+            self._client = await default_client()
+        client = self._client
+        if self._retry is None:
+            self._retry = client.retry(safe=True)
+        end = await client.endpoint()
+        headers = {"Authorization": f"Bearer {end.api_key}", "User-Agent": USER_AGENT}
+        target = with_query(f"{end.prefix}/api/v1/events", {**self._filters, "cursor": self._read_until})
+        request = Request("GET", end.origin, target, headers=headers, safe=True, timeout=SILENCE)
+        body = await client.open(request, retry=self._retry)
+        if body.status >= 300:
+            data = await client.rest(body)
+            if body.status == 410:
+                raise self._expired(documents.parse(data))
+            raise error_for(status=body.status, headers=body.headers, body=data)
+        self._decoder = SseDecoder()
+        self._body = body
+
+    async def __aenter__(self) -> AsyncEvents:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> SandboxEvent:
+        """Return the next event. Raises EventsExpired, after which iteration goes on with the oldest that is kept."""
+        while not self._ready:
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if self._finished:
+                raise StopAsyncIteration
+            try:
+                await self._read()
+            except ABANDONED:
+                await self.aclose()
+                raise
+        event = self._ready.popleft()
+        self._cursor = event.cursor if self._ready else self._read_until
+        return event
+
+    async def aclose(self) -> None:
+        """End the stream."""
+        self._finished = True
+        if self._body is not None:
+            await self._body.aclose()
+            self._body = None
+
+    def __del__(self) -> None:
+        # Left early. The pool holds the connection, and the server counts the stream while it is open.
+        if self._body is not None:
+            self._body.abandon()
+
+    async def _read(self) -> None:
+        """Read once; connect again when the connection is lost."""
+        await self.open()
+        body, retry = self._body, self._retry
+        if body is None or retry is None:
+            return
+        data = await received(body, retry, of="events", lost=self._lose)
+        if data is None:
+            return
+        try:
+            for message in self._decoder.feed(data):
+                self._take(message)
+        except (SseError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ServerError(f"the stream of events cannot be read: {error}") from error
+        if not self._ready:
+            self._cursor = self._read_until
+
+    def _lose(self) -> None:
+        self._body = None
+
+    def _take(self, message: SseMessage) -> None:
+        if message.event == "expired":
+            self._error = self._expired(json.loads(message.data))
+            return
+        if message.id:
+            self._read_until = message.id
+        if not message.data:
+            return
+        event = documents.sandbox_event(json.loads(message.data), cursor=message.id)
+        if event.id in self._seen:
+            return
+        self._seen[event.id] = None
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        self._ready.append(event)
+
+    def _expired(self, document: Any) -> EventsExpired:
+        known = cast(dict[str, Any], document) if isinstance(document, dict) else {}
+        text = str(known.get("detail") or known.get("message") or "some events are not kept any more")
+        self._read_until = str(known.get("resume") or "oldest")
+        return EventsExpired(text, cursor=self._read_until)
