@@ -38,7 +38,10 @@ def test_a_killed_sidecar_is_a_typed_loss(stack: Stack, client: Client) -> None:
     assert box.exec("echo here").stdout == "here\n"
     (sidecar,) = processes.sidecars(stack)
     os.kill(sidecar, signal.SIGKILL)
-    assert lost_by(box).verdict == "sidecar_lost"
+    lost = lost_by(box)
+    assert lost.verdict == "sidecar_lost"
+    assert "the sidecar ended with status -9" in str(lost)
+    assert not {'"', "{", "}"} & set(str(lost))  # no piece of its log's lines, which are JSON
     info = box.refresh()
     assert info.ended
     assert info.verdict == "sidecar_lost"

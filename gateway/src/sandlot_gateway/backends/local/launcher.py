@@ -163,8 +163,17 @@ def _module_dirs() -> list[str]:
     return found
 
 
-def log_tail(directory: InstanceDir, *, size: int = 600) -> str:
-    """Return the end of the sidecar's log, for an error message."""
+def last_words(directory: InstanceDir) -> str:
+    """Return what the sidecar's log said last, for an error message: the text of its last line."""
+    line = _log_tail(directory, size=4096).rpartition("\n")[2]
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return line[-600:]
+    return str(said.get("message", "") if isinstance(said, dict) else said)[:600]
+
+
+def _log_tail(directory: InstanceDir, *, size: int) -> str:
     try:
         with open(directory.log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
@@ -177,7 +186,7 @@ def bound_log(directory: InstanceDir) -> None:
     """Truncate a log that is too large. The sidecar appends, so it continues at the new end."""
     try:
         if os.stat(directory.log).st_size > _LOG_KEEP:
-            tail = log_tail(directory, size=_LOG_KEEP // 8)
+            tail = _log_tail(directory, size=_LOG_KEEP // 8)
             os.truncate(directory.log, 0)
             with open(directory.log, "a", encoding="utf-8", errors="replace") as file:
                 file.write(f"[earlier lines were cut]\n{tail}\n")

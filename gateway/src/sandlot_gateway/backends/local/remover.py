@@ -19,7 +19,7 @@ from .background import Background
 from .cgroups import Cgroups
 from .entries import Entry
 from .keeper import PoolKeeper
-from .launcher import log_tail
+from .launcher import last_words
 from .layout import InstanceDir
 from .records import Record, load_record
 from .remains import remove_remains
@@ -68,7 +68,7 @@ class Remover:
         """Handle the exit of a process, which is a loss unless the entry is being removed."""
         if entry.leaving is not None or self._events is None:
             return
-        tail = log_tail(entry.directory)
+        tail = last_words(entry.directory)
         code = "" if entry.exit_code is None else f" with status {entry.exit_code}"
         started = self.has_started(entry.instance.id)
         verb = "ended" if started else "ended before it was ready"

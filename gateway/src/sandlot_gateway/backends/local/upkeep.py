@@ -9,7 +9,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from .background import Background
 from .entries import Entry
-from .launcher import bound_log, log_tail
+from .launcher import bound_log, last_words
 from .layout import Layout
 from .records import load_record
 from .remover import Remover
@@ -50,7 +50,7 @@ class Upkeep:
     def _end_if_overdue(self, entry: Entry, now: float) -> None:
         if now - entry.began < self._start_timeout:
             return
-        tail = log_tail(entry.directory)
+        tail = last_words(entry.directory)
         message = f"the sandbox was not ready within {self._start_timeout:g} s" + (
             f": {tail}" if tail else ""
         )
