@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import tarfile
@@ -17,6 +18,7 @@ from tests import plain_http
 from tests.e2b.builds import (
     OTHER_KEY,
     START,
+    checkpoints,
     client,
     ended,
     live_sandboxes,
@@ -144,13 +146,65 @@ def test_a_build_of_a_deleted_template_never_begins(client: httpx.Client, stack:
     assert client.delete("/templates/dropped").status_code == 204
 
 
+def directory_of(stack: Stack, build: dict[str, Any]) -> Path:
+    return stack.state_dir / "checkpoints" / "e2b" / build["templateID"][:12]
+
+
+def changed(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_a_build_whose_log_cannot_be_written_has_failed_and_leaves_no_files(
+    stack: Stack, client: httpx.Client
+) -> None:
+    build = requested(client, "unlogged")
+    directory = directory_of(stack, build)
+    log = directory / f"{build['buildID']}.log"
+    log.mkdir()
+    started(client, build)
+    document = directory / f"build-{build['buildID']}.json"
+    wait_until(lambda: json.loads(document.read_text())["state"] == "error")
+    wait_until(lambda: checkpoints(stack, "unlogged") == [])
+    log.rmdir()
+    assert status(client, build)["status"] == "error"
+
+
+def test_a_build_is_ready_though_old_files_of_its_template_cannot_be_deleted(
+    stack: Stack, client: httpx.Client
+) -> None:
+    first, second = requested(client, "stuck"), requested(client, "stuck")
+    started(client, first)
+    assert ended(client, first)["status"] == "ready"
+    (known,) = checkpoints(stack, "stuck")
+    place, old = stack.state_dir / "checkpoints", f"cp-{secrets.token_hex(12)}"
+    (place / f"{old}.json").write_text((place / f"{known['id']}.json").read_text().replace(known["id"], old))
+    (place / f"{old}.tar.gz").mkdir()  # no file that a delete could remove
+    changed(directory_of(stack, first) / f"template-{first['templateID']}.json", former={old: 0.0})
+    try:
+        started(client, second, run("true"))
+        document = directory_of(stack, second) / f"build-{second['buildID']}.json"
+        wait_until(lambda: json.loads(document.read_text())["state"] in ("ready", "error"))
+        wait_until(lambda: not live_sandboxes(stack, second))
+    finally:
+        (place / f"{old}.tar.gz").rmdir()
+    assert status(client, second)["status"] == "ready"
+    assert requested(client, "stuck")  # its sweep repeats the delete
+
+
 def test_a_gateway_that_stops_fails_a_waiting_build_and_the_next_one_deletes_what_is_old(
     stack: Stack, client: httpx.Client
 ) -> None:
     build, cut = requested(client, "left"), requested(client, "cut-early")
-    directory = stack.state_dir / "checkpoints" / "e2b" / build["templateID"][:12]
+    tagged, untagged = requested(client, "tagged"), requested(client, "untagged")
+    directory = directory_of(stack, build)
+    for each in (tagged, untagged):
+        started(client, each)
+        assert ended(client, each)["status"] == "ready"
     started(client, cut, run("sleep 1000"))
     assert stack.terminate() == 0  # while the build still waits for its sandbox
+    for each in (tagged, untagged):  # as if it had died just after, and just before the tag moved
+        changed(directory / f"build-{each['buildID']}.json", state="building")
+    changed(directory / f"template-{untagged['templateID']}.json", tags={})
     files = directory / "files"
     files.mkdir(exist_ok=True)
     old = [
@@ -161,10 +215,13 @@ def test_a_gateway_that_stops_fails_a_waiting_build_and_the_next_one_deletes_wha
     young = files / f"{'49' * 32}.tar"
     for path in (*old, young):
         path.touch()
-    for path in old:
+    for path in (*old, *(directory / f"build-{each['buildID']}.json" for each in (tagged, untagged))):
         os.utime(path, (time.time() - DAY, time.time() - DAY))
     stack.start()
     wait_until(lambda: not [path for path in old if path.exists()])
     assert young.exists()
     found = status(client, cut)
     assert (found["status"], "gateway stopped" in found["reason"]["message"]) == ("error", True), found
+    wait_until(lambda: checkpoints(stack, "untagged") == [])
+    assert [status(client, each)["status"] for each in (tagged, untagged)] == ["ready", "error"]
+    assert len(checkpoints(stack, "tagged")) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,14 +15,14 @@ from sandlot_contract.statuses import Status
 
 from sandlot_gateway.checkpoints.store import State as CheckpointState
 from sandlot_gateway.control.checkpoint_models import CheckpointRequest
-from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoints import begin_checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.errors import UpstreamError, WireError
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.tasks import Tasks
+from sandlot_gateway.tasks import Tasks, in_thread
 
 from ..copies import settled
 from ..failures import EnvdFailure, Problem
@@ -94,28 +95,18 @@ class Builder:
         await self._tasks.close()
 
     async def ready(self, build: BuildRecord, checkpoint: str) -> None:
-        """Let the build's tags name a checkpoint. Raises OSError."""
-        await asyncio.to_thread(self._tag, build, checkpoint)
-        build.checkpoint = checkpoint
-        build.state = State.READY
-        await asyncio.to_thread(self._records.save, build)
+        """Let the build's tags name a checkpoint. Raises OSError, Gone."""
+        # A cancel waits for it: whoever looks next must know whether the tags have moved.
+        await in_thread(self._tag, build, checkpoint)
         await self._sweeper.forget_former(build.template, tenant=build.tenant)
-
-    async def _discard(self, build: BuildRecord, checkpoint_id: str) -> None:
-        """Delete the files of a build unless a tag names them."""
-        record = await asyncio.to_thread(self._records.find, build.template, tenant=build.tenant)
-        if record is not None and any(each.checkpoint == checkpoint_id for each in record.tags.values()):
-            return
-        checkpoints = checkpoints_of(self._have)
-        found = await checkpoints.get(build.tenant, checkpoint_id)
-        if found is not None:
-            await checkpoints.delete(found)
 
     def _tag(self, build: BuildRecord, checkpoint: str) -> None:
         with self._records.template(
             build.template, tenant=build.tenant, name=build.name, life=build.life
         ) as record:
             assign(record.tags, record.former, build.tags, Tagged(build.id, checkpoint, time.time()))
+        build.checkpoint, build.state = checkpoint, State.READY
+        self._records.save(build)
 
     async def _run(self, build: BuildRecord, sandbox: Sandbox, saved: Saved, steps: list[Step]) -> None:
         log = Log(self._records.log_path(build))
@@ -124,13 +115,10 @@ class Builder:
                 checkpoint = await self._built(build, sandbox, saved, steps, log)
             log.add("the template is ready", step="finalize")
             await log.flush()
-            try:
-                await self.ready(build, checkpoint)
-            except Exception:  # at a cancel, the thread that writes the tag goes on
-                await self._discard(build, checkpoint)
-                raise
+            await self.ready(build, checkpoint)
         except asyncio.CancelledError:
-            self._failed_now(build, "the gateway stopped during the build: build the template again")
+            # A sweep deletes the files: the gateway's end must not wait for the volume.
+            self._record_failure(build, "the gateway stopped during the build: build the template again")
             raise
         except TimeoutError:
             await self._failed(build, f"the build took longer than {LIMIT:g} s: build less at once", log=log)
@@ -179,8 +167,13 @@ class Builder:
         except ValidationError as error:
             text = "the variables and commands of the template are too long together: put them into files"
             raise Failed(text, step="finalize") from error
+        # Before its files are there: else nothing would name those of a gateway that dies.
+        build.checkpoint = f"cp-{secrets.token_hex(12)}"
+        await in_thread(self._records.save, build)
         try:
-            checkpoint = await begin_checkpoint(sandbox, self._have, body=body)
+            checkpoint = await begin_checkpoint(
+                sandbox, self._have, body=body, checkpoint_id=build.checkpoint
+            )
         except ApiError as error:
             raise Failed(f"the files cannot be kept: {error.detail}", step="finalize") from error
         found = await settled(checkpoint, self._have)
@@ -190,16 +183,26 @@ class Builder:
         return found.id
 
     async def _failed(self, build: BuildRecord, message: str, *, log: Log, step: str | None = None) -> None:
+        """Record a failure, and delete the files; a sweep tries again what cannot be done now."""
         log.add(message, step=step, level="error")
         try:
             await log.flush()
-            await asyncio.to_thread(self._failed_now, build, message, step)
+        except OSError as error:
+            _log.error("cannot write the log of a build: %s", error)
+        await in_thread(self._record_failure, build, message, step)
+        try:
+            await self._sweeper.discard(build)
+        except (OSError, ApiError) as error:
+            _log.error("cannot delete the files of a build that failed: %s", error)
+
+    def _record_failure(self, build: BuildRecord, message: str, step: str | None = None) -> None:
+        if build.state is State.READY:  # its tags have moved
+            return
+        build.state, build.message, build.step = State.ERROR, message, step
+        try:
+            self._records.save(build)
         except OSError as error:
             _log.error("cannot record the failure of a build: %s", error)
-
-    def _failed_now(self, build: BuildRecord, message: str, step: str | None = None) -> None:
-        build.state, build.message, build.step = State.ERROR, message, step
-        self._records.save(build)
 
 
 def assign(tags: dict[str, Tagged], former: dict[str, float], names: list[str], to: Tagged) -> None:

@@ -50,10 +50,14 @@ class Log:
         self._pending.append(line)
 
     async def flush(self) -> None:
-        """Write what was added. Raises OSError."""
+        """Write what was added; what cannot be written is tried again by the next call. Raises OSError."""
         if self._pending:
             data, self._pending = b"".join(self._pending), []
-            await asyncio.to_thread(_append, self._path, data)
+            try:
+                await asyncio.to_thread(_append, self._path, data)
+            except OSError:
+                self._pending.insert(0, data)
+                raise
 
     @asynccontextmanager
     async def written(self) -> AsyncIterator[None]:
@@ -75,8 +79,14 @@ class Log:
 
 
 def _append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
+    with path.open("ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            file.truncate(before)  # half a line would make the next one unreadable
+            raise
 
 
 def entries(path: Path, *, offset: int, limit: int = MOST_ENTRIES) -> list[Entry]:

@@ -38,7 +38,10 @@ class TooMany(Exception):
 
 
 class BuildRecord(msgspec.Struct):
-    """A build; `step` is the one that failed, by its number from 1, or `base` or `finalize`; `life`: its template's."""
+    """A build; `step` is the one that failed, by its number from 1, or `base` or `finalize`; `life`: its template's.
+
+    `checkpoint`: its files, named before they are written. Unless the build is READY, they have to be deleted.
+    """
 
     id: str
     template: str
@@ -86,8 +89,11 @@ class Records(TemplateRecords):
             with lock:
                 found = read_document(self._build(template, build), BuildRecord) or found
                 if found.state is State.BUILDING:
-                    found.state = State.ERROR
-                    found.message = "the gateway stopped during the build: build the template again"
+                    if self.has_files(found):  # its gateway died just after the tags had moved
+                        found.state = State.READY
+                    else:
+                        found.state = State.ERROR
+                        found.message = "the gateway stopped during the build: build the template again"
                     self.save(found)
         if found.state is State.WAITING and not self.has_template(found):
             found.state = State.ERROR
@@ -110,21 +116,45 @@ class Records(TemplateRecords):
         found = (read_document(path, BuildRecord) for path in paths)
         return [one for one in found if one and one.template == template and one.state is State.BUILDING]
 
+    def has_files(self, build: BuildRecord) -> bool:
+        """Return whether a build's template has its files, also when no tag names them any more."""
+        found = self.stored(build.template, tenant=build.tenant)
+        if found is None or build.checkpoint is None:
+            return False
+        return build.checkpoint in {*(each.checkpoint for each in found.tags.values()), *found.former}
+
+    def with_files(self, directory: Path) -> list[BuildRecord]:
+        """Return the builds of a tenant's directory that run, or failed, and may have files."""
+        found = (read_document(path, BuildRecord) for path in directory.glob("build-*.json"))
+        return [one for one in found if one is not None and _may_have_files(one)]
+
     def lock(self, build: BuildRecord) -> Lock | None:
         """Return the lock of whoever runs a build, or None if it is held."""
         return Lock.taken(self._file(build.template, f"{build.id}.lock"), wait=False)
 
     def sweep(self, directory: Path) -> None:
-        """Delete what builds left that ended, or were requested and never begun, long ago."""
+        """Delete what builds left that ended, or were requested and never begun, long ago.
+
+        A document that names files which have to be deleted stays until they are.
+        """
         before = time.time() - KEPT
         for path in [path for kind in _OF_BUILDS for path in directory.glob(kind)]:
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < before:
+                if path.stat().st_mtime < before and not _names_files(path):
                     path.unlink()
         self.sweep_templates(directory)
 
     def _build(self, template: str, build: str) -> Path:
         return self._file(template, f"build-{build}.json")
+
+
+def _may_have_files(build: BuildRecord) -> bool:
+    return build.checkpoint is not None and build.state is not State.READY
+
+
+def _names_files(path: Path) -> bool:
+    found = read_document(path, BuildRecord) if path.suffix == ".json" else None
+    return found is not None and _may_have_files(found)
 
 
 def new_build(tenant: str, name: str, tags: list[str]) -> BuildRecord:

@@ -13,10 +13,10 @@ from pathlib import Path
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
-from sandlot_gateway.tasks import Tasks
+from sandlot_gateway.tasks import Tasks, in_thread
 
 from .archives import sweep
-from .records import Records
+from .records import BuildRecord, Records, State
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,28 @@ class Sweeper:
         await self._tasks.close()
 
     async def forget_former(self, template: str, *, tenant: str) -> None:
-        """Delete the checkpoints of a template that no tag has named for a while. Raises OSError, ApiError."""
+        """Delete the checkpoints of a template that no tag has named for a while; a later sweep repeats what fails."""
+        try:
+            await self._forget_former(template, tenant=tenant)
+        except (OSError, ApiError) as error:
+            _log.error("cannot delete old files of template %s: %s; look at the volume", template, error)
+
+    async def discard(self, build: BuildRecord) -> None:
+        """Delete the files of a build that failed, whose lock is held, unless its template has them.
+
+        Raises OSError, ApiError.
+        """
+        if build.state is not State.ERROR or build.checkpoint is None:
+            return
+        if not await asyncio.to_thread(self._records.has_files, build):
+            checkpoints = checkpoints_of(self._have)
+            found = await checkpoints.get(build.tenant, build.checkpoint)
+            if found is not None:
+                await checkpoints.delete(found)
+        build.checkpoint = None
+        await in_thread(self._records.save, build)
+
+    async def _forget_former(self, template: str, *, tenant: str) -> None:
         checkpoints = checkpoints_of(self._have)
         before = time.time() - FORMER_KEPT
         record = await asyncio.to_thread(self._records.stored, template, tenant=tenant)
@@ -53,6 +74,19 @@ class Sweeper:
                 await checkpoints.delete(found)
         # Only now: a gateway that dies before would leave files that nothing names.
         await asyncio.to_thread(self._records.forget, template, tenant=tenant, checkpoints=old)
+
+    async def _discard_left(self, left: BuildRecord) -> None:
+        """Delete the files of a build that failed, or whose gateway died; a later sweep repeats what fails."""
+        try:
+            build = await asyncio.to_thread(self._records.build, left.template, left.id, tenant=left.tenant)
+            if build is None or build.state is not State.ERROR:
+                return
+            lock = await asyncio.to_thread(self._records.lock, build)
+            if lock is not None:  # else its gateway is about to do it
+                with lock:
+                    await self.discard(build)
+        except (OSError, ApiError) as error:
+            _log.error("cannot delete the files of build %s: %s; look at the volume", left.id, error)
 
     async def _run(self) -> None:
         while True:
@@ -72,6 +106,8 @@ class Sweeper:
             await asyncio.to_thread(sweep, directory)
             for template in await asyncio.to_thread(self._records.templates, directory):
                 await self.forget_former(template.id, tenant=template.tenant)
+            for build in await asyncio.to_thread(self._records.with_files, directory):
+                await self._discard_left(build)
         except (OSError, ApiError) as error:
             _log.error("cannot delete what old builds left in %s: %s; look at the volume", directory, error)
         except Exception:  # else no later sweep would come
