@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -51,6 +52,23 @@ def test_the_interpreter_serves_a_sandbox_to_its_own_token_alone(
     # The token of another port's calls opens nothing else.
     headers = {"E2b-Sandbox-Id": box.id, "E2B-Traffic-Access-Token": box.token}
     assert box.envd.get("/health", headers=headers).status_code == 401
+
+
+def test_the_token_of_apps_begins_few_contexts(make_box: Callable[..., Box], client: httpx.Client) -> None:
+    box = make_box()
+    told = client.post(f"/sandboxes/{box.id}/connect", json={"timeout": 600}).json()
+    headers = {"E2b-Sandbox-Id": box.id, "E2B-Traffic-Access-Token": told["trafficAccessToken"]}
+
+    def begun(headers: dict[str, str]) -> int:
+        return box.envd.post("/contexts", json={}, headers=headers).status_code
+
+    with ThreadPoolExecutor(10) as several:
+        answers = list(several.map(begun, [headers] * 10))
+    assert sorted(answers) == [200] * 8 + [429] * 2
+    assert begun(box.headers()) == 200
+    for context in box.envd.get("/contexts", headers=headers).json()[:2]:
+        assert box.envd.delete(f"/contexts/{context['id']}", headers=headers).status_code == 204
+    assert (begun(headers), begun(headers)) == (200, 429)
 
 
 @pytest.mark.parametrize(

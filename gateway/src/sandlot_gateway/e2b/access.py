@@ -38,6 +38,7 @@ class Caller:
     sandbox_id: SandboxId
     tenant: str
     user: str | None = None  # that the request acts as in the sandbox
+    by_traffic_token: bool = False  # which users of its apps may have
 
 
 class Access:
@@ -88,11 +89,12 @@ class Access:
             )
         token = _header(scope, b"x-access-token").decode("latin-1")
         tenant = self._tokens.check_client(token, sandbox_id) if token else None
+        by_traffic_token = False
         if not token and traffic:
             token = _header(scope, b"e2b-traffic-access-token").decode("latin-1")
-            tenant = self._tokens.check_traffic(token, sandbox_id) or self._tokens.check_client(
-                token, sandbox_id
-            )
+            tenant = self._tokens.check_client(token, sandbox_id)
+            if tenant is None:
+                tenant, by_traffic_token = self._tokens.check_traffic(token, sandbox_id), True
         if tenant is None and not token and query is not None and operation is not None:
             if _SIGNER not in scope:
                 scope[_SIGNER] = self._signer(query, sandbox_id, operation=operation)
@@ -107,7 +109,8 @@ class Access:
             # Behind the credential: the answer says that the sandbox may exist.
             text = f"port is not open here: {asked.decode('latin-1')}; this is served at {port.decode()}"
             raise EnvdFailure("unavailable", text)
-        return Caller(sandbox_id, tenant, _user(scope) if query is None else query.user or None)
+        user = _user(scope) if query is None else query.user or None
+        return Caller(sandbox_id, tenant, user, by_traffic_token)
 
     async def served(self, caller: Caller) -> Caller:
         """Return the caller with the sandbox that serves it now: another one after a pause."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from . import code_messages as messages
 from .cell_stream import CellStream, ProgramEnded
 from .client_watch import cut_without_client
 from .code_contexts import DEFAULT, Found
+from .context_room import ContextRoom
 from .failures import EnvdFailure, invalid
 from .grouped_response import GroupedResponse
 from .messages import read
@@ -78,12 +79,15 @@ async def _run(call: SidecarCall, found: Found, asked: messages.Execute, stream:
         raise
 
 
-async def create(call: SidecarCall, body: bytes, receive: Receive) -> dict[str, Any]:
+async def create(
+    call: SidecarCall, body: bytes, receive: Receive, *, room: ContextRoom | None = None
+) -> dict[str, Any]:
+    """Begin a context, if there is `room` for one."""
     asked = read(body, messages.NewContext)
     messages.check_language(asked.language)
     found = contexts.new()
     try:
-        cwd = await _start(call, found, receive, cwd=asked.cwd)
+        cwd = await _start(call, found, receive, cwd=asked.cwd, room=room)
         if has_hung_up(receive):
             raise ClientGone
     except BaseException:  # nobody learns its id, also when the gateway stops
@@ -127,9 +131,17 @@ async def restart(call: SidecarCall, name: str, receive: Receive) -> None:
         await _start(call, contexts.next_program(found), receive)
 
 
-async def _start(call: SidecarCall, found: Found, receive: Receive, *, cwd: str | None = None) -> str:
+async def _start(
+    call: SidecarCall,
+    found: Found,
+    receive: Receive,
+    *,
+    cwd: str | None = None,
+    room: ContextRoom | None = None,
+) -> str:
     """Start a context's program, and wait until it can run cells; return its directory. Raises EnvdFailure."""
-    place = await contexts.start(call, found, cwd)
+    async with nullcontext() if room is None else room.taken(call):
+        place = await contexts.start(call, found, cwd)
     connection = await call.open("GET", f"/v1/ops/{found.op_id}/stream?offset=0")
     async with cut_without_client(call.pool, connection, receive):
         source = CellStream(connection)

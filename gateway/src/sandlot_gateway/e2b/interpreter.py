@@ -8,6 +8,7 @@ from sandlot_gateway.data.request_gate import RequestGate
 
 from . import code_cells
 from .access import Access, Caller
+from .context_room import ContextRoom
 from .entrance import Entrance
 from .failures import EnvdFailure, translated
 from .grouped_response import GroupedResponse
@@ -24,6 +25,7 @@ class Interpreter:
         self._access = access
         self._gate = gate
         self._entrance = entrance
+        self._room = ContextRoom()
 
     def is_known(self, scope: Scope, route: str) -> bool:
         """Return whether the request is authenticated; otherwise its body is not buffered."""
@@ -79,7 +81,8 @@ class Interpreter:
                 return 200
             case "POST", ["contexts"]:
                 async with self._entrance.entered(caller, request_id, receive=receive) as call:
-                    found = await code_cells.create(call, body, receive)
+                    room = self._room if caller.by_traffic_token else None
+                    found = await code_cells.create(call, body, receive, room=room)
                 await send_json(send, 200, found, headers=[(b"x-request-id", request_id)])
                 return 200
             case "GET", ["contexts"]:
