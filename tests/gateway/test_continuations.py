@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 from sandlot_contract.new_ids import new_instance_id, new_sandbox_id
@@ -10,6 +12,8 @@ from sandlot_gateway.e2b.pauses import PAUSED
 from sandlot_gateway.e2b.serving import Serving
 from sandlot_gateway.e2b_ports import E2bPorts
 from sandlot_gateway.sandboxes import Sandbox, Spec, from_pending_create, recovered
+
+from tests.waiting import loop_turns, until
 
 FIRST = new_sandbox_id(1e9)
 
@@ -67,6 +71,38 @@ async def test_other_gateways_are_asked_only_where_one_may_have_continued_it() -
     found = await serving.find(paused.id, "alpha")
     assert found is not None
     assert (found.spec.continues, asked) == (FIRST, ["alpha"])
+
+
+async def test_requests_that_come_together_share_a_question_which_is_asked_after_they_came() -> None:
+    directory = Directory(clock=lambda: 2e9)
+    paused = Sandbox(
+        id=FIRST, tenant="alpha", spec=Spec(name="a", image="host"), created_at=1e9, updated_at=1e9
+    )
+    directory.add(paused)
+    directory.end(paused, verdict="deleted", message=PAUSED)
+    asked, answer = 0, asyncio.Event()
+
+    class Others:
+        async def learn_claims(self, tenant: str) -> None:
+            nonlocal asked
+            asked += 1
+            knows = asked == 2  # another gateway continues it while the first question is under way
+            await answer.wait()
+            if knows:
+                directory.add(continuing())
+
+    serving = Serving(directory, others=Others())  # type: ignore[arg-type]
+    first = asyncio.create_task(serving.find(FIRST, "alpha"))
+    await until(lambda: asked == 1)
+    later = [asyncio.create_task(serving.find(FIRST, "alpha")) for _ in range(5)]
+    await loop_turns(2)
+    later[0].cancel()
+    await asyncio.wait(later[:1])
+    answer.set()
+    await first
+    assert all(await asyncio.gather(*later[1:]))
+    assert asked == 2
+    await serving.close()
 
 
 async def test_a_kill_asks_the_others_also_about_a_sandbox_that_this_gateway_never_knew() -> None:

@@ -23,7 +23,7 @@ from .serving import Serving
 
 class E2bPlane:
     def __init__(self, have: Services, *, gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
-        serving = Serving(have.directory, others=have.backend.others)
+        self._serving = serving = Serving(have.directory, others=have.backend.others)
         access = Access(keys=have.keys, tokens=have.tokens, serving=serving)
         self._control = Control(have, access=access, serving=serving, gate=gate, pool=pool)
         entrance = Entrance(gate=gate, pool=pool)
@@ -48,6 +48,7 @@ class E2bPlane:
 
     async def close(self) -> None:
         await self._control.close()
+        await self._serving.close()
 
     async def http(
         self, scope: Scope, receive: Receive, send: Send, *, request_id: bytes
