@@ -6,11 +6,13 @@ import pytest
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.data.answers import Scope
+from sandlot_gateway.data.mounted import APP
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.e2b.access import Access, signature
 from sandlot_gateway.e2b.app_access import is_sidecars
 from sandlot_gateway.e2b.failures import EnvdFailure
 from sandlot_gateway.e2b.file_query import file_query
+from sandlot_gateway.e2b.paths import relocate
 from sandlot_gateway.e2b.serving import Serving
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.sandboxes import Sandbox, Spec
@@ -78,3 +80,14 @@ def test_signatures_for_unknown_sandboxes_cost_a_bounded_time() -> None:
 def test_the_sidecars_own_port_in_a_pod_is_no_apps(address: str, theirs: bool) -> None:
     assert is_sidecars(address, 8700) is theirs
     assert not is_sidecars(address, 870)
+
+
+@pytest.mark.parametrize("other", ["gateway.test", f"80-{new_sandbox_id(2e9)}.e2b.test", "api.e2b.test"])
+def test_of_two_host_names_neither_decides(other: str) -> None:
+    app = f"80-{new_sandbox_id(1e9)}.e2b.test"
+    for hosts in ((app, other), (other, app)):
+        headers = [(b"host", host.encode()) for host in hosts]
+        scope: Scope = {"type": "http", "path": "/api/v1/sandbox", "raw_path": b"/api/v1/sandbox"}
+        scope["headers"] = headers
+        relocate(scope, domain="e2b.test")
+        assert (scope["path"], scope[APP].port) == ("/e2b-app/api/v1/sandbox", 0)

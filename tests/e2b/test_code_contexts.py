@@ -19,9 +19,11 @@ from sandlot_gateway.e2b import code_cells, code_contexts
 from sandlot_gateway.e2b.failures import EnvdFailure
 from sandlot_gateway.e2b.grouped_response import GroupedResponse
 from sandlot_gateway.e2b.sidecar_call import SidecarCall
+from sandlot_gateway.tasks import Tasks
 
 from tests.sidecar.conftest import Make, make
 from tests.sidecar.support import Sidecar
+from tests.stopped import stopped
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
@@ -84,7 +86,7 @@ async def test_a_context_that_ends_before_it_gets_its_cell_is_told_as_one_that_h
     (told,) = await executed(call, code="x")
     assert (told["name"], "did not run" in told["value"]) == ("ContextRestarting", True)
     assert (await executed(call, code="'x' in globals()"))[1]["text"] == "False"
-    named = await code_cells.create(call, b"{}", stays)
+    named = await code_cells.create(call, b"{}", stays, tasks=Tasks())
     call.ends = f"e2b-code:{named['id']}"
     with pytest.raises(EnvdFailure, match="was not found") as raised:
         await executed(call, code="1", context_id=named["id"])
@@ -100,7 +102,7 @@ async def test_a_context_whose_end_is_no_longer_known_is_not_found(make: Make) -
     try:
         call = calls(pool, sidecar)
         await executed(call, code="x = 1")
-        named = await code_cells.create(call, b"{}", stays)
+        named = await code_cells.create(call, b"{}", stays, tasks=Tasks())
         for name in ("default", named["id"]):
             await code_contexts.kill(call, f"e2b-code:{name}")
             op = f"/v1/ops/e2b-code:{name}"
@@ -132,11 +134,18 @@ def leaves_at_last() -> Callable[[], Any]:
 
 async def test_a_context_without_its_client_ends(call: Call) -> None:
     with pytest.raises(ClientGone):
-        await code_cells.create(call, b"{}", leaves_at_last())
+        await code_cells.create(call, b"{}", leaves_at_last(), tasks=Tasks())
     assert await code_contexts.running(call) == []
-    creating = asyncio.create_task(code_cells.create(call, b"{}", stays))
+
+
+async def test_a_context_of_a_cancelled_request_ends_without_a_wait(call: Call, sidecar: Sidecar) -> None:
+    tasks = Tasks()
+    creating = asyncio.create_task(code_cells.create(call, b"{}", stays, tasks=tasks))
     await until(lambda: code_contexts.running(call))
-    creating.cancel()
-    await asyncio.wait([creating])
+    with stopped(sidecar.pid):  # it does not answer
+        creating.cancel()
+        done, _ = await asyncio.wait([creating], timeout=4)  # the kill has 5 s
+        assert done == {creating}
     assert creating.cancelled()
+    assert await tasks.close(timeout=60) == 0
     assert await code_contexts.running(call) == []

@@ -155,7 +155,8 @@ def test_no_name_that_could_be_an_apps_serves_anything_else(
     for name, value in (("Host", f"127.0.0.1:{stack.port}"), ("Host", app.host), *token.items()):
         twice.putheader(name, value)
     twice.endheaders()
-    assert twice.getresponse().status == 400
+    refused = twice.getresponse()
+    assert (refused.status, refused.headers["X-Sandlot-Refusal"]) == (400, "no_such_port")
     twice.close()
     # A path at the gateway's own name is none of these.
     assert app.ask(f"/e2b-app/{label}", host=f"127.0.0.1:{stack.port}", headers=token).status_code in (

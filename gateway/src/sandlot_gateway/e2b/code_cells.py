@@ -18,6 +18,7 @@ from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.errors import ClientGone, PoolError, WireError
 from sandlot_gateway.python_context.answers import Answer, NoAnswer
+from sandlot_gateway.tasks import Tasks
 
 from . import code_contexts as contexts
 from . import code_messages as messages
@@ -80,9 +81,9 @@ async def _run(call: SidecarCall, found: Found, asked: messages.Execute, stream:
 
 
 async def create(
-    call: SidecarCall, body: bytes, receive: Receive, *, room: ContextRoom | None = None
+    call: SidecarCall, body: bytes, receive: Receive, *, tasks: Tasks, room: ContextRoom | None = None
 ) -> dict[str, Any]:
-    """Begin a context, if there is `room` for one."""
+    """Begin a context, if there is `room` for one; `tasks` end it for a request that is cancelled."""
     asked = read(body, messages.NewContext)
     messages.check_language(asked.language)
     found = contexts.new()
@@ -90,12 +91,20 @@ async def create(
         cwd = await _start(call, found, receive, cwd=asked.cwd, room=room)
         if has_hung_up(receive):
             raise ClientGone
-    except BaseException:  # nobody learns its id, also when the gateway stops
-        with suppress(EnvdFailure, PoolError, WireError, TimeoutError):
-            async with asyncio.timeout(_KILL_WITHIN):
-                await contexts.kill(call, found.op_id)
+    except asyncio.CancelledError:  # the gateway stops, which must not wait for a slow sandbox
+        tasks.spawn(_forget(call, found))
+        raise
+    except Exception:
+        await _forget(call, found)
         raise
     return messages.context(found.name, cwd)
+
+
+async def _forget(call: SidecarCall, found: Found) -> None:
+    """Kill a context whose id nobody learns."""
+    with suppress(EnvdFailure, PoolError, WireError, TimeoutError):
+        async with asyncio.timeout(_KILL_WITHIN):
+            await contexts.kill(call, found.op_id)
 
 
 async def list_(call: SidecarCall) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandlot_gateway.data.answers import Receive, Scope, Send, send_json
 from sandlot_gateway.data.forward import Truncated
 from sandlot_gateway.data.request_gate import RequestGate
+from sandlot_gateway.tasks import Tasks
 
 from . import code_cells
 from .access import Access, Caller
@@ -16,6 +17,7 @@ from .paths import CODE_PORT
 from .uploads import whole_body
 
 _LINES = b"application/x-ndjson"
+_CLOSING = 1.0  # seconds
 
 
 class Interpreter:
@@ -26,6 +28,10 @@ class Interpreter:
         self._gate = gate
         self._entrance = entrance
         self._room = ContextRoom()
+        self._tasks = Tasks()
+
+    async def close(self) -> None:
+        await self._tasks.close(timeout=_CLOSING)
 
     def is_known(self, scope: Scope, route: str) -> bool:
         """Return whether the request is authenticated; otherwise its body is not buffered."""
@@ -82,7 +88,7 @@ class Interpreter:
             case "POST", ["contexts"]:
                 async with self._entrance.entered(caller, request_id, receive=receive) as call:
                     room = self._room if caller.by_traffic_token else None
-                    found = await code_cells.create(call, body, receive, room=room)
+                    found = await code_cells.create(call, body, receive, tasks=self._tasks, room=room)
                 await send_json(send, 200, found, headers=[(b"x-request-id", request_id)])
                 return 200
             case "GET", ["contexts"]:

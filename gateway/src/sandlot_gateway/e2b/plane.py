@@ -48,6 +48,7 @@ class E2bPlane:
 
     async def close(self) -> None:
         await self._control.close()
+        await self._interpreter.close()
         await self._serving.close()
 
     async def http(
