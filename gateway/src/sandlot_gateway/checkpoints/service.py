@@ -38,6 +38,7 @@ _MEASURING = 1.0  # seconds, of an answer that has other contents
 _FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
 _LOOK_EVERY = 0.1  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
+_CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
 
 
 class Busy(Exception):
@@ -205,7 +206,8 @@ class Checkpoints:
 
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
-        return await self._tasks.close(timeout=timeout)
+        # A thread on a stalled volume ends with the process, which releases the lock of its file.
+        return await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
 
     async def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:
