@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,25 @@ def test_its_writer_died_between_the_archive_and_the_document(tmp_path: Path) ->
     seen = store.get(made.id)
     assert seen is not None
     assert (seen.state, seen.stored_bytes) == ("DURABLE", 7)
+
+
+def test_its_writer_finishes_while_another_gateway_looks_whether_it_is_alive(tmp_path: Path) -> None:
+    ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
+    made = checkpoint(ours)
+    part = ours.begin(made)
+    part.write(b"archive")
+    document = tmp_path / f"{made.id}.json"
+    pending = document.read_bytes()
+    document.unlink()
+    os.mkfifo(document)
+    with ThreadPoolExecutor(1) as threads:
+        seen = threads.submit(theirs.get, made.id)
+        with document.open("wb") as reading:  # opens once their read has begun
+            ours.finish(made, part)
+            os.link(tmp_path / f"{made.id}.tar.gz", part.path)  # as if they had opened it before
+            reading.write(pending)
+        assert seen.result() == made
+    assert ours.get(made.id) == made
 
 
 def test_a_delete_of_an_older_gateway_that_was_cut_short_is_done_again(tmp_path: Path) -> None:

@@ -256,24 +256,26 @@ class Store:
         try:
             fd = os.open(self._places.part(checkpoint.id), os.O_WRONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return self._without_part(checkpoint)
+            return self._without_writer(checkpoint)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return checkpoint
         else:
-            self.fail(checkpoint, "the gateway stopped while it was being written")
-            return checkpoint
+            return self._without_writer(checkpoint)
         finally:
             os.close(fd)
 
-    def _without_part(self, checkpoint: Checkpoint) -> Checkpoint | None:
+    def _without_writer(self, checkpoint: Checkpoint) -> Checkpoint | None:
+        """Return the true state of a checkpoint that was PENDING before its file was found without a writer."""
         again = self._read(checkpoint.id)
         if again is None or again.state is not State.PENDING:
             return again  # its writer has just finished, or it was deleted
+        if again.created_at != checkpoint.created_at:
+            return self._settled(again)  # a later one with its id, which may have a writer
         archive = self._places.archive(checkpoint.id)
         if not archive.exists():
-            self.fail(checkpoint, "the gateway stopped before it was written")
+            self.fail(checkpoint, "the gateway stopped while it was being written")
             return checkpoint
         checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
         checkpoint.stored_bytes = archive.stat().st_size
