@@ -78,5 +78,10 @@ def test_an_id_is_free_again_once_the_deleted_files_are_gone(tmp_path: Path) -> 
     with pytest.raises(Occupied):
         theirs.begin(again)
     ours.release(made, part)
+    theirs.revoke(made, "late")
+    assert list(tmp_path.iterdir()) == []
+    again.created_at += 1
     theirs.finish(again, theirs.begin(again))
+    ours.delete(made)  # by a caller that has read the earlier one
+    ours.revoke(made, "late")
     assert ours.get(again.id) == again

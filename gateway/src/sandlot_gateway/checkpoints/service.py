@@ -65,7 +65,7 @@ class Checkpoints:
         self._pool = pool
         self._max_bytes = max_bytes
         self._tasks = Tasks()
-        self._writers: dict[str, asyncio.Task[None]] = {}
+        self._writers: dict[tuple[str, float], asyncio.Task[None]] = {}  # a later one may have the same id
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
@@ -132,8 +132,9 @@ class Checkpoints:
             except Occupied as error:
                 raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
         writer = self._tasks.spawn(self._write(checkpoint, instance, part))
-        self._writers[checkpoint.id] = writer
-        writer.add_done_callback(lambda _: self._writers.pop(checkpoint.id, None))
+        key = checkpoint.id, checkpoint.created_at
+        self._writers[key] = writer
+        writer.add_done_callback(lambda _: self._writers.pop(key, None))
         return checkpoint
 
     async def list(self, tenant: str, sandbox_id: SandboxId) -> list[Checkpoint]:
@@ -178,7 +179,7 @@ class Checkpoints:
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
         await asyncio.to_thread(self._store.delete, checkpoint)
-        writer = self._writers.get(checkpoint.id)
+        writer = self._writers.get((checkpoint.id, checkpoint.created_at))
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)

@@ -177,11 +177,16 @@ class Store:
         return os.open(self._places.archive(checkpoint.id), os.O_RDONLY | os.O_CLOEXEC)
 
     def delete(self, checkpoint: Checkpoint) -> None:
-        """Delete a checkpoint; the files of one that a gateway writes go when that ends."""
-        self._deletions.begin(checkpoint.id)
+        """Delete a checkpoint, not a later one with its id; the files of one that a gateway writes go when that ends."""
+        found = self._read(checkpoint.id)
+        if found is None or found.created_at == checkpoint.created_at:
+            self._deletions.begin(checkpoint.id)
 
     def revoke(self, checkpoint: Checkpoint, error: str) -> None:
-        """Delete the archive of a DURABLE checkpoint, which is FAILED from then on: its document says why."""
+        """Delete the archive of a DURABLE checkpoint that is still there; it is FAILED from then on, and says why."""
+        found = self._read(checkpoint.id)
+        if found is None or found.created_at != checkpoint.created_at:
+            return
         checkpoint.state, checkpoint.error, checkpoint.revoked = State.FAILED, error, True
         self.save(checkpoint)  # first: nobody begins to read the archive then
         self._places.archive(checkpoint.id).unlink(missing_ok=True)
