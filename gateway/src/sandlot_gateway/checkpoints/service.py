@@ -229,7 +229,7 @@ class Checkpoints:
 
     async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> Fetched:
         selection = Selection(checkpoint.paths, checkpoint.without)
-        until = time.monotonic() + _FREED_WITHIN
+        until: float | None = None
         while True:
             try:
                 async with self._turn:
@@ -237,6 +237,8 @@ class Checkpoints:
                         self._pool, instance, write=part.write, max_bytes=self._max_bytes, selection=selection
                     )
             except Refused as error:
+                if until is None:
+                    until = time.monotonic() + _FREED_WITHIN  # not before: others may have the turn for long
                 if not error.busy or time.monotonic() > until:
                     raise
             await asyncio.sleep(_LOOK_EVERY)
