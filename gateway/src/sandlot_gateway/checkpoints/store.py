@@ -285,7 +285,7 @@ class Store:
         if again.created_at != checkpoint.created_at:
             return self._settled(again)  # a later one with its id, which may have a writer
         archive = self._places.archive(checkpoint.id)
-        if not archive.exists():
+        if self._places.part(checkpoint.id).exists() or not archive.exists():
             self.fail(checkpoint, "the gateway stopped while it was being written")
             return checkpoint
         checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
