@@ -33,7 +33,7 @@ from .logbook import Log
 from .records import BuildRecord, Records, State
 from .replay import Failed, Replay
 from .steps import Step, in_their_words
-from .sweeping import Sweeper
+from .sweeping import END_WITHIN, Sweeper
 from .template_records import Gone, Tagged
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Builder:
 
     async def close(self) -> None:
         """Fail the builds that run; their sandboxes end."""
-        await self._tasks.close()
+        await self._tasks.close(end_within=END_WITHIN)
 
     async def ready(self, build: BuildRecord, checkpoint: str) -> None:
         """Let the build's tags name a checkpoint. Raises OSError, Gone."""

@@ -21,6 +21,7 @@ from .records import BuildRecord, Records, State
 _log = logging.getLogger(__name__)
 
 FORMER_KEPT = 3600.0  # seconds for creates that have just read a tag
+END_WITHIN = 5.0  # seconds of a stop, for threads that a stalled volume holds
 _EVERY = 600.0  # seconds
 
 
@@ -35,7 +36,7 @@ class Sweeper:
         self._tasks.spawn(self._run())
 
     async def close(self) -> None:
-        await self._tasks.close()
+        await self._tasks.close(end_within=END_WITHIN)
 
     async def forget_former(self, template: str, *, tenant: str) -> None:
         """Delete the checkpoints of a template that no tag has named for a while; a later sweep repeats what fails."""
