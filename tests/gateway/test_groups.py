@@ -183,6 +183,7 @@ async def test_a_burst_that_a_group_exceeds_is_named(state_dir, machine) -> None
         ({**HOST, "idempotency_key": "k"}, "members.1"),
         ({**HOST, "count": 0}, "members.1.count"),
         ({**HOST, "run": "other"}, "members"),
+        ({**HOST, "run_id": "other"}, "members"),
         ({**HOST, "count": 512}, "members"),
     ],
 )
@@ -244,6 +245,17 @@ async def test_the_sdk_makes_waits_for_and_deletes_a_group(box: Running) -> None
             listed = await AsyncSandbox.list(group=group.id, client=client)
             assert {info.id for info in listed} == {one.id for one in group}
         await _nothing_left(box)
+
+
+async def test_a_group_of_the_sdk_is_of_the_run_of_its_environment(box: Running, monkeypatch) -> None:
+    begun = await box.client.put("/api/v1/runs/r1", json={"holder": "one", "grace_seconds": 60})
+    epoch = begun.json()["epoch"]
+    monkeypatch.setenv("SANDLOT_RUN_ID", f"r1@{epoch}")
+    async with (
+        AsyncClient(url=box.url, api_key=KEY) as client,
+        await AsyncSandbox.create_group(2, client=client) as group,
+    ):
+        assert [(one.info.run, one.info.run_epoch) for one in group] == [("r1", epoch)] * 2
 
 
 async def test_the_sdk_tells_a_group_without_room_from_a_lost_one(state_dir, machine) -> None:

@@ -47,8 +47,10 @@ class GroupRequest(Strict):
             raise ValueError(
                 f"members: {total} sandboxes, and a group has at most {MOST_OF_GROUP}; create several groups"
             )
-        if len({member.run for member in self.members}) > 1:
+        if len({member.run_id or member.run for member in self.members}) > 1:
             raise ValueError("members: they name several runs; a group is of one run")
+        if len({(member.run_id, member.run_epoch) for member in self.members}) > 1:
+            raise ValueError("members: run_id and run_epoch must be the same for all; a group is of one run")
         return self
 
 
