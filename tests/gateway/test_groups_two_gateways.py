@@ -57,3 +57,24 @@ async def test_a_group_is_kept_for_a_caller_that_came_back_to_another_gateway(wo
         for gateway in (one, other):
             assert (await gateway.get(ids[1]))["status"] == "RUNNING"
         assert await claimed(world) == [ids[1]]
+
+
+async def test_the_key_of_a_group_that_came_to_nothing_is_free_at_every_gateway(world: World) -> None:
+    async with two_peers(world) as (one, other):
+        pods = [await world.kubelet.pod(TEMPLATE, pool="default") for _ in range(2)]
+        for gateway in (one, other):
+            await gateway.warm(2)
+        body = {"members": [{**FIELDS, "count": 2}], "idempotency_key": "k"}
+        with world.kubelet.sidecars[pods[0]].stopped():
+            asking = asyncio.create_task(
+                one.client.post("/api/v1/group", json={**body, "wait_seconds": 20, "deadline_seconds": 5})
+            )
+            # The other gateway learns the first one's key from its sidecar.
+            await until(lambda: other.gateway.directory.list(tenant="alpha", status="RUNNING").sandboxes)
+            asked = await asking
+            assert asked.status_code == 503, asked.text
+            (before,) = other.gateway.directory.list(tenant="alpha").sandboxes
+            await other.is_ended(before.id)
+        ids = await _group(other, 2, idempotency_key="k")
+        assert before.id not in ids
+        assert set(await _group(one, 2, idempotency_key="k")) == set(ids)

@@ -139,7 +139,10 @@ class Following:
             except BaseException:
                 _give_back(ticket)
                 raise
-            if holder is None:
+            if self._directory.get(sandbox.id) is not sandbox:  # its group has failed meanwhile
+                _give_back(ticket)
+                self._creates.brought_up(sandbox.id)
+            elif holder is None:
                 if ticket is not None:
                     ticket.begin()
                 self._bringup.begin(sandbox, secrets=secrets, ticket=ticket)
@@ -191,6 +194,8 @@ class Following:
                             sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code
                         )
                         return
+                    if sandbox.spec.group is not None:
+                        self._ends.orphans.took_over(sandbox)
                     _log.warning(
                         "no gateway brings up a sandbox any more: this one goes on",
                         extra={"sandbox": sandbox.id},

@@ -18,7 +18,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.core.group_turns import PATIENCE, GroupId
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox, Spec
+from sandlot_gateway.sandboxes import GROUP_FAILED, Sandbox, Spec
 from sandlot_gateway.tasks import Tasks
 
 from .admission import Admission
@@ -355,13 +355,14 @@ class Groups:
         for member in group.members:
             if member.id in group.known and not self._following.goes_on(member.id):
                 self._ends.orphans.hung_up(member)  # this caller does not get it
-                continue
-            ended_now = self._ends.delete(member, message="its group came to nothing")
-            if ended_now and not member.asked_at:  # no sidecar has heard of it
-                self._directory.drop(member)
+            elif self._directory.get(member.id) is not member:
+                continue  # it was refused, or another gateway has one for its key
+            elif member.live and not member.asked_at:  # no sidecar has heard of it
+                self._ends.withdraw(member, message=GROUP_FAILED, at=self._clock())
                 self._admission.refused(member.tenant)
             else:
-                self._directory.release_key(member)
+                self._ends.delete(member, message=GROUP_FAILED)
+                self._directory.release_key(member)  # also of one that had ended
         group.settled.set()
         asyncio.get_running_loop().call_later(_KEPT, self._forget, group)
 
