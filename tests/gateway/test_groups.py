@@ -129,6 +129,26 @@ async def test_a_gateway_that_restarts_finds_the_group_of_a_key(state_dir, machi
         assert len(machine.claimed()) == 3
 
 
+async def test_the_key_of_a_group_that_failed_is_free_also_after_a_restart(state_dir, machine) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(claim: dict[str, Any]) -> None:
+        await go_on.wait()
+
+    async with running(state_dir, machine) as box:
+        await warmed(box)
+        next(iter(box.machine.sidecars.values())).before_claim = slow
+        answer = await _asked(
+            box, [{**HOST, "count": 3}], idempotency_key="k", deadline_seconds=1, wait_seconds=25
+        )
+        assert answer.status_code == 503
+        assert "2 of 3 sandboxes ran" in answer.json()["detail"]
+        go_on.set()
+        await _nothing_left(box)
+    async with running(state_dir, machine) as box:
+        assert len((await _group(box, 3, idempotency_key="k"))["sandboxes"]) == 3
+
+
 async def test_a_member_that_dies_ends_the_group(box: Running) -> None:
     await warmed(box)
     accepting, go_on = asyncio.Event(), asyncio.Event()

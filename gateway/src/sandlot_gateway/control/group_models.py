@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field, model_validator
 from sandlot_gateway.control.field_types import MOST_OF_GROUP, GroupCount, Strict
 from sandlot_gateway.control.models import CreateRequest, SandboxResponse
 
+MOST_DEADLINE = 3600  # seconds
+
 
 class GroupMember(CreateRequest):
     """A create request, for `count` sandboxes. The group has the idempotency key and the time to wait."""
@@ -36,7 +38,7 @@ class GroupRequest(Strict):
     deadline_seconds: float | None = Field(
         None,
         gt=0,
-        le=3600,
+        le=MOST_DEADLINE,
         description="Seconds from the first request in which all sandboxes must run, else none; default 300.",
     )
 
