@@ -88,6 +88,9 @@ async def test_what_has_no_room_in_time_leaves_nothing_and_says_when_to_ask_agai
         assert int(answer.headers["retry-after"]) > 0
         assert "whole group" in answer.json()["detail"]
         await _nothing_left(box)
+        counts = await box.metrics()  # as if no sandbox had been asked for
+        assert 'sandlot_sandbox_ends_total{verdict="deleted"} 0.0' in counts
+        assert 'sandlot_creates_total{outcome="failed",source="cold"} 0.0' in counts
         assert len((await _group(box, 2))["sandboxes"]) == 2  # the room is free again
 
 
