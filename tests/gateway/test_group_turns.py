@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn
+from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn, full
 
 
 @dataclass
@@ -192,3 +192,12 @@ def test_a_group_waits_less_long_for_others_than_they_for_it() -> None:
     gave, collects = turns.step(30.0)
     assert (gave, isinstance(collects, Collect)) == (GiveBack(GroupId("a0")), True)
     assert turns.position(GroupId("a0")) == 11
+
+
+def test_a_tenant_may_have_a_tenth_of_a_full_queue_and_its_runs_share_it() -> None:
+    many = [("a", "1")] * 20
+    assert not full(many[1:], "a", "1", limit=20)
+    assert full(many, "a", "1", limit=20)
+    assert not full(many, "b", "1", limit=20)
+    assert not full([*many, ("b", "1")], "b", "2", limit=20)
+    assert full([*many, ("b", "1")], "b", "1", limit=10)

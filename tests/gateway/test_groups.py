@@ -88,6 +88,9 @@ async def test_what_has_no_room_in_time_leaves_nothing_and_says_when_to_ask_agai
         assert int(answer.headers["retry-after"]) > 0
         assert "whole group" in answer.json()["detail"]
         await _nothing_left(box)
+        counts = await box.metrics()  # as if no sandbox had been asked for
+        assert 'sandlot_sandbox_ends_total{verdict="deleted"} 0.0' in counts
+        assert 'sandlot_creates_total{outcome="failed",source="cold"} 0.0' in counts
         assert len((await _group(box, 2))["sandboxes"]) == 2  # the room is free again
 
 
@@ -127,6 +130,26 @@ async def test_a_gateway_that_restarts_finds_the_group_of_a_key(state_dir, machi
     async with running(state_dir, machine) as box:
         assert _ids(await _group(box, 3, idempotency_key="k")) == before
         assert len(machine.claimed()) == 3
+
+
+async def test_the_key_of_a_group_that_failed_is_free_also_after_a_restart(state_dir, machine) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(claim: dict[str, Any]) -> None:
+        await go_on.wait()
+
+    async with running(state_dir, machine) as box:
+        await warmed(box)
+        next(iter(box.machine.sidecars.values())).before_claim = slow
+        answer = await _asked(
+            box, [{**HOST, "count": 3}], idempotency_key="k", deadline_seconds=1, wait_seconds=25
+        )
+        assert answer.status_code == 503
+        assert "2 of 3 sandboxes ran" in answer.json()["detail"]
+        go_on.set()
+        await _nothing_left(box)
+    async with running(state_dir, machine) as box:
+        assert len((await _group(box, 3, idempotency_key="k"))["sandboxes"]) == 3
 
 
 async def test_a_member_that_dies_ends_the_group(box: Running) -> None:
@@ -183,6 +206,7 @@ async def test_a_burst_that_a_group_exceeds_is_named(state_dir, machine) -> None
         ({**HOST, "idempotency_key": "k"}, "members.1"),
         ({**HOST, "count": 0}, "members.1.count"),
         ({**HOST, "run": "other"}, "members"),
+        ({**HOST, "run_id": "other"}, "members"),
         ({**HOST, "count": 512}, "members"),
     ],
 )
@@ -244,6 +268,17 @@ async def test_the_sdk_makes_waits_for_and_deletes_a_group(box: Running) -> None
             listed = await AsyncSandbox.list(group=group.id, client=client)
             assert {info.id for info in listed} == {one.id for one in group}
         await _nothing_left(box)
+
+
+async def test_a_group_of_the_sdk_is_of_the_run_of_its_environment(box: Running, monkeypatch) -> None:
+    begun = await box.client.put("/api/v1/runs/r1", json={"holder": "one", "grace_seconds": 60})
+    epoch = begun.json()["epoch"]
+    monkeypatch.setenv("SANDLOT_RUN_ID", f"r1@{epoch}")
+    async with (
+        AsyncClient(url=box.url, api_key=KEY) as client,
+        await AsyncSandbox.create_group(2, client=client) as group,
+    ):
+        assert [(one.info.run, one.info.run_epoch) for one in group] == [("r1", epoch)] * 2
 
 
 async def test_the_sdk_tells_a_group_without_room_from_a_lost_one(state_dir, machine) -> None:

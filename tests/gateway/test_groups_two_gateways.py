@@ -7,8 +7,11 @@ from typing import Any
 
 from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.gateway.peer_gateways import claimed, two_peers
+from tests.waiting import until
 
 pytestmark = NEEDS_API_SERVER
+
+_GRACE = 5.0  # seconds: the least
 
 
 async def _group(gateway: Running, count: int, **fields: Any) -> list[str]:
@@ -32,3 +35,46 @@ async def test_groups_at_two_gateways_share_no_pod_and_one_key_is_one_group(worl
         )
         assert same == again
         assert sorted(await claimed(world)) == sorted([*first, *second, *same])
+
+
+async def test_a_group_is_kept_for_a_caller_that_came_back_to_another_gateway(world: World) -> None:
+    async with two_peers(world, orphan_grace=_GRACE) as (one, other):
+        world.kubelet.make_cold = False
+        body = {"members": [{**FIELDS, "count": 2}], "idempotency_key": "k"}
+        asked = await one.client.post("/api/v1/group", json={**body, "wait_seconds": 0})
+        group_id = asked.json()["id"]
+        asked = await other.client.post("/api/v1/group", json={**body, "wait_seconds": _GRACE * 1.2})
+        assert (asked.status_code, asked.json()["status"]) == (201, "PENDING"), asked.text
+        began = [member.id for member in one.gateway.directory.list(tenant="alpha", group=group_id).sandboxes]
+        world.kubelet.makes_cold()
+        ids = await _group(other, 2, idempotency_key="k")
+        assert set(ids) == set(began)
+        # The group has a caller, of whom the gateway that began it knows nothing.
+        await until(lambda: one.gateway.lifecycle.groups.get(group_id, "alpha") is None)
+        assert (await other.client.delete(f"/api/v1/sandbox/{ids[0]}")).status_code == 200
+        await one.is_ended_somehow(ids[0])
+        await asyncio.sleep(_GRACE * 1.1)
+        for gateway in (one, other):
+            assert (await gateway.get(ids[1]))["status"] == "RUNNING"
+        assert await claimed(world) == [ids[1]]
+
+
+async def test_the_key_of_a_group_that_came_to_nothing_is_free_at_every_gateway(world: World) -> None:
+    async with two_peers(world) as (one, other):
+        pods = [await world.kubelet.pod(TEMPLATE, pool="default") for _ in range(2)]
+        for gateway in (one, other):
+            await gateway.warm(2)
+        body = {"members": [{**FIELDS, "count": 2}], "idempotency_key": "k"}
+        with world.kubelet.sidecars[pods[0]].stopped():
+            asking = asyncio.create_task(
+                one.client.post("/api/v1/group", json={**body, "wait_seconds": 20, "deadline_seconds": 5})
+            )
+            # The other gateway learns the first one's key from its sidecar.
+            await until(lambda: other.gateway.directory.list(tenant="alpha", status="RUNNING").sandboxes)
+            asked = await asking
+            assert asked.status_code == 503, asked.text
+            (before,) = other.gateway.directory.list(tenant="alpha").sandboxes
+            await other.is_ended(before.id)
+        ids = await _group(other, 2, idempotency_key="k")
+        assert before.id not in ids
+        assert set(await _group(one, 2, idempotency_key="k")) == set(ids)

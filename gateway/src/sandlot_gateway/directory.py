@@ -223,7 +223,7 @@ class Directory:
         """Add a new or recovered sandbox, whatever its status."""
         self._sandboxes[sandbox.id] = sandbox
         self._by_tenant.setdefault(sandbox.tenant, TenantIndex()).add(sandbox)
-        if sandbox.spec.key is not None:
+        if sandbox.spec.key is not None and sandbox.holds_key:
             self._by_key[sandbox.tenant, sandbox.spec.key] = sandbox.id
         self._continuations.add(sandbox)
         if sandbox.live:
@@ -261,6 +261,8 @@ class Directory:
         sandbox.finish(verdict, at=self._clock(), message=message, exit_code=exit_code)
         if self._sandboxes.get(sandbox.id) is sandbox:  # else it was dropped, and another one may have its id
             self.holdings.release(sandbox.id)
+        if not sandbox.holds_key:
+            self.release_key(sandbox)
         self.last_end = time.monotonic()
         route = self._routes.pop(sandbox.id, None)
         self._ended[sandbox.id] = sandbox.ended_at or self._clock()

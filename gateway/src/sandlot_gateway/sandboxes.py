@@ -63,6 +63,10 @@ class GroupRef(msgspec.Struct, frozen=True):
     index: int  # of this one
 
 
+# Message of the ends of its members, which other gateways and later runs of this one read.
+GROUP_FAILED = "its group came to nothing"
+
+
 class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     """A create request as the caller wrote it, without the values of secrets."""
 
@@ -158,6 +162,11 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     @property
     def live(self) -> bool:
         return self.status not in TERMINAL
+
+    @property
+    def holds_key(self) -> bool:
+        """Whether its idempotency key stands for it: nobody got anything of a group that came to nothing."""
+        return self.live or self.spec.group is None or self.message != GROUP_FAILED
 
     def finish(
         self, verdict: str, *, at: float, message: str | None = None, exit_code: int | None = None

@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field, model_validator
 from sandlot_gateway.control.field_types import MOST_OF_GROUP, GroupCount, Strict
 from sandlot_gateway.control.models import CreateRequest, SandboxResponse
 
+MOST_DEADLINE = 3600  # seconds
+
 
 class GroupMember(CreateRequest):
     """A create request, for `count` sandboxes. The group has the idempotency key and the time to wait."""
@@ -36,7 +38,7 @@ class GroupRequest(Strict):
     deadline_seconds: float | None = Field(
         None,
         gt=0,
-        le=3600,
+        le=MOST_DEADLINE,
         description="Seconds from the first request in which all sandboxes must run, else none; default 300.",
     )
 
@@ -47,8 +49,10 @@ class GroupRequest(Strict):
             raise ValueError(
                 f"members: {total} sandboxes, and a group has at most {MOST_OF_GROUP}; create several groups"
             )
-        if len({member.run for member in self.members}) > 1:
+        if len({member.run_id or member.run for member in self.members}) > 1:
             raise ValueError("members: they name several runs; a group is of one run")
+        if len({(member.run_id, member.run_epoch) for member in self.members}) > 1:
+            raise ValueError("members: run_id and run_epoch must be the same for all; a group is of one run")
         return self
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from sandlot_contract.statuses import Status
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.begin import create_refusal
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
-from sandlot_gateway.control.group_models import GroupRequest, GroupResponse
+from sandlot_gateway.control.group_models import MOST_DEADLINE, GroupRequest, GroupResponse
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.models import BulkDeleteResponse
 from sandlot_gateway.control.paths import PREFIX
@@ -118,7 +119,9 @@ async def get(group_id: GroupIdText, have: Have, who: Who, user_agent: UserAgent
         return json_response(_document(group_id, "PENDING", size=len(group.members), position=position))
     found = await _members(group_id, have=have, who=who)
     size = found[0].spec.group.size if found[0].spec.group is not None else len(found)
-    if any(not member.live for member in found):
+    newest = max(member.created_at for member in found)
+    forgotten = len(found) < size and newest < time.time() - MOST_DEADLINE  # none can be on its way
+    if forgotten or any(not member.live for member in found):
         status = "ENDED"
     elif len(found) < size or any(member.status is Status.PENDING for member in found):
         return json_response(_document(group_id, "PENDING", size=size))

@@ -60,16 +60,9 @@ class GroupTurns:
         self._collecting: GroupId | None = None
         self._since = 0.0  # when the collecting group last got an instance
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
     @property
     def collecting(self) -> GroupId | None:
         return self._collecting
-
-    def full(self, tenant: str, run: str, *, limit: int) -> bool:
-        """Return whether one more group of this run may not wait."""
-        return self._queue.full((tenant, run), limit) is not None
 
     def position(self, group: GroupId) -> int:
         """Return its place, 1 for the one that collects or is next."""
@@ -143,6 +136,16 @@ class GroupTurns:
     def _place(self) -> Place:
         self._serial += 1
         return Place(behind=True, serial=self._serial)
+
+
+def full(waiting: Sequence[tuple[str, str]], tenant: str, run: str, *, limit: int) -> bool:
+    """Return whether one more group of this run may not wait beside those of these tenants and runs."""
+    if len(waiting) < limit:
+        return False
+    queue = FairQueue((_tenth, _evenly))
+    for serial, path in enumerate(waiting):
+        queue.add(path, Place(behind=True, serial=serial))
+    return queue.full((tenant, run), limit) is not None
 
 
 def _tenth(limit: int, tenants: int) -> int:

@@ -181,7 +181,9 @@ class BringUp:
             self._creates.brought_up(sandbox.id)
             if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
-            if sandbox.status is not Status.PENDING and is_sandbox:  # else each request is counted as refused
+            withdrawn = self._directory.get(sandbox.id) is not sandbox
+            if sandbox.status is not Status.PENDING and is_sandbox and not withdrawn:
+                # A refused one is counted by its request, and one of a group that failed was none.
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
 
     def _has_instance(self, sandbox: Sandbox, claimed: Claimed) -> None:

@@ -82,6 +82,14 @@ class Ends:
             self.retire(sandbox.instance_id, sandbox.id, verdict=verdict)
         return True
 
+    def withdraw(self, sandbox: Sandbox, *, message: str, at: float) -> None:
+        """End a create of which no sidecar has heard, as if it had not been requested. `at`: in Unix seconds."""
+        self._directory.drop(sandbox)
+        self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.DELETED, message=message)
+        sandbox.finish(SandboxVerdict.DELETED, at=at, message=message)
+        self.orphans.ended(sandbox.id)
+        self._claimer.cancel(sandbox.id)
+
     async def known_to_others(self, sandbox_ids: Collection[SandboxId], *, timeout: float) -> None:
         """Wait, `timeout` seconds at most, until no other gateway can go on with these ended sandboxes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 from sandlot_contract.ids import SandboxId
@@ -50,12 +51,16 @@ class Following:
         backend: Backend,
         bringup: BringUp,
         ends: Ends,
+        asked: Callable[[Sandbox], None],
+        waits: Callable[[Sandbox], bool],
     ) -> None:
+        """`asked`: called with a sandbox for which a caller waits at another gateway; `waits`: whether one does here."""
         self._creates = creates
         self._directory = directory
         self._backend = backend
         self._bringup = bringup
         self._ends = ends
+        self._waits = waits
         # sandbox id -> set once the holder of its key is known
         self._asking: dict[SandboxId, asyncio.Event] = {}
         # our sandbox id -> another gateway's sandbox for the same key
@@ -67,7 +72,7 @@ class Following:
             others=backend.others,
             works_on=creates.works_on,
             follows=creates.follows,
-            asked=ends.orphans.asked_elsewhere,
+            asked=asked,
         )
 
     def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None) -> None:
@@ -81,6 +86,10 @@ class Following:
         if (asking := self._asking.get(sandbox.id)) is not None:
             await asking.wait()
         return self._instead.get(sandbox.id, sandbox)
+
+    def goes_on(self, sandbox_id: SandboxId) -> bool:
+        """Return whether this gateway brings it up, since it began it or the one that did is dead."""
+        return self._creates.brings_up(sandbox_id)
 
     def follow(self, sandbox: Sandbox, *, spec: Spec, secrets: dict[str, str]) -> None:
         """Follow a sandbox that another gateway brings up, ready to take over: this caller sent the whole request."""
@@ -130,7 +139,10 @@ class Following:
             except BaseException:
                 _give_back(ticket)
                 raise
-            if holder is None:
+            if self._directory.get(sandbox.id) is not sandbox:  # its group has failed meanwhile
+                _give_back(ticket)
+                self._creates.brought_up(sandbox.id)
+            elif holder is None:
                 if ticket is not None:
                     ticket.begin()
                 self._bringup.begin(sandbox, secrets=secrets, ticket=ticket)
@@ -170,7 +182,7 @@ class Following:
         """Follow the create until it has changed. If no gateway has it, go on with it, or record its `loss`."""
         try:
             while self._is_followed(sandbox):
-                answer = await self.keyed.ask(sandbox, waits=self._ends.orphans.has_caller(sandbox.id))
+                answer = await self.keyed.ask(sandbox, waits=self._waits(sandbox))
                 if not self._is_followed(sandbox):
                     return
                 # Another gateway may name its own sandbox for this key, if they could not reach each other: both go on.
@@ -182,6 +194,8 @@ class Following:
                             sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code
                         )
                         return
+                    if sandbox.spec.group is not None:
+                        self._ends.orphans.took_over(sandbox)
                     _log.warning(
                         "no gateway brings up a sandbox any more: this one goes on",
                         extra={"sandbox": sandbox.id},

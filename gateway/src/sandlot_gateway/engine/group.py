@@ -26,12 +26,14 @@ class Group:
     id: GroupId
     tenant: str
     members: list[Sandbox]
-    known: frozenset[SandboxId] = frozenset()  # members from before: a caller may have them
+    known: set[SandboxId]  # members from before, or of other gateways: a caller may have them
     complete: bool = False
+    handed_out: bool = False
     failure: Failure | None = None
     callers: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # complete, or failed
     leaving: asyncio.TimerHandle | None = None  # until it ends because no caller came back
+    back_by: float = 0.0  # loop time until which its last caller here may come back
 
 
 def lost(member: Sandbox) -> GroupFailed:
@@ -39,6 +41,16 @@ def lost(member: Sandbox) -> GroupFailed:
     return GroupFailed(
         f"a sandbox of the group ended before all of them ran: {member.id}: {member.message or verdict}; the others were"
         " ended",
+        verdict=verdict,
+    )
+
+
+def lost_later(member: Sandbox) -> GroupFailed:
+    """Return the failure of a group that another caller may have."""
+    verdict = member.verdict or SandboxVerdict.START_FAILED
+    return GroupFailed(
+        f"a sandbox of the group has ended: {member.id}: {member.message or verdict}; delete the group, and create another"
+        " one with another key",
         verdict=verdict,
     )
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from sandlot_contract.ids import SandboxId
 
-from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn
+from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn, full
 from sandlot_gateway.core.supply_events import CannotStart, Grant
 
 from .supply import Supply
@@ -68,7 +68,11 @@ class GroupPlaces:
 
     def full(self, tenant: str, run: str, *, limit: int) -> int | None:
         """Return how many groups wait if one more of this run may not."""
-        return len(self._turns) if self._turns.full(tenant, run, limit=limit) else None
+        # Also those that ask other gateways or read secrets: else any number could begin at once.
+        waiting = [
+            (group.tenant, group.run) for group in self._groups.values() if group.id != self._turns.collecting
+        ]
+        return len(waiting) if full(waiting, tenant, run, limit=limit) else None
 
     def expect(self, group_id: GroupId, sandbox_ids: Iterable[SandboxId], *, tenant: str, run: str) -> None:
         """Begin a group of these sandboxes, whose bring-ups ask for their places next."""

@@ -18,7 +18,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.core.group_turns import PATIENCE, GroupId
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox, Spec
+from sandlot_gateway.sandboxes import GROUP_FAILED, Sandbox, Spec
 from sandlot_gateway.tasks import Tasks
 
 from .admission import Admission
@@ -27,7 +27,7 @@ from .claims import Claimer
 from .ends import Ends
 from .errors import GroupFailed, GroupKeyUsed
 from .following import Following
-from .group import AGAIN, Failure, Group, groups_full, lost, other_size
+from .group import AGAIN, Failure, Group, groups_full, lost, lost_later, other_size
 from .group_places import GroupPlaces
 
 _log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Groups:
             waiting = self._places.full(tenant.name, run, limit=self._most)
             if waiting is not None:
                 raise groups_full(waiting, limit=self._most)
-        before = frozenset(found.id for found in known.values() if found is not None)
+        before = {found.id for found in known.values() if found is not None}
         group = self._groups[group_id] = Group(group_id, tenant.name, [], before)
         now = self._clock()
         begun: list[tuple[Sandbox, dict[str, str]]] = []
@@ -176,13 +176,32 @@ class Groups:
         """Note the end of a call. `comes_back`: its caller can ask again; else its group ends if it has no other."""
         group.callers -= 1
         if handed_out:
+            group.handed_out = True
             self._forget(group)
         elif group.callers == 0 and self._groups.get(group.id) is group and group.failure is None:
-            loop = asyncio.get_running_loop()
-            if comes_back:
-                group.leaving = loop.call_later(self._grace, self._abandoned, group)
-            else:
+            group.back_by = asyncio.get_running_loop().time() + self._grace
+            if not comes_back:
                 self._abandoned(group)
+            elif group.complete and not self._alone:
+                self._leave(group)
+            else:
+                self._keep(group)
+
+    def asked_elsewhere(self, sandbox: Sandbox) -> None:
+        """Keep a member's group anew, because a caller waits for it at another gateway."""
+        group = self._of(sandbox)
+        if group is not None and group.leaving is not None:
+            self._keep(group)
+
+    def waits(self, sandbox: Sandbox) -> bool:
+        """Return whether a caller here waits for a sandbox, or for its group."""
+        if sandbox.spec.group is None:
+            return self._ends.orphans.has_caller(sandbox.id)
+        group = self._of(sandbox)
+        if group is None or group.failure is not None:
+            return False
+        # Not while it is kept for another gateway: two of them would keep it for each other.
+        return group.callers > 0 or asyncio.get_running_loop().time() < group.back_by
 
     def delete(self, group: Group) -> None:
         """End a group that has not been handed out."""
@@ -190,16 +209,38 @@ class Groups:
 
     def ended(self, sandbox: Sandbox) -> None:
         """Fail the group of a sandbox that has ended, if it is not handed out yet."""
-        ref = sandbox.spec.group
-        group = self._groups.get(ref.id) if ref is not None else None
-        if group is not None and group.failure is None and any(one is sandbox for one in group.members):
+        group = self._of(sandbox)
+        if group is not None and group.failure is None:
             # Not now: the end of this one is still being recorded.
-            asyncio.get_running_loop().call_soon(self._fail, group, lost(sandbox))
+            asyncio.get_running_loop().call_soon(self._lost, group, sandbox)
 
     def position(self, group: Group) -> int | None:
         """Return the place of the group in the queue, 1 for the next; None: none of its members waits."""
         found = [self._claimer.position(member.id) for member in group.members]
         return max((position for position in found if position is not None), default=None)
+
+    def _of(self, sandbox: Sandbox) -> Group | None:
+        """Return the group here of which it is a member."""
+        ref = sandbox.spec.group
+        group = self._groups.get(ref.id) if ref is not None else None
+        if ref is None or group is None or not 0 <= ref.index < len(group.members):
+            return None
+        return group if group.members[ref.index] is sandbox else None
+
+    def _keep(self, group: Group) -> None:
+        """Keep it for the grace period from now on."""
+        if group.leaving is not None:
+            group.leaving.cancel()
+        group.leaving = asyncio.get_running_loop().call_later(self._grace, self._abandoned, group)
+
+    def _leave(self, group: Group) -> None:
+        """Leave a complete group without a caller here to its sidecars: another gateway may have handed it out.
+
+        A caller that comes back finds it by its keys.
+        """
+        self._forget(group)
+        for member in group.members:
+            self._ends.orphans.hung_up(member)
 
     def _abandoned(self, group: Group) -> None:
         self._fail(group, GroupFailed("the group's caller left", verdict=SandboxVerdict.DELETED))
@@ -237,6 +278,8 @@ class Groups:
                 group.complete = True
                 self._check(group)
                 group.settled.set()
+                if group.callers == 0 and group.failure is None and not self._alone:
+                    self._leave(group)
         finally:
             for task in (*members, stuck):
                 task.cancel()
@@ -248,6 +291,7 @@ class Groups:
         sandbox = await self._following.decided(own)
         if sandbox is not own:
             self._places.drop(own.id)
+            group.known.add(sandbox.id)
             group.members[at] = sandbox
         await self._bringup.placed(sandbox.id)
         while self._open and sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox:
@@ -287,7 +331,20 @@ class Groups:
         """Fail a complete group of which a member has ended since."""
         ended = next((member for member in group.members if member.status is not Status.RUNNING), None)
         if ended is not None:
-            self._fail(group, lost(ended))
+            self._lost(group, ended)
+
+    def _lost(self, group: Group, member: Sandbox) -> None:
+        """Fail the group of a member that has ended. Another caller, which may have it, ends what it likes."""
+        if group.failure is not None:
+            return
+        if group.handed_out:
+            group.failure = lost_later(member)
+        elif group.complete and not self._alone:
+            group.failure = lost_later(member)
+            group.settled.set()
+            self._leave(group)
+        else:
+            self._fail(group, lost(member))
 
     def _fail(self, group: Group, failure: Failure) -> None:
         """End all members that it began, as if none had been requested; their keys are free again."""
@@ -296,15 +353,16 @@ class Groups:
         group.failure = failure
         self._places.cancel(group.id)
         for member in group.members:
-            if member.id in group.known:
+            if member.id in group.known and not self._following.goes_on(member.id):
                 self._ends.orphans.hung_up(member)  # this caller does not get it
-                continue
-            ended_now = self._ends.delete(member, message="its group came to nothing")
-            if ended_now and not member.asked_at:  # no sidecar has heard of it
-                self._directory.drop(member)
+            elif self._directory.get(member.id) is not member:
+                continue  # it was refused, or another gateway has one for its key
+            elif member.live and not member.asked_at:  # no sidecar has heard of it
+                self._ends.withdraw(member, message=GROUP_FAILED, at=self._clock())
                 self._admission.refused(member.tenant)
             else:
-                self._directory.release_key(member)
+                self._ends.delete(member, message=GROUP_FAILED)
+                self._directory.release_key(member)  # also of one that had ended
         group.settled.set()
         asyncio.get_running_loop().call_later(_KEPT, self._forget, group)
 

@@ -118,6 +118,8 @@ class Lifecycle:
             backend=backend,
             bringup=self.bringup,
             ends=self.ends,
+            asked=self._asked_elsewhere,
+            waits=lambda sandbox: self.groups.waits(sandbox),
         )
         self.groups = Groups(
             places=places,
@@ -144,6 +146,10 @@ class Lifecycle:
             queued=queued,
             clock=clock,
         )
+
+    def _asked_elsewhere(self, sandbox: Sandbox) -> None:
+        self.ends.orphans.asked_elsewhere(sandbox)
+        self.groups.asked_elsewhere(sandbox)
 
     def create(self, spec: Spec, *, secrets: dict[str, str], tenant: Tenant) -> Sandbox:
         """Begin a sandbox, or return the one that this idempotency key made. Does not wait.

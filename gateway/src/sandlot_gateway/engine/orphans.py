@@ -60,6 +60,12 @@ class Orphans:
         self._begun.add(sandbox.id)
         self.asked(sandbox)
 
+    def took_over(self, sandbox: Sandbox) -> None:
+        """Decide from now on about a sandbox that no other gateway brings up any more."""
+        self._begun.add(sandbox.id)
+        if not self.has_caller(sandbox.id):
+            self._start(sandbox, self._grace)
+
     def asked(self, sandbox: Sandbox) -> None:
         """Count a create request for it that repeats its idempotency key."""
         self._stop_timer(sandbox.id)

@@ -27,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "gpu_type": None,
     "labels": (),
     "run": None,
+    "run_id": None,
     "pool": None,
     "start_command": None,
     "run_image_command": False,
