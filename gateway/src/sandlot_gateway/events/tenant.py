@@ -141,14 +141,14 @@ class TenantEvents:
         A cursor of another process goes back by OVERLAP. `help`: of others, if they were asked.
         """
         since = cursor.at - OVERLAP
-        if help is not None and since < help.dropped_until:
+        if help is not None and since <= help.dropped_until:
             raise self.expired()
         if cursor.journal == self._journal:
             if cursor.number + 1 < self.first:
                 raise self.expired()
             return min(cursor.number + 1, self.end)
         known = self.known_since if help is None else min(self.known_since, help.known_since)
-        if cursor.at - _SKEW < known or since < self.dropped_until:
+        if cursor.at - _SKEW < known or since <= self.dropped_until:
             raise self.expired()
         return self.number_at(since)
 

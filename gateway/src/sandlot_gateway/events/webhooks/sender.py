@@ -146,7 +146,7 @@ class Sender:
                 "cannot read where webhook %s was: %s; it sends the last minute", self._target.name, error
             )
             return self._events.number_at(self._journal.now() - OVERLAP)
-        if since < self._events.dropped_until:
+        if since <= self._events.dropped_until:
             self._lose()
         # Not from when on this gateway knows all: others send what only they knew meanwhile.
         return self._events.number_at(since)
