@@ -20,6 +20,7 @@ from pyqwest import SyncClient, SyncHTTPTransport
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_gateway.events.journal import Journal
+from sandlot_gateway.events.tenant import OVERLAP
 from sandlot_gateway.events.webhooks import sender
 from sandlot_gateway.events.webhooks.post import Poster
 from sandlot_gateway.events.webhooks.targets import BadTargets, read_targets
@@ -188,7 +189,7 @@ async def test_one_of_several_gateways_begins_by_time_and_loses_only_what_was_dr
         journal.ready(ready(number, at=now - age))
     journal.recovered(known_since=now)
     age = 400 if dropped == 0 else 1000
-    (tmp_path / "place").write_text(f"00000000-1-{int(now - age + sender.OVERLAP) * 1000}")
+    (tmp_path / "place").write_text(f"00000000-1-{int(now - age + OVERLAP) * 1000}")
     counted: list[str] = []
     target = written(tmp_path, receiver.port)
     async with receiver.open():
