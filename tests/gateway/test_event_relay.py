@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -66,9 +66,11 @@ def journal(clock: Clock) -> Journal:
 
 
 @pytest.fixture
-def events(journal: Journal, others: Others) -> Events:
+async def events(journal: Journal, others: Others) -> AsyncIterator[Events]:
     relay: Any = Relay(journal, others)  # type: ignore[arg-type]
-    return Events(journal, relay=relay, limit=10, ended=lambda reason: None)
+    events = Events(journal, relay=relay, limit=10, ended=lambda reason: None)
+    yield events
+    await events.close()
 
 
 def sandbox(number: int, *, at: float = NOW) -> Sandbox:
@@ -121,7 +123,6 @@ async def test_what_any_gateway_dropped_after_a_cursor_expires_it(
             await opening
     else:
         await opening
-    await events.close()
 
 
 async def test_a_gateway_that_was_silent_is_asked_again_for_what_it_owes(
@@ -134,7 +135,6 @@ async def test_a_gateway_that_was_silent_is_asked_again_for_what_it_owes(
     others.answers["two"] = answer(sandbox(1, at=NOW - 900), journal=THIRD)
     await until(lambda: "sbx-1:ready" in journal.of("t"))
     assert set(others.asked) == {("one", NOW - OVERLAP), ("two", NOW - 1000 - OVERLAP)}
-    await events.close()
 
 
 async def test_a_cursor_of_its_own_fetches_what_only_others_learned_meanwhile(
@@ -143,7 +143,6 @@ async def test_a_cursor_of_its_own_fetches_what_only_others_learned_meanwhile(
     others.answers["one"] = answer(sandbox(1, at=NOW - 900))
     await opened(events, Cursor(journal.id, 0, NOW - 1000))
     assert "sbx-1:ready" in journal.of("t")
-    await events.close()
 
 
 async def test_a_gateway_that_joins_or_begins_again_refills_nothing_old(
@@ -163,7 +162,6 @@ async def test_a_gateway_that_joins_or_begins_again_refills_nothing_old(
     others.answers["another"] = answer(sandbox(0, at=clock.now), sandbox(100, at=clock.now + 1))
     await until(lambda: "sbx-100:ready" in journal.of("t"))
     assert "sbx-0:ready" not in journal.of("t")
-    await events.close()
 
 
 async def test_a_node_whose_clock_is_ahead_puts_no_cursor_in_the_future(clock: Clock) -> None:
