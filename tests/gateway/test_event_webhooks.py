@@ -6,9 +6,10 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +17,14 @@ from typing import Any
 
 import pytest
 from pyqwest import SyncClient, SyncHTTPTransport
+from sandlot_contract.ids import SandboxId
+from sandlot_contract.statuses import Status
+from sandlot_gateway.events.journal import Journal
+from sandlot_gateway.events.tenant import OVERLAP
 from sandlot_gateway.events.webhooks import sender
+from sandlot_gateway.events.webhooks.post import Poster
 from sandlot_gateway.events.webhooks.targets import BadTargets, read_targets
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
@@ -125,7 +132,7 @@ async def test_a_target_gets_its_tenants_events_signed_until_it_takes_them(
         await until(is_counted)
 
 
-async def test_what_a_target_missed_comes_after_a_restart_and_nothing_twice(
+async def test_what_a_target_missed_comes_after_a_restart(
     state_dir: Path, machine: Machine, tmp_path: Path, receiver: Receiver
 ) -> None:
     file = written(tmp_path, receiver.port, types=["sandbox.ended"])
@@ -140,6 +147,72 @@ async def test_what_a_target_missed_comes_after_a_restart_and_nothing_twice(
     async with receiver.open(), running(state_dir, machine, event_webhooks_file=file):
         await until(lambda: f"{missed['id']}:ended" in receiver.ids)
     assert set(receiver.ids) == {f"{first['id']}:ended", f"{missed['id']}:ended"}
+
+
+async def sent_by(target: Path, journal: Journal, counted: list[str], *, done: Callable[[], bool]) -> None:
+    """Run a sender of the target in the file until `done`, which remembers its place beside it."""
+    poster = Poster(timeout=15.0, connections=1)
+    running = asyncio.create_task(
+        sender.Sender(
+            read_targets(target)[0],
+            journal=journal,
+            poster=poster,
+            place=target.parent / "place",
+            counted=counted.append,
+        ).run()
+    )
+    await until(done)
+    running.cancel()
+    await asyncio.wait({running})
+    await poster.close()
+
+
+def ready(number: int, *, at: float) -> Sandbox:
+    return Sandbox(
+        id=SandboxId(f"sbx-{number}"),
+        tenant="alpha",
+        spec=Spec(name="n", image="host"),
+        created_at=at,
+        updated_at=at,
+        started_at=at,
+        status=Status.RUNNING,
+    )
+
+
+@pytest.mark.parametrize("dropped", [0, 1])
+async def test_one_of_several_gateways_begins_by_time_and_loses_only_what_was_dropped(
+    tmp_path: Path, receiver: Receiver, dropped: int
+) -> None:
+    now = 1_000_000.0
+    journal = Journal(entries=3 - dropped, memory=1 << 20, keep=3600.0, clock=lambda: now)
+    for number, age in enumerate((1000, 350, 50)):
+        journal.ready(ready(number, at=now - age))
+    journal.recovered(known_since=now)
+    age = 400 if dropped == 0 else 1000
+    (tmp_path / "place").write_text(f"00000000-1-{int(now - age + OVERLAP) * 1000}")
+    counted: list[str] = []
+    target = written(tmp_path, receiver.port)
+    async with receiver.open():
+        await sent_by(target, journal, counted, done=lambda: counted.count("delivered") == 2)
+    assert set(receiver.ids) == {"sbx-1:ready", "sbx-2:ready"}
+    assert counted.count("lost") == dropped
+
+
+async def test_a_target_that_wants_none_of_many_events_has_a_recent_place(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "LONGEST_PAUSE", 0.1)
+    journal = Journal(entries=20_000, memory=1 << 26, keep=3600.0)
+    journal.recovered(known_since=0.0)
+    numbers = itertools.count()
+
+    def is_remembered() -> bool:
+        journal.ready(ready(next(numbers), at=1.0))
+        return (tmp_path / "place").exists()
+
+    target = written(tmp_path, receiver.port, types=["sandbox.ended"])
+    await sent_by(target, journal, [], done=is_remembered)
+    assert not receiver.got
 
 
 async def test_a_target_that_is_dead_loses_what_is_not_kept_and_holds_up_nothing(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
+from sandlot_gateway.events import stream as streams
 from sandlot_gateway.events.event import EventFilter
 from sandlot_gateway.events.journal import Journal
 from sandlot_gateway.events.stream import EventStream, StreamCounts
@@ -186,41 +189,77 @@ async def test_a_stream_ends_when_its_key_is_withdrawn(state_dir: Path, machine:
             await stream.next()
 
 
+@dataclass
+class Direct:
+    """A stream of a journal without a gateway, and what it sends."""
+
+    journal: Journal
+    wanted: EventFilter = field(default_factory=EventFilter)
+    sent: list[Any] = field(default_factory=list[Any])
+    ends: list[str] = field(default_factory=list[str])
+    reads: asyncio.Event = field(default_factory=asyncio.Event)
+    leaves: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+        if len(self.sent) > 1:
+            await self.reads.wait()
+
+    async def receive(self) -> Any:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def serve(self) -> None:
+        stream = EventStream(
+            self.journal.of("t"),
+            tenant="t",
+            journal=self.journal,
+            number=1,
+            wanted=self.wanted,
+            is_allowed=lambda: True,
+            follow=True,
+            counts=StreamCounts(self.ends.append),
+        )
+        await stream({}, self.receive, self.send)
+
+
 async def test_a_client_that_reads_too_slowly_is_told_so_last() -> None:
     journal = Journal(entries=100, memory=1 << 20, keep=60.0)
     journal.recovered(known_since=0.0)
-    reads = asyncio.Event()
-    sent: list[Any] = []
-    ends: list[str] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-        if len(sent) > 1:
-            await reads.wait()
-
-    async def receive() -> Any:
-        return await asyncio.get_running_loop().create_future()
-
-    stream = EventStream(
-        journal.of("t"),
-        tenant="t",
-        journal=journal,
-        number=1,
-        wanted=EventFilter(),
-        is_allowed=lambda: True,
-        follow=True,
-        counts=StreamCounts(ends.append),
-    )
-    serving = asyncio.create_task(stream({}, receive, send))
-    await until(lambda: len(sent) == 2)
+    direct = Direct(journal)
+    serving = asyncio.create_task(direct.serve())
+    await until(lambda: len(direct.sent) == 2)
     for number in range(200):
         journal.ready(_sandbox(number))
-    reads.set()
+    direct.reads.set()
     await serving
-    assert ends == ["expired"]
-    assert sent[-1]["body"].startswith(b"event: expired\ndata: {")
-    assert sent[-1]["more_body"] is False
-    assert len(sent) == 3
+    assert direct.ends == ["expired"]
+    assert direct.sent[-1]["body"].startswith(b"event: expired\ndata: {")
+    assert direct.sent[-1]["more_body"] is False
+    assert len(direct.sent) == 3
+
+
+async def test_a_filter_that_takes_none_of_many_events_has_recent_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT", 0.05)
+    journal = Journal(entries=20_000, memory=1 << 26, keep=60.0)
+    journal.recovered(known_since=0.0)
+    direct = Direct(journal, wanted=EventFilter(run="another"))
+    direct.reads.set()
+    serving = asyncio.create_task(direct.serve())
+    numbers = itertools.count()
+
+    def has_heartbeat() -> bool:
+        journal.ready(_sandbox(next(numbers)))
+        return len(direct.sent) > 2
+
+    await until(has_heartbeat, pause=0.005, seconds=30)
+    number = int(direct.sent[2]["body"].split(b"-")[1])
+    assert direct.sent[2]["body"].startswith(b": heartbeat\nid: ")
+    assert number > 1
+    direct.leaves.set()
+    await serving
 
 
 def test_a_tenant_with_many_events_pushes_out_no_others() -> None:

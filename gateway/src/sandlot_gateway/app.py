@@ -289,7 +289,7 @@ class Gateway:
         if self.data.e2b is not None:
             self.data.e2b.start()
         self.runs.start()
-        self.journal.recovered(known_since=self._known_since(ended))
+        self.journal.recovered(known_since=self._known_since(ended), alone=self.backend.single_gateway)
         if self.event_webhooks is not None:
             self.event_webhooks.start()
         self._recovered.set()

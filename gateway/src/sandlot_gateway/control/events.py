@@ -82,12 +82,11 @@ async def events(
             follow=follow,
         )
     except CursorExpired as error:
-        since = iso(error.resume.at)
         raise ApiError(
             410,
             f"{name}: events after this cursor are not kept any more: list the sandboxes, and resume from `resume`",
             field=name,
-            extra={"resume": str(error.resume), "complete_since": since},
+            extra={"resume": str(error.resume), "complete_since": iso(error.complete_since)},
         ) from error
     except TooManyStreams as error:
         raise ApiError(429, str(error), headers={"retry-after": "5"}) from error
@@ -119,7 +118,8 @@ async def peer_events(
     batch = kept.read(number, wanted=EventFilter(), most=MOST, most_bytes=_PEER_BYTES)
     answer = PeerEvents(
         cursor=str(kept.cursor(batch.next, now=journal.now())),
-        complete_since=kept.complete_since,
+        known_since=kept.known_since,
+        dropped_until=kept.dropped_until,
         more=batch.next < kept.end,
         events=[msgspec.Raw(entry.event.text) for _, entry in batch.entries],
     )

@@ -40,7 +40,8 @@ class PeerEvents(msgspec.Struct):
     """Another gateway's events of a tenant. `cursor`: where to go on; `more`: there are more already."""
 
     cursor: str
-    complete_since: float  # Unix time from which on it has all
+    known_since: float  # Unix time from which on it learned of all
+    dropped_until: float  # when it learned of the last one that it dropped
     more: bool
     events: list[msgspec.Raw]
 
@@ -59,11 +60,12 @@ class OtherGateways(Protocol):
         ...
 
     async def events(
-        self, tenant: str, *, after: Mapping[str, str], since: float
+        self, tenant: str, *, after: Mapping[str, str], since: Callable[[str], float]
     ) -> dict[str, PeerEvents | None]:
         """Ask all others for events, and return their answers by address; None for one that has not answered in time.
 
-        `after`: the cursors that they gave. Others answer with what they learned of from `since`, a Unix time, on.
+        `after`: the cursors that they gave. `since` returns, for an address, the Unix time from which on one is asked
+        for what it learned of that gave none, or has begun again.
         """
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sandlot_gateway.sandboxes import Sandbox
 
 from .event import Event, EventType, event_of
-from .tenant import TenantEvents
+from .tenant import OVERLAP, TenantEvents
 
 
 class Journal:
@@ -20,15 +20,18 @@ class Journal:
     def __init__(
         self, *, entries: int, memory: int, keep: float, clock: Callable[[], float] = time.time
     ) -> None:
-        """`entries`: of each tenant; `memory`: bytes of all; `keep`: seconds."""
+        """`entries`: of each tenant; `memory`: bytes of all; `keep`: seconds, but at least as long as gateways may need
+        to learn of each other's.
+        """
         self.id = secrets.token_hex(4)
         self._entries = entries
         self._memory = memory
-        self._keep = keep
+        self._keep = max(keep, 2 * OVERLAP)
         self._clock = clock
         self._bytes = 0
         self._recovering = True
         self._known_since = clock()
+        self._dropped_until = 0.0
         self._tenants: dict[str, TenantEvents] = {}
         self.closed = False
 
@@ -45,16 +48,21 @@ class Journal:
     def of(self, tenant: str) -> TenantEvents:
         found = self._tenants.get(tenant)
         if found is None:
-            found = self._tenants[tenant] = TenantEvents(journal=self.id, known_since=self._known_since)
+            found = self._tenants[tenant] = TenantEvents(
+                journal=self.id, known_since=self._known_since, dropped_until=self._dropped_until
+            )
         return found
 
-    def recovered(self, *, known_since: float) -> None:
-        """Put what the recovery found in order. `known_since`: the time from which on that is complete."""
+    def recovered(self, *, known_since: float, alone: bool = False) -> None:
+        """Put what the recovery found in order. `known_since`: the time from which on that is complete.
+
+        `alone`: no other gateway has what is older.
+        """
         self._recovering = False
-        self._known_since = known_since
+        self._known_since, self._dropped_until = known_since, known_since if alone else 0.0
         for events in self._tenants.values():
-            events.complete_since = known_since
-            events.sort()
+            events.known_since, events.dropped_until = self._known_since, self._dropped_until
+            events.sort(now=self._clock())
             self._bound(events)
 
     # What has happened.
@@ -73,6 +81,11 @@ class Journal:
         if sandbox.started_at is not None:
             self.ready(sandbox)
         self.ended(sandbox)
+
+    def relayed(self, tenant: str, event: Event) -> None:
+        """Add another gateway's event, unless this one may have dropped it: it would push out a newer one."""
+        if event.happened > self.of(tenant).dropped_until:
+            self.add(tenant, event)
 
     def add(self, tenant: str, event: Event) -> None:
         events = self.of(tenant)

@@ -52,11 +52,13 @@ class Events:
         Raises CursorExpired, TooManyStreams and Leaving.
         """
         events = self.journal.of(tenant)
-        complete_since = None
-        if self._relay is not None and cursor is not None and cursor.journal != self.journal.id:
-            complete_since = await self._relay.catch_up(tenant, cursor)
+        caught = None
+        if self._relay is not None and cursor is not None:
+            is_own = cursor.journal == self.journal.id
+            if not is_own or not self._relay.has_followed(tenant, since=cursor.at):
+                caught = await self._relay.catch_up(tenant, cursor)
         if cursor is not None:
-            number = events.place(cursor, complete_since=complete_since)
+            number = events.place(cursor, help=None if caught is None else caught.help(cursor))
         else:
             number = events.first if from_oldest else events.end
         if self.journal.closed:
@@ -66,7 +68,7 @@ class Events:
                 f"this tenant has {self._limit} streams open already: end one, or try again later"
             )
         if self._relay is not None:
-            self._relay.follow(tenant)
+            self._relay.follow(tenant, caught)
         return EventStream(
             events,
             tenant=tenant,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -110,25 +111,24 @@ class EventStream(Response):
             self._number = batch.next
             if batch.entries:
                 await writer.write(b"".join(self._frame(number, entry) for number, entry in batch.entries))
+            elif asyncio.get_running_loop().time() >= writer.written + HEARTBEAT:
+                # Also while events come, of which the filter takes none.
+                await writer.write(b": heartbeat\n" + self._place())
             if self._number < self._events.end:
                 await asyncio.sleep(0)  # a filter that takes nothing must not hold the loop
                 continue
             if not self._follow:
                 await writer.end(self._place())
                 return "complete"
-            if not await self._wait():
-                await writer.write(b": heartbeat\n" + self._place())
+            await self._wait(until=writer.written + HEARTBEAT)
         return "left"
 
-    async def _wait(self) -> bool:
-        """Wait for more; return False after HEARTBEAT seconds without."""
-        try:
-            async with asyncio.timeout(HEARTBEAT):
+    async def _wait(self, *, until: float) -> None:
+        """Wait for more, at most until this time of the loop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
                 await self._woken.wait()
                 await asyncio.sleep(_GATHER)
-        except TimeoutError:
-            return self._woken.is_set()
-        return True
 
     def _place(self) -> bytes:
         """Return the cursor without an event: also one who wants few of them has a recent place to go on from."""
@@ -150,6 +150,7 @@ class _Writer:
     def __init__(self, send: Send, stalled: asyncio.Timeout) -> None:
         self._send = send
         self._stalled = stalled
+        self.written = 0.0  # when it last wrote, on the loop's clock
 
     async def begin(self) -> None:
         headers = [
@@ -163,6 +164,7 @@ class _Writer:
         self._stalled.reschedule(asyncio.get_running_loop().time() + STALLED)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
         self._stalled.reschedule(None)
+        self.written = asyncio.get_running_loop().time()
 
     async def end(self, body: bytes) -> None:
         await self.write(body, more=False)

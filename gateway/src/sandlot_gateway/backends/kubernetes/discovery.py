@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sandlot_contract.ids import SandboxId
 
@@ -83,7 +83,7 @@ class ClaimDiscovery:
         await self._announcer.told(sandbox_ids, timeout=timeout)
 
     async def events(
-        self, tenant: str, *, after: Mapping[str, str], since: float
+        self, tenant: str, *, after: Mapping[str, str], since: Callable[[str], float]
     ) -> dict[str, PeerEvents | None]:
         """Ask the other gateways, see `OtherGateways.events`."""
         assert self._peers is not None

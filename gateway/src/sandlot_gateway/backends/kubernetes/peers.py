@@ -136,12 +136,12 @@ class Peers:
         return found
 
     async def events(
-        self, tenant: str, *, after: Mapping[str, str], since: float
+        self, tenant: str, *, after: Mapping[str, str], since: Callable[[str], float]
     ) -> dict[str, PeerEvents | None]:
         """Ask all gateways for a tenant's events, see `OtherGateways.events`."""
         addresses, _ = await self._others()
         answers = await asyncio.gather(
-            *(self._events_of(address, tenant, after.get(address), since) for address in addresses)
+            *(self._events_of(address, tenant, after.get(address), since(address)) for address in addresses)
         )
         return dict(zip(addresses, answers, strict=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -49,6 +50,7 @@ class Sender:
         self._place = place
         self._counted = counted
         self._woken = asyncio.Event()
+        self._remembered = time.monotonic()
         self._is_failing = False
         self._is_losing = False
 
@@ -65,17 +67,19 @@ class Sender:
                     _log.exception("webhook %s failed in an unexpected way; trying again", self._target.name)
                     await asyncio.sleep(LONGEST_PAUSE)
                 if number >= self._events.end:
-                    await self._wait(number)
+                    await self._wait()
+                # Also without an event that the target wants, so that its place stays one that is kept.
+                if time.monotonic() >= self._remembered + LONGEST_PAUSE:
+                    self._remember(self._events.cursor(number, now=self._journal.now()))
         finally:
             self._events.readers.discard(self._woken)
 
-    async def _wait(self, number: int) -> None:
-        """Wait for events; remember the place now and then also without, so that it stays one that is kept."""
-        try:
-            async with asyncio.timeout(LONGEST_PAUSE):
+    async def _wait(self) -> None:
+        """Wait for events, at most until the place is to be remembered."""
+        left = max(self._remembered + LONGEST_PAUSE - time.monotonic(), 0.0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
                 await self._woken.wait()
-        except TimeoutError:
-            self._remember(self._events.cursor(number, now=self._journal.now()))
 
     async def _send_from(self, number: int) -> int:
         """Send the next group of events, and return the number to go on with."""
@@ -132,21 +136,23 @@ class Sender:
         return f"it answered with status {status}", 300 <= status < 500 and status not in _REJECTS_FOR_NOW
 
     def _begin(self) -> int:
-        """Return the number to begin with: after what was sent before a restart, else with the last minute."""
+        """Return the number to begin with: by time where it was before a restart, else with the last minute."""
         try:
-            return self._events.place(read_cursor(self._place.read_text("ascii")))
+            since = read_cursor(self._place.read_text("ascii")).at - OVERLAP
         except FileNotFoundError:
             return self._events.number_at(self._journal.now() - OVERLAP)
-        except CursorExpired:
-            self._lose()
-            return self._events.first
         except (OSError, ValueError) as error:
             _log.error(
                 "cannot read where webhook %s was: %s; it sends the last minute", self._target.name, error
             )
             return self._events.number_at(self._journal.now() - OVERLAP)
+        if since <= self._events.dropped_until:
+            self._lose()
+        # Not from when on this gateway knows all: others send what only they knew meanwhile.
+        return self._events.number_at(since)
 
     def _remember(self, cursor: Cursor) -> None:
+        self._remembered = time.monotonic()
         try:
             write_atomic(self._place, str(cursor).encode())
         except OSError as error:
@@ -166,6 +172,7 @@ class Sender:
             _log.error("webhook %s does not take events: %s; trying again", self._target.name, why)
 
     def _works(self) -> None:
+        self._is_losing = False
         if self._is_failing:
-            self._is_failing = self._is_losing = False
+            self._is_failing = False
             _log.warning("webhook %s takes events again", self._target.name)
