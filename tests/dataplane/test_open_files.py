@@ -12,11 +12,12 @@ from sandlot_gateway.data.pool import PoolSettings
 from tests.dataplane.upstreams import echo
 
 
-def opened() -> int:
-    """The number that the next file gets."""
-    file = os.open("/dev/null", os.O_RDONLY)
-    os.close(file)
-    return file
+def opened(further: int = 0) -> int:
+    """The number that the next file gets, or one after `further` others: the numbers of closed files come first."""
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(further + 1)]
+    for file in files:
+        os.close(file)
+    return files[-1]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_the_room_after_a_file_is_told_by_its_number(number: int, room: Room) ->
 async def test_a_new_connection_near_the_limit_costs_the_idle_ones(pool, upstream) -> None:
     servers = [await upstream(echo(), tcp=True) for _ in range(5)]
     # Each connection has two files here. The last of these is the first one near the limit.
-    one = pool(max_files=(opened() + 8) * 16 // 15)
+    one = pool(max_files=opened(8) * 16 // 15)
     for count, server in enumerate(servers[:4], 1):
         await one.fetch(server.address, "GET", "/")
         assert one.idle_connections == count

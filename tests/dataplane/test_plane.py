@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sandlot_gateway.data.breaker import Limits
-from sandlot_gateway.metrics import CODES, ROUTES, DatagramDirection, DropReason
+from sandlot_gateway.metrics import CODES, ROUTES, DatagramDirection, DropReason, StreamEnd, WebhookOutcome
 
 from tests.dataplane.upstreams import Request, echo
 
@@ -295,11 +295,12 @@ async def test_no_label_grows_with_what_is_asked_for_or_answered(gateway, upstre
     assert labels["code"] <= set(CODES)
     assert labels["verdict"] == {"none", "other", "oom"}
     assert labels["scope"] == {"sandbox", "gateway"}
-    # Of audit records, and of spans.
-    assert labels["outcome"] == {"written", "lost", "exported", "queue_full", "export_failed"}
+    # Of audit records, of spans, and of events' webhooks.
+    audit, spans = {"written", "lost"}, {"exported", "queue_full", "export_failed"}
+    assert labels["outcome"] == audit | spans | {*get_args(WebhookOutcome)}
     assert labels["file"] == {"certificate", "api_keys", "master_key", "quotas", "sidecar_tls"}
-    # Of datagrams.
     assert labels["direction"] == set(get_args(DatagramDirection))
-    assert labels["reason"] == set(get_args(DropReason))
+    # Of datagrams, and of streams of events.
+    assert labels["reason"] == {*get_args(DropReason), *get_args(StreamEnd)}
     names = {"route", "code", "verdict", "le", "result", "scope", "state", "outcome", "file"}
     assert labels.keys() == names | {"direction", "reason"}

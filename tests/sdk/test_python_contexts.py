@@ -124,10 +124,14 @@ async def test_a_restart_ends_a_program_that_answers_nothing(
 ) -> None:
     monkeypatch.setattr(python, "RESTART", 0.5)
     async with await box.python() as context:
+        # What is printed comes through the program that it stops.
         stopping = (
-            "import os\nprint('begun', flush=True)\nos.kill(os.getppid(), 19)\nimport time\ntime.sleep(60)"
+            "import os, time\nprint('begun', flush=True)\n"
+            "while not os.path.exists('/tmp/printed'):\n    time.sleep(0.02)\n"
+            "os.kill(os.getppid(), 19)\nopen('/tmp/stopped', 'w').close()\ntime.sleep(60)"
         )
         task = await begun(context, stopping)
+        await box.exec("touch /tmp/printed; until [ -e /tmp/stopped ]; do sleep 0.02; done", timeout=SECONDS)
         before = context.id
         await context.restart()
         assert context.id != before
