@@ -14,7 +14,7 @@ from sandlot_gateway.core.runs import Lease, RunId, RunRefused, RunRequest
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 
-from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, World
+from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
@@ -43,10 +43,15 @@ async def test_a_lost_run_ends_its_sandboxes_at_each_gateway(world: World) -> No
         await until(lambda: one.gateway.directory.get(made["id"]))
         body = {"holder": "third", "grace_seconds": 5, "take_over": True}
         renewal = {"epoch": (await one.client.put(f"/api/v1/runs/{RUN}", json=body)).json()["epoch"]}
+
+        async def is_refused(gateway: Running) -> bool:
+            # The sandbox's record may come before the lease, which is read once a second.
+            answer = await gateway.client.post(f"/api/v1/runs/{RUN}/renew", json=renewal)
+            return (answer.status_code, answer.json().get("error")) == (409, "run_lost")
+
         for gateway in (one, other):
             assert (await gateway.is_ended(made["id"]))["verdict"] == "run_lost"
-            refused = await gateway.client.post(f"/api/v1/runs/{RUN}/renew", json=renewal)
-            assert (refused.status_code, refused.json()["error"]) == (409, "run_lost")
+            await until(lambda: is_refused(gateway))  # noqa: B023
         record = await kubelet.until(
             lambda: next((one for one in kubelet.sandboxes.values() if one.status.verdict), None)
         )
