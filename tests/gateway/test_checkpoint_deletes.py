@@ -63,6 +63,17 @@ def test_a_delete_at_the_moment_in_which_the_writer_ends(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_another_gateway_writes_by_now_is_not_discarded(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits())
+    made = checkpoint(store)
+    part = store.begin(made)
+    part.path.unlink()  # as a delete does
+    theirs = store.begin(made)
+    part.discard()
+    store.finish(made, theirs)
+    assert store.get(made.id) == made
+
+
 def test_an_id_is_free_again_once_the_deleted_files_are_gone(tmp_path: Path) -> None:
     ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
     made = checkpoint(ours)
@@ -78,5 +89,10 @@ def test_an_id_is_free_again_once_the_deleted_files_are_gone(tmp_path: Path) -> 
     with pytest.raises(Occupied):
         theirs.begin(again)
     ours.release(made, part)
+    theirs.revoke(made, "late")
+    assert list(tmp_path.iterdir()) == []
+    again.created_at += 1
     theirs.finish(again, theirs.begin(again))
+    ours.delete(made)  # by a caller that has read the earlier one
+    ours.revoke(made, "late")
     assert ours.get(again.id) == again

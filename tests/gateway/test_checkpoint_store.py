@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
 from sandlot_gateway.checkpoints.store import Checkpoint, Store
@@ -66,6 +68,25 @@ def test_its_writer_died_between_the_archive_and_the_document(tmp_path: Path) ->
     seen = store.get(made.id)
     assert seen is not None
     assert (seen.state, seen.stored_bytes) == ("DURABLE", 7)
+
+
+def test_its_writer_finishes_while_another_gateway_looks_whether_it_is_alive(tmp_path: Path) -> None:
+    ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
+    made = checkpoint(ours)
+    part = ours.begin(made)
+    part.write(b"archive")
+    document = tmp_path / f"{made.id}.json"
+    pending = document.read_bytes()
+    document.unlink()
+    os.mkfifo(document)
+    with ThreadPoolExecutor(1) as threads:
+        seen = threads.submit(theirs.get, made.id)
+        with document.open("wb") as reading:  # opens once their read has begun
+            ours.finish(made, part)
+            os.link(tmp_path / f"{made.id}.tar.gz", part.path)  # as if they had opened it before
+            reading.write(pending)
+        assert seen.result() == made
+    assert ours.get(made.id) == made
 
 
 def test_a_delete_of_an_older_gateway_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
@@ -184,10 +205,25 @@ def test_failed_ones_count_for_nothing_and_expire(tmp_path: Path) -> None:
 def test_of_failed_ones_the_newest_are_kept(tmp_path: Path) -> None:
     store = Store(tmp_path, limits=StoreLimits())
     others = failed(store, tenant="b", age=1000)
+    revoked = kept(store, tenant="a", age=1000)
+    store.revoke(revoked, "was killed")
     made = [failed(store, age=500 - number) for number in range(105)]
     assert store.get(others.id) is not None
     own = [one.id for one in store.all() if one.tenant == "a"]
-    assert own == [one.id for one in made[-100:]]
+    assert own == [revoked.id, *(one.id for one in made[-100:])]
+
+
+def test_a_revoked_one_says_why_for_a_while_however_short_others_are_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits(failed_keep=0))
+    made = kept(store, tenant="a")
+    store.revoke(made, "was killed")
+    seen = store.get(made.id)
+    assert seen is not None
+    assert (seen.state, seen.error) == ("FAILED", "was killed")
+    assert store.used() == 0
+    made.updated_at -= 130
+    (tmp_path / f"{made.id}.json").write_bytes(msgspec.json.encode(made))
+    assert store.get(made.id) is None
 
 
 def test_what_no_document_names_is_taken_away_in_time(tmp_path: Path) -> None:

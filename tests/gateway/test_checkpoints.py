@@ -278,10 +278,11 @@ async def test_one_that_is_written_is_deleted_at_once_and_another_can_be_made(
             assert await first.checkpoints() == []
             with pytest.raises(NotFound):
                 await AsyncSandbox.create(checkpoint=begun, client=client)
-            assert not list(directory.glob(f"{begun.id}*"))
+            await until_empty(lambda: list(directory.glob(f"{begun.id}*")))
             again = await first.checkpoint(wait=0)
             deleted = ask(stack, "DELETE", f"/sandbox/{first.id}/checkpoints").json()
             assert deleted == {"deleted": [again.id], "errors": []}
+            await until_empty(lambda: list(directory.glob(f"{again.id}*")))
             last = await first.checkpoint(wait=0)
         # The sidecar, too, has left what nobody reads.
 

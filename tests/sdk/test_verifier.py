@@ -33,6 +33,14 @@ sys.exit(done.stdout != "9422\\n")
 """
 # And as nobody, who can read neither the check nor its memory.
 CHECK = CHECK_AS_ROOT.replace("timeout=20", "timeout=20, user=65534, group=65534, extra_groups=[]")
+# Each may take a block for its contents and one for its attribute.
+SMALL_FILES = """
+import os
+for number in range(6000):
+    with open(f"/project/{number}", "w") as file:
+        file.write("1")
+    os.setxattr(f"/project/{number}", "user.filler", bytes(500))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +170,7 @@ async def test_names_fill_a_disk_too_and_so_does_the_verifier_itself(stack: Stac
         with pytest.raises(SandboxLost, match="disk is full") as lost:
             await AsyncVerifier("true", paths=[WORK], files={"/big": bytes(70 << 20)}).run(box)
         assert lost.value.infrastructure
-        await box.exec("cd /project && seq 13000 | xargs touch", check=True)
+        await box.exec(["python3", "-c", SMALL_FILES], check=True)
         with pytest.raises(FilesRefused, match=r"the files need \d+ bytes"):
             await AsyncVerifier("true", paths=[WORK]).run(box)
         assert await box.checkpoints() == []

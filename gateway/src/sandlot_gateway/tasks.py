@@ -37,12 +37,19 @@ class Tasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def close(self, *, timeout: float = 0.0) -> int:
-        """Wait up to `timeout` seconds, then cancel the remaining tasks and await them; return their number."""
+    async def close(self, *, timeout: float = 0.0, end_within: float | None = None) -> int:
+        """Wait up to `timeout` seconds, then cancel the remaining tasks and await them; return their number.
+
+        Those that have not ended `end_within` seconds after the cancel are left: a thread cannot be cancelled.
+        """
         if self._tasks and timeout > 0:
             await asyncio.wait(set(self._tasks), timeout=timeout)
         left = list(self._tasks)
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        ended = asyncio.gather(*left, return_exceptions=True)
+        if end_within is None:
+            await ended
+        else:
+            await asyncio.wait([ended], timeout=end_within)
         return len(left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -31,5 +32,8 @@ class Part:
             self.fd = -1
 
     def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """Release the file and remove it, not one of another writer that has its name by now."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path), os.fstat(self.fd)):
+                self.path.unlink()
         self.close()

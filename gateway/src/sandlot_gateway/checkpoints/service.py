@@ -38,6 +38,7 @@ _MEASURING = 1.0  # seconds, of an answer that has other contents
 _FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
 _LOOK_EVERY = 0.1  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
+_CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
 
 
 class Busy(Exception):
@@ -64,7 +65,7 @@ class Checkpoints:
         self._pool = pool
         self._max_bytes = max_bytes
         self._tasks = Tasks()
-        self._writers: dict[str, asyncio.Task[None]] = {}
+        self._writers: dict[tuple[str, float], asyncio.Task[None]] = {}  # a later one may have the same id
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
@@ -131,8 +132,9 @@ class Checkpoints:
             except Occupied as error:
                 raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
         writer = self._tasks.spawn(self._write(checkpoint, instance, part))
-        self._writers[checkpoint.id] = writer
-        writer.add_done_callback(lambda _: self._writers.pop(checkpoint.id, None))
+        key = checkpoint.id, checkpoint.created_at
+        self._writers[key] = writer
+        writer.add_done_callback(lambda _: self._writers.pop(key, None))
         return checkpoint
 
     async def list(self, tenant: str, sandbox_id: SandboxId) -> list[Checkpoint]:
@@ -177,7 +179,7 @@ class Checkpoints:
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
         await asyncio.to_thread(self._store.delete, checkpoint)
-        writer = self._writers.get(checkpoint.id)
+        writer = self._writers.get((checkpoint.id, checkpoint.created_at))
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
@@ -205,7 +207,8 @@ class Checkpoints:
 
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
-        return await self._tasks.close(timeout=timeout)
+        # A thread on a stalled volume ends with the process, which releases the lock of its file.
+        return await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
 
     async def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:
@@ -226,7 +229,7 @@ class Checkpoints:
 
     async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> Fetched:
         selection = Selection(checkpoint.paths, checkpoint.without)
-        until = time.monotonic() + _FREED_WITHIN
+        until: float | None = None
         while True:
             try:
                 async with self._turn:
@@ -234,6 +237,8 @@ class Checkpoints:
                         self._pool, instance, write=part.write, max_bytes=self._max_bytes, selection=selection
                     )
             except Refused as error:
+                if until is None:
+                    until = time.monotonic() + _FREED_WITHIN  # not before: others may have the turn for long
                 if not error.busy or time.monotonic() > until:
                     raise
             await asyncio.sleep(_LOOK_EVERY)

@@ -35,6 +35,9 @@ class State(StrEnum):
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
 _FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500 bytes
+# Of revoked ones, whose document is the only sign of why: seconds, longer than any create takes, and per tenant meanwhile.
+_REVOKED_KEEP = 120.0
+_REVOKED_KEPT = 1000
 _ABANDONED_AFTER = 3600.0  # seconds, for files without a document
 
 
@@ -62,6 +65,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     without: tuple[str, ...] = ()  # patterns of names that it does not have
     entries: int = 0  # files, directories, links and deletions in it
     origin_id: str | None = None  # the checkpoint that its sandbox was created from
+    revoked: bool = False  # FAILED after it was DURABLE
 
 
 class Occupied(Exception):
@@ -173,12 +177,17 @@ class Store:
         return os.open(self._places.archive(checkpoint.id), os.O_RDONLY | os.O_CLOEXEC)
 
     def delete(self, checkpoint: Checkpoint) -> None:
-        """Delete a checkpoint; the files of one that a gateway writes go when that ends."""
-        self._deletions.begin(checkpoint.id)
+        """Delete a checkpoint, not a later one with its id; the files of one that a gateway writes go when that ends."""
+        found = self._read(checkpoint.id)
+        if found is None or found.created_at == checkpoint.created_at:
+            self._deletions.begin(checkpoint.id)
 
     def revoke(self, checkpoint: Checkpoint, error: str) -> None:
-        """Delete the archive of a DURABLE checkpoint, which is FAILED from then on: its document says why."""
-        checkpoint.state, checkpoint.error = State.FAILED, error
+        """Delete the archive of a DURABLE checkpoint that is still there; it is FAILED from then on, and says why."""
+        found = self._read(checkpoint.id)
+        if found is None or found.created_at != checkpoint.created_at:
+            return
+        checkpoint.state, checkpoint.error, checkpoint.revoked = State.FAILED, error, True
         self.save(checkpoint)  # first: nobody begins to read the archive then
         self._places.archive(checkpoint.id).unlink(missing_ok=True)
 
@@ -207,8 +216,12 @@ class Store:
         limits = self._limits
         own = [one for one in self.all() if one.tenant == tenant]
         failed = [one for one in own if one.state is State.FAILED]
-        for one in failed[: max(0, len(failed) + 1 - _FAILED_KEPT)]:
-            self.delete(one)
+        since = time.time() - _REVOKED_KEEP
+        signs = [one for one in failed if one.revoked and one.updated_at > since]
+        others = [one for one in failed if not (one.revoked and one.updated_at > since)]
+        for found, most in ((others, _FAILED_KEPT), (signs, _REVOKED_KEPT)):
+            for one in found[: max(0, len(found) + 1 - most)]:
+                self.delete(one)
         kept = [one for one in own if one.state is not State.FAILED]
         oldest = f"; your oldest is {kept[0].id} of sandbox {kept[0].sandbox_id}" if kept else ""
         count = len(kept) + sum(one.tenant == tenant for one in self.deleted())
@@ -245,10 +258,8 @@ class Store:
         if checkpoint.state is State.DELETING:
             self.delete(checkpoint)
             return None
-        if (
-            checkpoint.state is State.FAILED
-            and checkpoint.updated_at + self._limits.failed_keep <= time.time()
-        ):
+        keep = max(self._limits.failed_keep, _REVOKED_KEEP if checkpoint.revoked else 0.0)
+        if checkpoint.state is State.FAILED and checkpoint.updated_at + keep <= time.time():
             self.delete(checkpoint)
             return None
         if checkpoint.state is not State.PENDING:
@@ -256,24 +267,26 @@ class Store:
         try:
             fd = os.open(self._places.part(checkpoint.id), os.O_WRONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return self._without_part(checkpoint)
+            return self._without_writer(checkpoint)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return checkpoint
         else:
-            self.fail(checkpoint, "the gateway stopped while it was being written")
-            return checkpoint
+            return self._without_writer(checkpoint)
         finally:
             os.close(fd)
 
-    def _without_part(self, checkpoint: Checkpoint) -> Checkpoint | None:
+    def _without_writer(self, checkpoint: Checkpoint) -> Checkpoint | None:
+        """Return the true state of a checkpoint that was PENDING before its file was found without a writer."""
         again = self._read(checkpoint.id)
         if again is None or again.state is not State.PENDING:
             return again  # its writer has just finished, or it was deleted
+        if again.created_at != checkpoint.created_at:
+            return self._settled(again)  # a later one with its id, which may have a writer
         archive = self._places.archive(checkpoint.id)
-        if not archive.exists():
-            self.fail(checkpoint, "the gateway stopped before it was written")
+        if self._places.part(checkpoint.id).exists() or not archive.exists():
+            self.fail(checkpoint, "the gateway stopped while it was being written")
             return checkpoint
         checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
         checkpoint.stored_bytes = archive.stat().st_size

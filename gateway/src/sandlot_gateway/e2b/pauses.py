@@ -174,22 +174,19 @@ class Pauses:
     async def hand_out(self, sandbox: Sandbox, pause: Checkpoint) -> None:
         """Forget the pause that a sandbox continues, else it would come back after the sandbox's end.
 
-        Raises Problem if the paused one was killed meanwhile; the sandbox then ends.
+        Raises Problem if the paused one was killed meanwhile, and the sandbox then ends, or if nobody can tell.
         """
+        if await self._was_killed(pause):
+            self._have.lifecycle.ends.delete(sandbox, message=_KILLED)
+            raise _killed(id_of(sandbox))
         try:
-            killed = await self._was_killed(pause)
-            if not killed:
-                await self.forget(pause)
+            await self.forget(pause)
         except Problem as problem:
             _log.warning(
                 "the pause that a sandbox continues is not deleted: %s",
                 problem,
                 extra={"sandbox": sandbox.id},
             )
-            return
-        if killed:
-            self._have.lifecycle.ends.delete(sandbox, message=_KILLED)
-            raise _killed(id_of(sandbox))
 
     async def _was_killed(self, pause: Checkpoint) -> bool:
         """Return whether a pause that was DURABLE has been revoked. Raises Problem."""

@@ -33,7 +33,9 @@ HOOKS = (
     "setup.cfg",
     "pyproject.toml",
 )
-BLOCK = 4096  # bytes that an entry may take besides its contents
+# Bytes that an entry may take besides its contents: the rest of a block of data and of one of attributes, an inode, and
+# a name of 255 bytes in a directory that is half full.
+BESIDES = 2 * 4096 + 2048
 SPARE = 16 << 20  # bytes of the disk for the verifier's own files and the command's
 WRITTEN = 300.0  # seconds
 # How a start fails because of the files that were handed in; a damaged archive, and a full disk of the node, say
@@ -151,7 +153,7 @@ def _kind(box: Sandbox, path: str) -> str | None:
 
 def _check_room(handed_in: CheckpointInfo) -> None:
     """Raise FilesRefused if the verifier's disk has no room for the files and what comes besides."""
-    need = handed_in.size + BLOCK * handed_in.entries
+    need = handed_in.size + BESIDES * handed_in.entries
     room = max(handed_in.disk - SPARE, handed_in.disk // 2)
     if need > room:
         raise FilesRefused(
