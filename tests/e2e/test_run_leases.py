@@ -31,7 +31,7 @@ TRAINER = f"""
 import subprocess, sys
 from sandlot import Run, Sandbox
 
-with Run("{{run}}", grace=5) as run:
+with Run("{{run}}", grace=8) as run:
     rank = subprocess.Popen([sys.executable, "-c", {RANK!r}], stdout=subprocess.PIPE, text=True)
     assert rank.stdout.readline().strip() == run.ref
     print(rank.pid, Sandbox.create("host").id, flush=True)
@@ -78,7 +78,7 @@ def test_what_a_killed_trainer_leaves_ends_once_its_last_rank_is_dead(stack: Sta
         process.kill()
         process.wait()
         # Another run of the same grace, which nobody renews, tells when that is over.
-        body = {"holder": "nobody", "grace_seconds": 5}
+        body = {"holder": "nobody", "grace_seconds": 8}
         client.call("PUT", "/runs/silent", body=body)
         wait_until(lambda: Runs(client=client).get("silent").state == "LOST")
         assert verdict(client, sandbox_id) is None  # its rank renews, though its loop is blocked
@@ -93,9 +93,9 @@ def test_what_a_killed_trainer_leaves_ends_once_its_last_rank_is_dead(stack: Sta
 
 def test_a_resumed_trainer_takes_its_run_over(client: Client) -> None:
     told: list[object] = []
-    with Run("resumed", grace=5, on_lost=told.append, client=client) as old:
+    with Run("resumed", grace=15, on_lost=told.append, client=client) as old:
         kept = Sandbox.create("host", client=client)
-        with Run("resumed", grace=5, take_over=True, client=client) as new:
+        with Run("resumed", grace=15, take_over=True, client=client) as new:
             assert os.environ["SANDLOT_RUN_ID"] == new.ref
             assert new.epoch > old.epoch
             assert Sandbox.create("host", client=client).info.run_epoch == new.epoch
@@ -111,3 +111,38 @@ def test_a_resumed_trainer_takes_its_run_over(client: Client) -> None:
         assert (ended.state, ended.verdicts) == ("ENDED", {"deleted": 2})
     assert "SANDLOT_RUN_ID" not in os.environ
     assert Runs(client=client).get("resumed").epoch == ended.epoch
+
+
+def test_runs_that_overlap_leave_no_run_behind_that_is_over(client: Client) -> None:
+    first, second = Run("over-1", client=client), Run("over-2", client=client)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ["SANDLOT_RUN_ID"] == second.ref
+    assert Sandbox.create("host", client=client).info.run == "over-2"
+    second.__exit__(None, None, None)
+    assert "SANDLOT_RUN_ID" not in os.environ
+
+
+def test_a_forked_child_that_leaves_the_block_does_not_end_the_run(client: Client) -> None:
+    with Run("forked", client=client) as run:
+        child = os.fork()
+        if child == 0:
+            try:
+                run.__exit__(None, None, None)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert Runs(client=client).get("forked").state == "ACTIVE"
+    assert Runs(client=client).get("forked").state == "ENDED"
+
+
+def test_what_a_create_names_goes_before_the_run_of_the_environment(client: Client) -> None:
+    with Run("around", client=client) as run:
+        for named, wanted in (
+            ("mine", ("mine", None)),
+            ("", (None, None)),
+            ("around", ("around", run.epoch)),
+        ):
+            with Sandbox.create("host", run=named, client=client) as box:
+                assert (box.info.run, box.info.run_epoch) == wanted

@@ -17,7 +17,7 @@ RUNS = f"{API}/runs"
 
 
 async def begin(box: Running, run_id: str, holder: str = "one", **fields: Any) -> httpx.Response:
-    body = {"holder": holder, "grace_seconds": 5, **fields}
+    body = {"holder": holder, "grace_seconds": 15, **fields}
     return await box.client.put(f"{RUNS}/{run_id}", json=body)
 
 
@@ -39,12 +39,12 @@ def code(answer: httpx.Response) -> tuple[int, str]:
 
 
 async def test_a_silent_run_ends_its_sandboxes_and_admits_no_more(box: Running) -> None:
-    begun = (await begin(box, "r1", metadata={"host": "n1"}, name="grpo")).json()
+    begun = (await begin(box, "r1", grace_seconds=8, metadata={"host": "n1"}, name="grpo")).json()
     assert (begun["state"], begun["metadata"], begun["name"]) == ("ACTIVE", {"host": "n1"}, "grpo")
     made = (await create(box, "r1")).json()
     assert (made["run"], made["runEpoch"]) == ("r1", begun["epoch"])
     other = await box.create(run="r1")  # names the run, and does not end with it
-    lively = (await begin(box, "r1-lively")).json()
+    lively = (await begin(box, "r1-lively", grace_seconds=8)).json()
     kept = (await create(box, "r1-lively")).json()
 
     async def lost() -> str | None:
@@ -70,10 +70,13 @@ async def test_a_silent_run_ends_its_sandboxes_and_admits_no_more(box: Running) 
 
 async def test_the_end_of_a_run_deletes_its_sandboxes(box: Running) -> None:
     epoch = (await begin(box, "r2")).json()["epoch"]
-    assert (await create(box, "r2")).status_code == 201
+    made = await create(box, "r2", idempotency_key="r2")
+    assert made.status_code == 201
     ended = await box.client.delete(f"{RUNS}/r2", params={"epoch": epoch})
     assert (ended.json()["state"], ended.json()["verdicts"]) == ("ENDED", {"deleted": 1})
     assert code(await create(box, "r2")) == (409, "run_ended")
+    retried = (await create(box, "r2", idempotency_key="r2")).json()
+    assert (retried["id"], retried["verdict"]) == (made.json()["id"], "deleted")
     assert (await box.client.delete(f"{RUNS}/r2")).json()["state"] == "ENDED"
 
 
@@ -124,7 +127,7 @@ async def test_a_run_is_its_tenants(box: Running) -> None:
     ):
         assert code(answer) == (404, "run_unknown"), answer.text
     assert (await box.client.get(RUNS, headers=headers)).json() == {"runs": []}
-    body = {"holder": "b", "grace_seconds": 5}
+    body = {"holder": "b", "grace_seconds": 15}
     assert (await box.client.put(path, json=body, headers=headers)).json()["holder"] == "b"
     assert (await box.client.get(path)).json()["holder"] == "one"
 

@@ -15,7 +15,8 @@ from sandlot_gateway.core import runs
 from sandlot_gateway.core.backend import BackendError, Unavailable
 from sandlot_gateway.core.runs import Lease, RunId, RunRefusal, RunRefused, RunRequest, RunState, RunUnknown
 from sandlot_gateway.directory import Directory
-from sandlot_gateway.engine.runs import MOST, Runs, TooManyRuns
+from sandlot_gateway.engine.run_limit import MOST, TooManyRuns
+from sandlot_gateway.engine.runs import Runs
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
 RUN = RunId("r")
@@ -164,10 +165,11 @@ class Gateways:
         while self.now < until:
             self.now += 1.0
             for part in self.parts:
-                try:
-                    await part.look()
-                except BackendError:
-                    assert self.failing
+                for step in (part.flush, part.look):
+                    try:
+                        await step()
+                    except BackendError:
+                        assert self.failing
 
 
 class _Store:
@@ -178,9 +180,9 @@ class _Store:
     def now(self) -> float:
         return self._world.now
 
-    async def all(self) -> list[Lease]:
+    async def all(self, *, answered: Callable[[], object] = lambda: None) -> list[Lease]:
         self._fail()
-        return await self._shared.all()
+        return await self._shared.all(answered=answered)
 
     async def find(self, tenant: str, run_id: RunId) -> Lease | None:
         self._fail()

@@ -17,7 +17,7 @@ from sandlot_gateway.control.run_models import RunBegin, RunList, RunRenewal, Ru
 from sandlot_gateway.control.services import Have, Services, Who
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.runs import Lease, RunId, RunRefused, RunRequest, RunUnknown
-from sandlot_gateway.engine.runs import MOST, TooManyRuns
+from sandlot_gateway.engine.run_limit import MOST, TooManyRuns
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 

@@ -99,7 +99,11 @@ async def create_sandbox(
 
 async def spec_for(body: CreateRequest, *, have: Services, who: Tenant) -> Spec:
     """Translate a request with what its key may use. Raises ApiError."""
-    epoch = await admitted(body, have=have, who=who)
+    known = have.directory.by_key(who.name, body.idempotency_key) if body.idempotency_key else None
+    if known is not None and body.run_id is not None and known.spec.run == body.run_id:
+        epoch = known.spec.run_epoch  # a retry gets its sandbox, also once its run is over
+    else:
+        epoch = await admitted(body, have=have, who=who)
     if body.secret_refs and have.backend.secrets is None:
         raise ApiError(422, f"secret_refs: {NOT_CONFIGURED}", field="secret_refs")
     pool = have.backend.pool(body.pool) if body.pool is not None else None

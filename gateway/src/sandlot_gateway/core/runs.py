@@ -13,6 +13,7 @@ import msgspec
 from sandlot_contract.verdicts import SandboxVerdict
 
 RunId = NewType("RunId", str)
+RunKey = tuple[str, RunId]  # with its tenant
 
 UNKNOWN_SECONDS = 60.0  # that a sandbox's run may be unknown: another gateway may have just begun it
 
@@ -198,12 +199,15 @@ class RunStore(Protocol):
         """Return Unix seconds by the clock that all gateways share."""
         ...
 
-    async def all(self) -> list[Lease]:
-        """Return all leases. What they say may be as old as a second."""
+    async def all(self, *, answered: Callable[[], object] = lambda: None) -> list[Lease]:
+        """Return all leases that can be read. What they say may be as old as a second.
+
+        `answered` is called after each answer of the store, of which a long list takes several.
+        """
         ...
 
     async def find(self, tenant: str, run_id: RunId) -> Lease | None:
-        """Return a lease as it is now."""
+        """Return a lease as it is now. Raises Unavailable for one that this gateway cannot read."""
         ...
 
     async def change(self, tenant: str, run_id: RunId, change: Change) -> Lease | None:

@@ -42,7 +42,8 @@ class Heartbeat:
 
     def _beat(self) -> None:
         pause = self._run.grace / _BEATS
-        with Client(url=self._endpoint.url, api_key=self._endpoint.api_key) as client:
+        client = self._new_client()
+        try:
             while not self._stop.wait(pause):
                 try:
                     client.call(
@@ -58,6 +59,14 @@ class Heartbeat:
                 except SandlotError as error:
                     # Only the server's word counts: it gives the run a whole grace after an outage.
                     _log.warning("run %s could not be renewed, trying again: %s", self._run.id, error)
+                    # A kept connection leads to the same gateway, which alone may have lost the API server.
+                    client.close()
+                    client = self._new_client()
+        finally:
+            client.close()
+
+    def _new_client(self) -> Client:
+        return Client(url=self._endpoint.url, api_key=self._endpoint.api_key)
 
     def _give_up(self, error: SandlotError) -> None:
         if self._stop.is_set():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
@@ -24,7 +23,7 @@ class AsyncRun:
     process renews it for `grace` seconds, as after a SIGKILL, the server ends them with the verdict `run_lost`.
     `take_over`: also from a holder that still renews it, as when a trainer resumes before its old lease is over; the old
     one gets RunLost. `end_sandboxes`: end those of earlier holders then. `on_lost` is called in the thread. Entering
-    raises Conflict if another holder has the run.
+    raises Conflict if another holder has the run. A forked child that leaves the block ends nothing.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class AsyncRun:
         self._client = client
         self._info: RunInfo | None = None
         self._heartbeat: Heartbeat | None = None
-        self._variable: str | None = None  # what SANDLOT_RUN_ID was before
+        self._inside: leases.Inside | None = None
 
     @classmethod
     def join(
@@ -82,17 +81,16 @@ class AsyncRun:
         self._info = info = await (self._joined(client) if self._joins else self._begun(client))
         self._heartbeat = Heartbeat(await client.endpoint(), info, on_lost=self._on_lost)
         self._heartbeat.start()
-        self._variable = os.environ.get(leases.VARIABLE)
-        os.environ[leases.VARIABLE] = info.ref
+        self._inside = leases.Inside(info.ref)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._variable is None:
-            os.environ.pop(leases.VARIABLE, None)
-        else:
-            os.environ[leases.VARIABLE] = self._variable
+        if (inside := self._inside) is not None:
+            inside.leave()
+            if inside.forked:
+                return  # the run is the parent's
         if error is not None:
             await shielded(self._leave_quietly)
         else:

@@ -193,6 +193,8 @@ def create_document(
         "user": None if user is None else str(user),
     }
     lease = leases.named(run_id)
+    if run_id is None and run is not None and lease is not None and lease[0] != run:
+        lease = None  # SANDLOT_RUN_ID does not outdo what the caller names
     if lease is None:
         optional["run"] = _run(run)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from sandlot._protocol import checks
 from sandlot._protocol.documents import Document
@@ -32,6 +32,41 @@ def named(run_id: str | None) -> tuple[str, int | None] | None:
         return reference(run_id) if run_id else None
     text = os.environ.get(VARIABLE)
     return reference(text, name=VARIABLE) if text else None
+
+
+class Inside:
+    """SANDLOT_RUN_ID names a run until `leave`, and then what it named before. Runs of a process may overlap."""
+
+    _all: ClassVar[list[Inside]] = []
+
+    def __init__(self, ref: str) -> None:
+        self._ref = ref
+        self._pid = os.getpid()
+        self._before = os.environ.get(VARIABLE)
+        self._all.append(self)
+        os.environ[VARIABLE] = ref
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that is in the run."""
+        return self._pid != os.getpid()
+
+    def leave(self) -> None:
+        if self not in self._all:
+            return
+        later = self._all[self._all.index(self) + 1 :]
+        self._all.remove(self)
+        # One that was entered later must not bring back a run that this process has left.
+        for other in later:
+            if other._before == self._ref:
+                other._before = self._before
+                return
+        if os.environ.get(VARIABLE) != self._ref:
+            return
+        if self._before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = self._before
 
 
 def new_holder() -> str:

@@ -31,13 +31,13 @@ class Pool:
         self._slots = threading.BoundedSemaphore(most_connections())
         self._ssl: ssl.SSLContext | None = None
 
-    def acquire(self, *, fresh: bool) -> Connection:
-        """Return an unused connection; a `fresh` one has carried no request before."""
+    def acquire(self, *, fresh: bool, within: float | None = None) -> Connection:
+        """Return an unused connection; a `fresh` one has carried no request before. A new one opens within seconds."""
         if not fresh:
             connection = self._take_idle()
             if connection is not None:
                 return connection
-        return self._dial()
+        return self._dial(within)
 
     def release(self, connection: Connection) -> None:
         if connection.parser.done and connection.parser.reusable and not connection.lost:
@@ -82,7 +82,7 @@ class Pool:
             self.discard(connection)
         return connection is not None
 
-    def _dial(self) -> Connection:
+    def _dial(self, within: float | None) -> Connection:
         origin = self.origin
         if self.closed:
             raise closed(sent=False)
@@ -93,7 +93,7 @@ class Pool:
                     break
                 raise TransportError("too many open connections in this process", sent=False)
         try:
-            sock = connect(origin)
+            sock = connect(origin, within=within)
             again: tuple[type[OSError], ...] = (BlockingIOError,)
             try:
                 keep_alive(sock)

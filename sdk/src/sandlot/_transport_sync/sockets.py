@@ -11,18 +11,23 @@ from sandlot._protocol.retry import CONNECT_TIMEOUTS
 CONNECT_TIMEOUT = 10.0
 
 
-def connect(origin: Origin) -> socket.socket:
-    """Open a TCP connection to the server. Raises OSError."""
+def connect(origin: Origin, *, within: float | None = None) -> socket.socket:
+    """Open a TCP connection to the server, within so many seconds for each of its addresses. Raises OSError."""
+    limit = CONNECT_TIMEOUT if within is None else min(max(within, 0.1), CONNECT_TIMEOUT)
+    left = limit
     for timeout in CONNECT_TIMEOUTS:
         with CancellableCall(_nothing):
             pass  # a cancelled thread makes no further attempt
         try:
-            sock = socket.create_connection((origin.host, origin.port), timeout=timeout)
+            sock = socket.create_connection((origin.host, origin.port), timeout=min(timeout, left))
         except TimeoutError:
+            left -= timeout
+            if left <= 0:
+                break
             continue
-        sock.settimeout(CONNECT_TIMEOUT)
+        sock.settimeout(limit)
         return sock
-    raise TimeoutError(f"no connection within {sum(CONNECT_TIMEOUTS):g} s")
+    raise TimeoutError(f"no connection within {limit:g} s")
 
 
 def _nothing() -> None:

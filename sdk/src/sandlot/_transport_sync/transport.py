@@ -27,7 +27,7 @@ class Transport:
         pool = self._pool(request.origin)
         data = self._encode(request)
         while True:
-            connection = pool.acquire(fresh=not request.safe)
+            connection = pool.acquire(fresh=not request.safe, within=request.timeout)
             reused = connection.used
             try:
                 connection.begin(data, timeout=request.timeout)

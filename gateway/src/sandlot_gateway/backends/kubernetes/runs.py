@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
+from collections.abc import Callable
 
 import msgspec
 from sandlot_contract.names import APP, LABEL_COMPONENT, LABEL_NAME, RUN_COMPONENT
@@ -37,13 +38,15 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
     data: dict[str, str] = {}
 
     @property
-    def lease(self) -> Lease | None:
-        """Return None for one that no gateway wrote; it is logged."""
+    def lease(self) -> Lease:
+        """Raises Unavailable for one that no gateway wrote, or a newer one: it is there, so its sandboxes live on."""
         try:
             return msgspec.json.decode(self.data.get(_KEY, ""), type=Lease)
         except msgspec.MsgspecError as error:
-            _log.warning("cannot read the run in ConfigMap %s: %s; delete it", self.metadata.name, error)
-            return None
+            raise Unavailable(
+                f"cannot read the run in ConfigMap {self.metadata.name}: {error}; if no newer gateway wrote it, "
+                "delete it"
+            ) from error
 
 
 class _ListMetadata(msgspec.Struct):
@@ -61,21 +64,32 @@ class KubernetesRuns:
     def __init__(self, client: KubeClient, *, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
+        self._unreadable: dict[str, str] = {}  # names and versions of those that are logged
 
     def now(self) -> float:
         return self._client.now()
 
-    async def all(self) -> list[Lease]:
+    async def all(self, *, answered: Callable[[], object] = lambda: None) -> list[Lease]:
         params = {"labelSelector": f"{LABEL_COMPONENT}={RUN_COMPONENT}", "limit": str(_PAGE)}
         found: list[Lease] = []
+        unreadable: dict[str, str] = {}
         try:
             while True:
                 body = await self._client.request(
                     "GET", paths.config_maps(self._namespace), params=params, timeout=_TIMEOUT
                 )
+                answered()
                 page = read(body, _List)
-                found += [lease for one in page.items if (lease := one.lease) is not None]
+                for one in page.items:
+                    try:
+                        found.append(one.lease)
+                    except Unavailable as error:
+                        name, version = one.metadata.name, one.metadata.resource_version
+                        unreadable[name] = version
+                        if self._unreadable.get(name) != version:
+                            _log.warning("%s", error)
                 if not page.metadata.go_on:
+                    self._unreadable = unreadable
                     return found
                 params["continue"] = page.metadata.go_on
         except KubeError as error:

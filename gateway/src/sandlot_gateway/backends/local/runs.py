@@ -27,7 +27,7 @@ class LocalRuns:
     def now(self) -> float:
         return self._clock()
 
-    async def all(self) -> list[Lease]:
+    async def all(self, *, answered: Callable[[], object] = lambda: None) -> list[Lease]:
         return list(self._loaded().values())
 
     async def find(self, tenant: str, run_id: RunId) -> Lease | None:
