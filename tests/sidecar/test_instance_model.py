@@ -186,7 +186,9 @@ class InstanceModel(RuleBasedStateMachine):
     def is_retired(self, rarely: bool) -> None:
         if not rarely:
             return
-        owned = self.phase(*OWNED)
+        # A process that has just been restarted has the owner that its file tells of.
+        restarted = self.phase(Phase.STARTING) and self.life.record.generation in self.served
+        owned = restarted or self.phase(*OWNED)
         if self.life.retire():
             assert owned
             self.store()

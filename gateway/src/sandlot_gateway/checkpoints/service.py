@@ -38,6 +38,7 @@ _MEASURING = 1.0  # seconds, of an answer that has other contents
 _FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
 _LOOK_EVERY = 0.1  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
+_STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
 _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
 
 
@@ -84,6 +85,7 @@ class Checkpoints:
 
         Raises Busy, StoreFull and OSError.
         """
+        await self._deleted_stop(sandbox)
         async with self._lock:
             await self._sweep()
             if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
@@ -99,8 +101,7 @@ class Checkpoints:
             before = await self.list(sandbox.tenant, sandbox.id)
             if any(one.state is State.PENDING for one in before):
                 raise Busy("a checkpoint of this sandbox is in progress; wait until it is DURABLE or FAILED")
-            deleted = await asyncio.to_thread(self._store.deleted)
-            if any((one.tenant, one.sandbox_id) == (sandbox.tenant, sandbox.id) for one in deleted):
+            if await self._deleted(sandbox):
                 raise Busy(
                     "a gateway has not yet stopped writing a deleted checkpoint of this sandbox; try again"
                 )
@@ -136,6 +137,20 @@ class Checkpoints:
         self._writers[key] = writer
         writer.add_done_callback(lambda _: self._writers.pop(key, None))
         return checkpoint
+
+    async def _deleted(self, sandbox: Sandbox) -> list[Checkpoint]:
+        """Return the deleted checkpoints of a sandbox that are still being written."""
+        found = await asyncio.to_thread(self._store.deleted)
+        return [one for one in found if (one.tenant, one.sandbox_id) == (sandbox.tenant, sandbox.id)]
+
+    async def _deleted_stop(self, sandbox: Sandbox) -> None:
+        """Wait until this gateway no longer writes deleted checkpoints of a sandbox: that takes longer than their deletes wait
+        where the machine is busy, and the caller was told that they are gone.
+        """
+        keys = [(one.id, one.created_at) for one in await self._deleted(sandbox)]
+        writers = [self._writers[key] for key in keys if key in self._writers]
+        if writers:
+            await asyncio.wait(writers, timeout=_STOPPED_AT_LAST)
 
     async def list(self, tenant: str, sandbox_id: SandboxId) -> list[Checkpoint]:
         """Return the checkpoints of a sandbox, oldest first, also after its end."""
