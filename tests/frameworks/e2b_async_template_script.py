@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 from e2b import AsyncSandbox, AsyncTemplate
@@ -16,7 +17,7 @@ async def main() -> None:
     logged: list[str] = []
     template = (
         AsyncTemplate(file_context_path=str(HERE))
-        .from_image("host")
+        .from_image(os.environ["SANDLOT_SCRIPT_IMAGE"])
         .set_envs({"ANSWER": "42"})
         .copy("data", "/srv/data")
         .run_cmd("echo seen")

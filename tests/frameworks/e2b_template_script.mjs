@@ -8,7 +8,7 @@ const context = mkdtempSync(`${process.env.HOME}/context-`)
 writeFileSync(`${context}/data`, 'copied')
 const logged = []
 const template = Template({ fileContextPath: context })
-  .fromImage('host')
+  .fromImage(process.env.SANDLOT_SCRIPT_IMAGE)
   .setEnvs({ ANSWER: '42' })
   .copy('data', '/srv/data')
   .runCmd('echo seen')

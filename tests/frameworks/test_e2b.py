@@ -102,7 +102,12 @@ def run_javascript(name: str, server: Server, directory: Path) -> str:
     script = directory / "script.mjs"
     script.write_bytes((HERE / name).read_bytes())
     key = "e2b_" + server.api_key.encode().hex()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), **variables(server.url, key)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+        "SANDLOT_SCRIPT_IMAGE": server.image,
+        **variables(server.url, key),
+    }
     done = subprocess.run(
         ["node", str(script)], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
