@@ -18,7 +18,11 @@ from tests.prime.server import Server
 
 __all__ = ["run_framework", "sdk_path"]
 
-TEMPLATES = ("base", "code-interpreter-v1", "python:3.12-slim")
+TEMPLATES = (
+    "code-interpreter-v1",
+    "python:3.12-slim",
+    "base",
+)  # of aliases of one image, SDKs are told the last
 
 
 @pytest.fixture(scope="session")
