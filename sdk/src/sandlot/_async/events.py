@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, cast
 
 from sandlot._async.client import USER_AGENT, AsyncClient, default_client
+from sandlot._async.following import AsyncFollowing
 from sandlot._async.reconnects import SILENCE, received
 from sandlot._protocol import documents
 from sandlot._protocol.answers import error_for
 from sandlot._protocol.messages import Request, with_query
 from sandlot._protocol.retry import Retry
 from sandlot._protocol.sse import SseDecoder, SseError, SseMessage
-from sandlot._tasks_async import ABANDONED
-from sandlot._transport_async.body import AsyncBody
 from sandlot.errors import EventsExpired, ServerError
 from sandlot.sandbox_events import SandboxEvent
 
 REMEMBERED = 50_000  # ids by which repeated events are told; another gateway repeats those of a minute
 
 
-class AsyncEvents:
+class AsyncEvents(AsyncFollowing[SandboxEvent]):
     """What happens to the sandboxes of this key's tenant, until it is closed: iterate over it, or over what `with` returns.
 
     Inside `with`, everything is seen that happens after it was entered. `cursor` is where another stream went on, or
     "oldest"; without one the stream has what comes from now on. `labels` must all match, and one of `types` and of
     `sandbox_ids`.
     """
-
-    _body: AsyncBody | None = None
 
     def __init__(
         self,
@@ -43,6 +39,7 @@ class AsyncEvents:
         types: Sequence[str] = (),
         client: AsyncClient | None = None,
     ) -> None:
+        super().__init__()
         self._client = client
         self._filters = {
             "labels": tuple(labels),
@@ -54,10 +51,7 @@ class AsyncEvents:
         self._read_until = cursor
         self._cursor = cursor
         self._decoder = SseDecoder()
-        self._ready: deque[SandboxEvent] = deque()
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._error: EventsExpired | None = None
-        self._finished = False
 
     @property
     def cursor(self) -> str | None:
@@ -86,46 +80,11 @@ class AsyncEvents:
         self._decoder = SseDecoder()
         self._body = body
 
-    async def __aenter__(self) -> AsyncEvents:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __aiter__(self) -> AsyncEvents:
-        return self
-
     async def __anext__(self) -> SandboxEvent:
         """Return the next event. Raises EventsExpired, after which iteration goes on with the oldest that is kept."""
-        while not self._ready:
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
-            if self._finished:
-                raise StopAsyncIteration
-            try:
-                await self._read()
-            except ABANDONED:
-                await self.aclose()
-                raise
-        event = self._ready.popleft()
+        event = await super().__anext__()
         self._cursor = event.cursor if self._ready else self._read_until
         return event
-
-    async def aclose(self) -> None:
-        """End the stream."""
-        self._finished = True
-        if self._body is not None:
-            await self._body.aclose()
-            self._body = None
-
-    def __del__(self) -> None:
-        # Left early. The pool holds the connection, and the server counts the stream while it is open.
-        if self._body is not None:
-            self._body.abandon()
 
     async def _read(self) -> None:
         """Read once; connect again when the connection is lost."""

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from types import TracebackType
 from typing import Any, cast
 
+from sandlot._async.following import AsyncFollowing
 from sandlot._async.plane import AsyncPlane
 from sandlot._async.reconnects import SILENCE, received
 from sandlot._protocol import documents, frames
 from sandlot._protocol.answers import error_for
 from sandlot._protocol.file_requests import USER
 from sandlot._protocol.messages import with_query
-from sandlot._tasks_async import ABANDONED
-from sandlot._transport_async.body import AsyncBody
-from sandlot.errors import SandlotError, ServerError
+from sandlot.errors import ServerError
 from sandlot.file_records import FileEvent
 
 
-class AsyncFileWatch:
+class AsyncFileWatch(AsyncFollowing[FileEvent]):
     """Events of one directory, until it is closed: iterate over it, or over what `with` returns.
 
     Inside `with`, everything is seen that changes after it was entered.
     """
 
-    _body: AsyncBody | None = None
-
     def __init__(self, *, plane: AsyncPlane, path: str, recursive: bool, user: USER) -> None:
+        super().__init__()
         self.path = path
         self._plane = plane
         query = {"path": path, "recursive": 1 if recursive else 0, "user": user}
         self._route = with_query("/files/watch", query)
         self._retry = plane.client.retry(safe=True)
         self._decoder = frames.FrameDecoder()
-        self._ready: deque[FileEvent] = deque()
-        self._error: SandlotError | None = None
-        self._finished = False
         self._lost = False
 
     async def open(self) -> None:
@@ -50,44 +43,6 @@ class AsyncFileWatch:
         if self._lost:
             self._ready.append(FileEvent("overflow", self.path))
         self._lost = False
-
-    async def __aenter__(self) -> AsyncFileWatch:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __aiter__(self) -> AsyncFileWatch:
-        return self
-
-    async def __anext__(self) -> FileEvent:
-        while not self._ready:
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
-            if self._finished:
-                raise StopAsyncIteration
-            try:
-                await self._read()
-            except ABANDONED:
-                await self.aclose()
-                raise
-        return self._ready.popleft()
-
-    async def aclose(self) -> None:
-        """Stop watching."""
-        self._finished = True
-        if self._body is not None:
-            await self._body.aclose()
-            self._body = None
-
-    def __del__(self) -> None:
-        # Left early. The pool holds the connection, and while it is open the server watches.
-        if self._body is not None:
-            self._body.abandon()
 
     async def _read(self) -> None:
         """Read once; connect again when the connection is lost."""

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, cast
 
 from sandlot._protocol import documents
@@ -15,24 +14,21 @@ from sandlot._protocol.messages import Request, with_query
 from sandlot._protocol.retry import Retry
 from sandlot._protocol.sse import SseDecoder, SseError, SseMessage
 from sandlot._sync.client import USER_AGENT, Client, default_client
+from sandlot._sync.following import Following
 from sandlot._sync.reconnects import SILENCE, received
-from sandlot._tasks_sync import ABANDONED
-from sandlot._transport_sync.body import Body
 from sandlot.errors import EventsExpired, ServerError
 from sandlot.sandbox_events import SandboxEvent
 
 REMEMBERED = 50_000  # ids by which repeated events are told; another gateway repeats those of a minute
 
 
-class Events:
+class Events(Following[SandboxEvent]):
     """What happens to the sandboxes of this key's tenant, until it is closed: iterate over it, or over what `with` returns.
 
     Inside `with`, everything is seen that happens after it was entered. `cursor` is where another stream went on, or
     "oldest"; without one the stream has what comes from now on. `labels` must all match, and one of `types` and of
     `sandbox_ids`.
     """
-
-    _body: Body | None = None
 
     def __init__(
         self,
@@ -44,6 +40,7 @@ class Events:
         types: Sequence[str] = (),
         client: Client | None = None,
     ) -> None:
+        super().__init__()
         self._client = client
         self._filters = {
             "labels": tuple(labels),
@@ -55,10 +52,7 @@ class Events:
         self._read_until = cursor
         self._cursor = cursor
         self._decoder = SseDecoder()
-        self._ready: deque[SandboxEvent] = deque()
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._error: EventsExpired | None = None
-        self._finished = False
 
     @property
     def cursor(self) -> str | None:
@@ -87,46 +81,11 @@ class Events:
         self._decoder = SseDecoder()
         self._body = body
 
-    def __enter__(self) -> Events:
-        self.open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> Events:
-        return self
-
     def __next__(self) -> SandboxEvent:
         """Return the next event. Raises EventsExpired, after which iteration goes on with the oldest that is kept."""
-        while not self._ready:
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
-            if self._finished:
-                raise StopIteration
-            try:
-                self._read()
-            except ABANDONED:
-                self.close()
-                raise
-        event = self._ready.popleft()
+        event = super().__next__()
         self._cursor = event.cursor if self._ready else self._read_until
         return event
-
-    def close(self) -> None:
-        """End the stream."""
-        self._finished = True
-        if self._body is not None:
-            self._body.close()
-            self._body = None
-
-    def __del__(self) -> None:
-        # Left early. The pool holds the connection, and the server counts the stream while it is open.
-        if self._body is not None:
-            self._body.abandon()
 
     def _read(self) -> None:
         """Read once; connect again when the connection is lost."""
