@@ -147,6 +147,8 @@ class Checkpoints:
         """Wait until this gateway no longer writes deleted checkpoints of a sandbox: that takes longer than their deletes wait
         where the machine is busy, and the caller was told that they are gone.
         """
+        if not self._writers:
+            return
         keys = [(one.id, one.created_at) for one in await self._deleted(sandbox)]
         writers = [self._writers[key] for key in keys if key in self._writers]
         if writers:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from sandlot_contract.ids import SandboxId
+from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.group_turns import GroupId
@@ -34,6 +35,11 @@ class Group:
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # complete, or failed
     leaving: asyncio.TimerHandle | None = None  # until it ends because no caller came back
     back_by: float = 0.0  # loop time until which its last caller here may come back
+
+    @property
+    def running(self) -> int:
+        """How many members run."""
+        return sum(member.status is Status.RUNNING for member in self.members)
 
 
 def lost(member: Sandbox) -> GroupFailed:

@@ -264,7 +264,7 @@ class Groups:
                 _log.error("a group failed in an unexpected way", exc_info=failure)
                 self._fail(group, GroupFailed("internal error", retry_after=AGAIN))
             elif not all(task.done() for task in members):
-                running = sum(member.status is Status.RUNNING for member in group.members)
+                running = group.running
                 self._fail(
                     group,
                     GroupFailed(
@@ -311,7 +311,7 @@ class Groups:
         since, before = loop.time(), 0
         while not self._alone:
             await asyncio.sleep(_LOOK_EVERY)
-            running = sum(member.status is Status.RUNNING for member in group.members)
+            running = group.running
             waits = any(self._claimer.position(member.id) is not None for member in group.members)
             if running != before or not running or not waits:
                 since, before = loop.time(), running
