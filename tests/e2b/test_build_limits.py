@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -189,6 +190,19 @@ def test_a_build_is_ready_though_old_files_of_its_template_cannot_be_deleted(
         (place / f"{old}.tar.gz").rmdir()
     assert status(client, second)["status"] == "ready"
     assert requested(client, "stuck")  # its sweep repeats the delete
+
+
+def test_who_looks_at_a_build_of_a_dead_gateway_does_not_make_it_run_for_another(
+    stack: Stack, client: httpx.Client
+) -> None:
+    build = requested(client, "looked-at")
+    started(client, build)
+    assert ended(client, build)["status"] == "ready"
+    directory = directory_of(stack, build)
+    changed(directory / f"build-{build['buildID']}.json", state="building")
+    with (directory / f"{build['buildID']}.lock").open("w") as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        assert status(client, build)["status"] == "ready"
 
 
 def test_a_gateway_that_stops_fails_a_waiting_build_and_the_next_one_deletes_what_is_old(

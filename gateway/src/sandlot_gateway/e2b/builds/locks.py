@@ -14,19 +14,19 @@ class Lock:
         self._fd = fd
 
     @classmethod
-    def taken(cls, path: Path, *, wait: bool) -> Lock | None:
+    def taken(cls, path: Path, *, wait: bool, shared: bool = False) -> Lock | None:
+        """Lock the file; return None if it is held and `wait` is false. Shared ones do not exclude each other."""
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, kind if wait else kind | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             return None
         except BaseException:
             os.close(fd)
             raise
-        os.utime(
-            fd
-        )  # else a sweep could delete the file of a lock that is held, and another one take it anew
+        os.utime(fd)  # else a sweep could delete the file of a held lock, and another one take it anew
         return cls(fd)
 
     def __enter__(self) -> Lock:

@@ -85,20 +85,30 @@ class Records(TemplateRecords):
         found = read_document(self._build(template, build), BuildRecord)
         if found is None or found.tenant != tenant:
             return None
-        if found.state is State.BUILDING and (lock := self.lock(found)) is not None:
-            with lock:
-                found = read_document(self._build(template, build), BuildRecord) or found
-                if found.state is State.BUILDING:
-                    if self.has_files(found):  # its gateway died just after the tags had moved
-                        found.state = State.READY
-                    else:
-                        found.state = State.ERROR
-                        found.message = "the gateway stopped during the build: build the template again"
-                    self.save(found)
+        if found.state is State.BUILDING:
+            found = self._settled(found)
         if found.state is State.WAITING and not self.has_template(found):
             found.state = State.ERROR
             found.message = f"the template {found.name!r} was deleted: request another build"
         return found
+
+    def _settled(self, build: BuildRecord) -> BuildRecord:
+        """Return a build that ran when it was read, as ended if its gateway is dead."""
+        path = self._build(build.template, build.id)
+        # Shared: one that excluded others would be a running build to whoever looks at the same time.
+        lock = Lock.taken(self._lock(build), wait=False, shared=True)
+        if lock is None:  # it runs, or a sweep deletes its files since it has just ended
+            return read_document(path, BuildRecord) or build
+        with lock:
+            build = read_document(path, BuildRecord) or build
+            if build.state is State.BUILDING:
+                if self.has_files(build):  # its gateway died just after the tags had moved
+                    build.state = State.READY
+                else:
+                    build.state = State.ERROR
+                    build.message = "the gateway stopped during the build: build the template again"
+                self.save(build)
+        return build
 
     def has_template(self, build: BuildRecord) -> bool:
         """Return whether the template for which a build was requested is still there."""
@@ -130,7 +140,7 @@ class Records(TemplateRecords):
 
     def lock(self, build: BuildRecord) -> Lock | None:
         """Return the lock of whoever runs a build, or None if it is held."""
-        return Lock.taken(self._file(build.template, f"{build.id}.lock"), wait=False)
+        return Lock.taken(self._lock(build), wait=False)
 
     def sweep(self, directory: Path) -> None:
         """Delete what builds left that ended, or were requested and never begun, long ago.
@@ -143,6 +153,9 @@ class Records(TemplateRecords):
                 if path.stat().st_mtime < before and not _names_files(path):
                     path.unlink()
         self.sweep_templates(directory)
+
+    def _lock(self, build: BuildRecord) -> Path:
+        return self._file(build.template, f"{build.id}.lock")
 
     def _build(self, template: str, build: str) -> Path:
         return self._file(template, f"build-{build}.json")
