@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from sandlot_gateway.control.direct import Direct
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.ready import by_chance, first_come
+from sandlot_gateway.core.run_commands import CommandCounts
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.credentials import Credentials
@@ -136,6 +138,7 @@ class Gateway:
             queued=lambda sandbox: self.journal.queued(sandbox, place=self.lifecycle.position(sandbox)),
             restore=self.checkpoints.restore if self.checkpoints else None,
         )
+        commands = CommandCounts(since=time.time())
         self.runs = Runs(
             self.backend.runs,
             directory=self.directory,
@@ -143,6 +146,7 @@ class Gateway:
                 sandbox, verdict=verdict, message=why
             ),
             keep=settings.record_keep,
+            commands=commands,
         )
         self.webhooks = Webhooks(
             tokens=self.tokens,
@@ -192,6 +196,7 @@ class Gateway:
                 access_log=settings.access_log,
             ),
             tracing=self.tracing,
+            commands=commands,
         )
         others = self.backend.others
         relay = None if others is None else Relay(self.journal, others)
