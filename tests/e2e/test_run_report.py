@@ -60,7 +60,7 @@ def test_a_run_leaves_a_page_and_its_commands(stack: Stack, client: Client, tmp_
     assert "&lt;svg onload=alert(3)&gt;" in html
 
     report = Runs(client=client).report("reported")
-    assert (report.run.state, report.run.verdicts, report.masked) == ("ENDED", {"deleted": 1}, {})
+    assert (report.run.state, report.ends, report.masked) == ("ENDED", {"deleted": 1}, {})
     assert report.usage.sandboxes == 1
     assert report.commands.count >= 4
     commands = {one.command: one for one in report.commands.slowest}

@@ -22,6 +22,9 @@ async def test_each_gateway_reports_the_commands_of_both(world: World) -> None:
         made = (await one.create(run_id="both")).json()
         for gateway, name in ((one, "first"), (other, "second")):
             assert await gateway.run(made["id"], f"echo {name}") == f"{name}\n"
+        assert (await other.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        for gateway in (one, other):
+            await gateway.is_ended(made["id"])
         reports = await asyncio.gather(
             *(gateway.client.get("/api/v1/runs/both/report") for gateway in (one, other))
         )
@@ -31,3 +34,4 @@ async def test_each_gateway_reports_the_commands_of_both(world: World) -> None:
             assert (commands["count"], commands["silent_gateways"]) == (2, 0)
             assert {command["command"] for command in commands["slowest"]} == {"echo first", "echo second"}
             assert answer.json()["starts"]["sandboxes"] == 1
+            assert answer.json()["ends"] == {"deleted": 1}  # which both have seen

@@ -86,12 +86,13 @@ class RunCommands:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What became of a run. `masked` has the verdicts of sandboxes that the infrastructure lost: they are no samples.
+    """What became of a run. `ends` counts its ended sandboxes by verdict, also those that `run` does not know any more.
 
-    `usage` has whole hours from `usage_since` on, and the sandboxes that began in them.
+    `masked` has those of them that the infrastructure lost: they are no samples. `usage` has whole hours from `usage_since` on, and the sandboxes that began in them.
     """
 
     run: RunInfo
+    ends: dict[str, int] = field(default_factory=_no_counts)
     masked: dict[str, int] = field(default_factory=_no_counts)
     starts: RunStarts = RunStarts()
     usage: UsageRow = field(default_factory=UsageRow)

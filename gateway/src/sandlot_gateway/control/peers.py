@@ -1,6 +1,6 @@
 """Routes for other gateways: where a sandbox is or how it ended, which one has an idempotency key, and news.
 
-Also what this one knows of the commands of a run.
+Also what this one has counted of a run.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ async def holder_of_key(
     return json_response({"holder": None if holder is None else asdict(holder)})
 
 
-@router.get("/internal/runs/{run_id}/commands")
-async def run_commands(
+@router.get("/internal/runs/{run_id}/counts")
+async def run_counts(
     run_id: Annotated[RunName, Path()],
     have: Have,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
     tenant: Annotated[str, Query(max_length=64)],
 ) -> Response:
-    """Return what this gateway has of a run's commands, which it alone forwarded."""
+    """Return the commands of a run that this gateway forwarded, and the ends of sandboxes that it claimed."""
     check_peer(credentials, have=have)
-    counted = have.runs.commands.of((tenant, RunId(run_id)))
+    counted = have.runs.tally.of((tenant, RunId(run_id)))
     return Response(msgspec.json.encode(counted), media_type="application/json", headers=NO_STORE)
 
 

@@ -98,9 +98,10 @@ class RunUsage(BaseModel):
 
 class RunReport(BaseModel):
     run: RunResponse
-    masked: dict[str, int] = Field(
-        description="Of the ended sandboxes, those that the infrastructure lost, by verdict: no samples."
+    ends: dict[str, int] = Field(
+        description="Its ended sandboxes by verdict, also those without a record any more; at least."
     )
+    masked: dict[str, int] = Field(description="Of `ends`, those that the infrastructure lost: no samples.")
     starts: RunStarts
     usage: RunUsage
     commands: RunCommands

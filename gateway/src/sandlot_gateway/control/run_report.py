@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from sandlot_gateway.control.run_models import RunReport
 from sandlot_gateway.control.runs import RunIdText, counts_of, refused, run_document
 from sandlot_gateway.control.services import Have, Services, Who
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.core.run_commands import total
+from sandlot_gateway.core.run_tally import RunCounts, total
 from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunUnknown
 from sandlot_gateway.core.usage import HOUR, Amounts
 
@@ -42,16 +43,18 @@ async def run_report(run_id: RunIdText, have: Have, who: Who) -> Response:
         usage = await _usage(have, lease)
     except (RunUnknown, BackendError) as error:
         raise refused(error) from error
-    commands = await _commands(have, key)
+    counted, silent = await _counted(have, key)
     counts = counts_of(have, who.name, run_id)
-    _, verdicts = counts
+    # Records are forgotten after a while, and a gateway that is gone takes along what it has counted: both are too few.
+    ends = Counter(counted.ends) | counts[1]
     return json_response(
         {
             "run": run_document(lease, counts),
-            "masked": {name: count for name, count in verdicts.items() if name in INFRASTRUCTURE},
+            "ends": ends,
+            "masked": {name: count for name, count in ends.items() if name in INFRASTRUCTURE},
             "starts": _starts(have, key),
             "usage": usage,
-            "commands": commands,
+            "commands": _commands(counted, silent=silent),
         }
     )
 
@@ -75,14 +78,17 @@ async def _usage(have: Services, lease: Lease) -> dict[str, Any]:
     }
 
 
-async def _commands(have: Services, key: RunKey) -> dict[str, Any]:
-    """Return the commands that all gateways together forwarded."""
+async def _counted(have: Services, key: RunKey) -> tuple[RunCounts, int]:
+    """Return what all gateways together have counted, and how many did not answer."""
     others = have.backend.others
-    told = await others.run_commands(*key) if others is not None else []
-    counted = total([have.runs.commands.of(key), *(one for one in told if one is not None)])
+    told = await others.run_counts(*key) if others is not None else []
+    return total([have.runs.tally.of(key), *(one for one in told if one is not None)]), told.count(None)
+
+
+def _commands(counted: RunCounts, *, silent: int) -> dict[str, Any]:
     return {
         "since": iso(counted.since),
-        "silent_gateways": told.count(None),
+        "silent_gateways": silent,
         "count": counted.count,
         "seconds": round(counted.seconds, 3),
         "queued_seconds": round(counted.queued_seconds, 3),

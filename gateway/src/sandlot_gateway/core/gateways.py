@@ -9,7 +9,7 @@ import msgspec
 from sandlot_contract.ids import SandboxId
 
 from .owners import KeyAnswer, KeyQuestion, PendingCreate
-from .run_commands import RunCommands
+from .run_tally import RunCounts
 from .runs import RunId
 
 NotesChanged = Callable[[SandboxId, dict[str, Any]], None]
@@ -71,8 +71,8 @@ class OtherGateways(Protocol):
         """
         ...
 
-    async def run_commands(self, tenant: str, run_id: RunId) -> list[RunCommands | None]:
-        """Ask all others for the commands of a run; None for one that has not answered in time."""
+    async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
+        """Ask all others for what they counted of a run; None for one that has not answered in time."""
         ...
 
 

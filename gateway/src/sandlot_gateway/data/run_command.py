@@ -6,7 +6,7 @@ import time
 
 from sandlot_contract.headers import OP_KEY
 
-from ..core.run_commands import CommandCounts, SlowCommand, command_in, command_text
+from ..core.run_tally import RunTally, SlowCommand, command_in, command_text
 from ..core.runs import RunId
 from .routes import Route
 from .wire import Headers
@@ -25,17 +25,15 @@ class RunCommand:
         self.op = ""
         self.began = time.perf_counter()
 
-    def end(
-        self, counts: CommandCounts, *, queued: float, op: bytes, headers: Headers, verdict: bytes
-    ) -> None:
+    def end(self, tally: RunTally, *, queued: float, op: bytes, headers: Headers, verdict: bytes) -> None:
         """Count it in its run. `op`, `headers`, `verdict`: of its request, its answer, and its end, if they say so."""
         seconds = time.perf_counter() - self.began
         key = self.tenant, self.run
-        if not counts.note(key, seconds=seconds, queued=queued):
+        if not tally.note(key, seconds=seconds, queued=queued):
             return
         named = self.op.encode() or next((value for name, value in headers if name == OP_KEY), op)
         asked = self.asked
-        counts.keep(
+        tally.keep(
             key,
             SlowCommand(
                 self.sandbox_id,

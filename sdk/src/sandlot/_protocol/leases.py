@@ -123,6 +123,7 @@ def run_report(document: Document) -> RunReport:
     commands = commands | {"slowest": tuple(SlowCommand(**_known(SlowCommand, one)) for one in slowest)}
     return RunReport(
         run=run_info(document.get("run") or {}),
+        ends=dict(document.get("ends") or {}),
         masked=dict(document.get("masked") or {}),
         starts=RunStarts(**_known(RunStarts, document.get("starts") or {})),
         usage=UsageRow(**_known(UsageRow, used)),

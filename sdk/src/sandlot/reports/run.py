@@ -22,8 +22,9 @@ def seconds(value: float) -> str:
 
 def facts(report: RunReport) -> dict[str, str]:
     """Return what the report adds to the run itself, by name."""
-    starts, commands, used = report.starts, report.commands, report.usage
+    commands, used = report.commands, report.usage
     found = {
+        "ends": counts(report.ends),
         "to mask": f"{sum(report.masked.values())} lost by the infrastructure"
         + (f" ({counts(report.masked)})" if report.masked else ""),
         "starts": _starts(report),
@@ -35,11 +36,6 @@ def facts(report: RunReport) -> dict[str, str]:
     }
     if commands.silent_gateways:
         found["missing"] = f"the commands of {commands.silent_gateways} gateways, which did not answer"
-    if starts.sandboxes and used.sandboxes > sum(report.run.sandboxes.values()):
-        found["records"] = (
-            f"of {sum(report.run.sandboxes.values())} sandboxes; those that ended long ago are forgotten, "
-            "and only the usage has them"
-        )
     return found
 
 
@@ -65,7 +61,7 @@ def page(report: RunReport) -> Page:
         + (f", finished {run.finished_at}." if run.finished_at else ", still running."),
     )
     made.figures += [
-        Figure(str(sum(run.sandboxes.values())), "sandboxes with a record"),
+        Figure(str(used.sandboxes), "sandboxes"),
         Figure(str(masked), "lost by the infrastructure, to mask", masked == 0),
         Figure(f"{used.core_seconds / 3600:.3f}", "core-hours"),
         Figure(f"{used.memory_gib_seconds / 3600:.3f}", "GiB-hours of memory"),
@@ -73,8 +69,12 @@ def page(report: RunReport) -> Page:
         Figure(seconds(commands.slowest[0].seconds) if commands.slowest else "-", "slowest command"),
     ]
     words = frozenset({0, 1})
-    made.add("Sandboxes", Table(("status", "count"), _rows(run.sandboxes)))
-    verdicts = _rows(run.verdicts)
+    made.add(
+        "Sandboxes",
+        Table(("status", "count"), _rows(run.sandboxes)),
+        note="Those that ended long ago have no record any more.",
+    )
+    verdicts = _rows(report.ends)
     lost = frozenset(index for index, (verdict, _) in enumerate(verdicts) if verdict in report.masked)
     made.add(
         "Ends", Table(("verdict", "count"), verdicts, bad=lost), note="Marked: lost by the infrastructure."

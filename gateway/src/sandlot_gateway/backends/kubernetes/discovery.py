@@ -9,7 +9,7 @@ from sandlot_contract.ids import SandboxId
 
 from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyQuestion, RecordedEnd
-from ...core.run_commands import RunCommands
+from ...core.run_tally import RunCounts
 from ...core.runs import RunId
 from ...tasks import Tasks
 from . import announcer as announcements
@@ -91,10 +91,10 @@ class ClaimDiscovery:
         assert self._peers is not None
         return await self._peers.events(tenant, after=after, since=since)
 
-    async def run_commands(self, tenant: str, run_id: RunId) -> list[RunCommands | None]:
-        """Ask the other gateways, see `OtherGateways.run_commands`."""
+    async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
+        """Ask the other gateways, see `OtherGateways.run_counts`."""
         assert self._peers is not None
-        return await self._peers.run_commands(tenant, run_id)
+        return await self._peers.run_counts(tenant, run_id)
 
     async def learn_claims(self, tenant: str) -> None:
         """Ask the other gateways, and poll the sidecars that they name, see `OtherGateways.learn_claims`."""

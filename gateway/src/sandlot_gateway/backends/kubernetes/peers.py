@@ -16,7 +16,7 @@ from sandlot_contract.ids import InstanceId, SandboxId
 
 from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
-from ...core.run_commands import RunCommands
+from ...core.run_tally import RunCounts
 from ...core.runs import RunId
 from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
@@ -156,16 +156,16 @@ class Peers:
             return None
         return _read(answer, PeerEvents, address=address)
 
-    async def run_commands(self, tenant: str, run_id: RunId) -> list[RunCommands | None]:
-        """Ask all gateways for the commands of a run, see `OtherGateways.run_commands`."""
+    async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
+        """Ask all gateways for what they counted of a run, see `OtherGateways.run_counts`."""
         addresses, _ = await self._others()
-        target = f"/internal/runs/{run_id}/commands?{urlencode({'tenant': tenant})}"
+        target = f"/internal/runs/{run_id}/counts?{urlencode({'tenant': tenant})}"
         answers = await asyncio.gather(*(self._calls.ask(address, target) for address in addresses))
         return [
             None
             if isinstance(answer, Missing)
             or answer.status != 200  # one of an earlier version has no such route
-            else _read(answer, RunCommands, address=address)
+            else _read(answer, RunCounts, address=address)
             for address, answer in zip(addresses, answers, strict=True)
         ]
 

@@ -1,4 +1,4 @@
-"""Counts the commands of training runs and keeps the slowest of each, for the report of a run.
+"""Counts the commands of training runs and the ends of their sandboxes, and keeps the slowest commands of each.
 
 Plain data without clock or I/O. What is kept is bounded: `SLOWEST` commands of a run, `_MOST_RUNS` runs of a tenant.
 """
@@ -6,6 +6,7 @@ Plain data without clock or I/O. What is kept is bounded: `SLOWEST` commands of 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable
 from itertools import chain
 
@@ -33,14 +34,18 @@ class SlowCommand(msgspec.Struct, frozen=True):
     verdict: str | None  # None: of a stream, or without an answer
 
 
-class RunCommands(msgspec.Struct):
-    """The commands of a run. `since`: the Unix time from which on all that answered have counted."""
+class RunCounts(msgspec.Struct):
+    """The commands of a run, and ends of its sandboxes by verdict.
+
+    `since`: the Unix time from which on all that answered have counted.
+    """
 
     since: float
     count: int = 0
     seconds: float = 0.0
     queued_seconds: float = 0.0
     slowest: list[SlowCommand] = []
+    ends: dict[str, int] = {}
 
 
 class Asked(msgspec.Struct):
@@ -50,14 +55,15 @@ class Asked(msgspec.Struct):
 
 
 class _Kept:
-    """The commands of one run at this gateway."""
+    """What this gateway has of one run."""
 
-    __slots__ = ("count", "fastest", "missing_since", "queued", "seconds", "slowest")
+    __slots__ = ("count", "ends", "fastest", "missing_since", "queued", "seconds", "slowest")
 
     def __init__(self) -> None:
         self.count = 0
         self.seconds = 0.0
         self.queued = 0.0
+        self.ends = Counter[str]()
         self.fastest = -1.0  # of the slowest: a command that took no longer is only counted
         self.slowest: list[SlowCommand] = []
         self.missing_since = math.inf
@@ -68,7 +74,7 @@ class _Kept:
             self.fastest = self.slowest[-1].seconds
 
 
-class CommandCounts:
+class RunTally:
     """`since`: when this gateway began to count."""
 
     def __init__(self, *, since: float) -> None:
@@ -77,11 +83,7 @@ class CommandCounts:
 
     def note(self, key: RunKey, *, seconds: float, queued: float) -> bool:
         """Count a command; return whether `keep` wants to know more of it."""
-        tenant, run_id = key
-        runs = self._tenants.get(tenant)
-        kept = None if runs is None else runs.get(run_id)
-        if kept is None:
-            kept = self._begin(key)
+        kept = self._of(key)
         kept.count += 1
         kept.seconds += seconds
         kept.queued += queued
@@ -91,12 +93,18 @@ class CommandCounts:
         """Keep a command that `note` wanted."""
         self._tenants[key[0]][key[1]].keep(command)
 
-    def of(self, key: RunKey) -> RunCommands:
+    def ended(self, key: RunKey, verdict: str) -> None:
+        """Count the end of a sandbox, which one gateway alone may count."""
+        self._of(key).ends[verdict] += 1
+
+    def of(self, key: RunKey) -> RunCounts:
         """Return what this gateway has of a run."""
         kept = self._tenants.get(key[0], {}).get(key[1])
         if kept is None:
-            return RunCommands(self._since)
-        return RunCommands(self._since, kept.count, kept.seconds, kept.queued, list(kept.slowest))
+            return RunCounts(self._since)
+        return RunCounts(
+            self._since, kept.count, kept.seconds, kept.queued, list(kept.slowest), dict(kept.ends)
+        )
 
     def forget_but(self, leases: Collection[RunKey], *, now: float) -> None:
         """Forget the runs that have had no lease for a while, by a fresh look at all."""
@@ -111,11 +119,16 @@ class CommandCounts:
             if not runs:
                 del self._tenants[tenant]
 
-    def _begin(self, key: RunKey) -> _Kept:
-        runs = self._tenants.setdefault(key[0], {})
-        if len(runs) >= _MOST_RUNS:
-            del runs[next(iter(runs))]
-        kept = runs[key[1]] = _Kept()
+    def _of(self, key: RunKey) -> _Kept:
+        tenant, run_id = key
+        runs = self._tenants.get(tenant)
+        kept = None if runs is None else runs.get(run_id)
+        if kept is None:
+            if runs is None:
+                runs = self._tenants[tenant] = {}
+            elif len(runs) >= _MOST_RUNS:
+                del runs[next(iter(runs))]
+            kept = runs[run_id] = _Kept()
         return kept
 
 
@@ -128,15 +141,16 @@ def merged(*lists: Iterable[SlowCommand]) -> list[SlowCommand]:
     return sorted(ops.values(), key=lambda command: -command.seconds)[:SLOWEST]
 
 
-def total(counts: Iterable[RunCommands]) -> RunCommands:
+def total(counts: Iterable[RunCounts]) -> RunCounts:
     """Return what several gateways have together; they must not be empty."""
     every = list(counts)
-    return RunCommands(
+    return RunCounts(
         since=max(one.since for one in every),
         count=sum(one.count for one in every),
         seconds=sum(one.seconds for one in every),
         queued_seconds=sum(one.queued_seconds for one in every),
         slowest=merged(*(one.slowest for one in every)),
+        ends=dict(sum((Counter(one.ends) for one in every), Counter[str]())),
     )
 
 

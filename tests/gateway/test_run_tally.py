@@ -1,14 +1,14 @@
-"""What a gateway counts of a run's commands: a bounded number of the slowest, for as long as the run has a lease."""
+"""What a gateway counts of a run: few of its commands are kept, and none of it longer than its lease."""
 
 from __future__ import annotations
 
 import json
 
 from sandlot_contract.ids import SandboxId
-from sandlot_gateway.core.run_commands import (
+from sandlot_gateway.core.run_tally import (
     COMMAND,
     SLOWEST,
-    CommandCounts,
+    RunTally,
     SlowCommand,
     command_in,
     total,
@@ -22,7 +22,7 @@ def slow(seconds: float, *, op: str = "", sandbox: str = "sbx-1") -> SlowCommand
     return SlowCommand(SandboxId(sandbox), op, "true", seconds, 1.0, None)
 
 
-def ran(counts: CommandCounts, seconds: float, key: RunKey = RUN, *, op: str = "") -> bool:
+def ran(counts: RunTally, seconds: float, key: RunKey = RUN, *, op: str = "") -> bool:
     wanted = counts.note(key, seconds=seconds, queued=0.5)
     if wanted:
         counts.keep(key, slow(seconds, op=op))
@@ -30,7 +30,7 @@ def ran(counts: CommandCounts, seconds: float, key: RunKey = RUN, *, op: str = "
 
 
 def test_the_slowest_are_kept_and_all_are_counted() -> None:
-    counts = CommandCounts(since=5.0)
+    counts = RunTally(since=5.0)
     for number in range(100):
         ran(counts, float(number))
     assert not ran(counts, 0.1)  # a command that is not among them costs no more than a comparison
@@ -41,23 +41,26 @@ def test_the_slowest_are_kept_and_all_are_counted() -> None:
 
 
 def test_a_repeated_request_is_one_slow_command_also_at_another_gateway() -> None:
-    one, other = CommandCounts(since=5.0), CommandCounts(since=7.0)
+    one, other = RunTally(since=5.0), RunTally(since=7.0)
     ran(one, 1.0, op="op-1")
     ran(one, 3.0, op="op-1")
     ran(other, 2.0, op="op-1")
     ran(other, 9.0)
     ran(other, 9.0)
+    one.ended(RUN, "deleted")
+    other.ended(RUN, "deleted")
+    other.ended(RUN, "node_lost")
     both = total([one.of(RUN), other.of(RUN)])
     assert [(command.op_id, command.seconds) for command in both.slowest] == [
         ("", 9.0),
         ("", 9.0),
         ("op-1", 3.0),
     ]
-    assert (both.count, both.since) == (5, 7.0)
+    assert (both.count, both.since, both.ends) == (5, 7.0, {"deleted": 2, "node_lost": 1})
 
 
 def test_runs_are_forgotten_with_their_leases_and_a_tenant_has_a_bounded_number() -> None:
-    counts = CommandCounts(since=0.0)
+    counts = RunTally(since=0.0)
     ran(counts, 1.0)
     counts.forget_but([], now=100.0)
     counts.forget_but([RUN], now=150.0)  # another gateway had just begun it
