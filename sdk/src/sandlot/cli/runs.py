@@ -114,5 +114,6 @@ def _text(run: RunInfo, report: RunReport | None) -> str:
     if report is not None and report.commands.slowest:
         shown.append("slowest commands:")
         for took, verdict, sandbox, command in slowest(report, most=_SLOWEST):
-            shown.append(f"  {took:>9}  {verdict:<8}  {sandbox}  {output.printable(command)[:_COMMAND]}")
+            line = f"  {took:>9}  {verdict:<8}  {sandbox}  {command[:_COMMAND]}"
+            shown.append(output.printable(line))
     return "\n".join(shown)
