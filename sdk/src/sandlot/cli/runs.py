@@ -107,7 +107,7 @@ def _text(run: RunInfo, report: RunReport | None) -> str:
         "finished": run.finished_at or "-",
         "metadata": ", ".join(f"{key}={value}" for key, value in run.metadata.items()) or "-",
         "sandboxes": counts(run.sandboxes),
-        "verdicts": counts(run.verdicts),
+        "verdicts": counts(run.verdicts if report is None else report.ends),
         **(facts(report) if report is not None else {}),
     }
     shown = [f"{name:<10} {output.printable(text)}" for name, text in lines.items()]

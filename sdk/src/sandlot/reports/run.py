@@ -24,7 +24,6 @@ def facts(report: RunReport) -> dict[str, str]:
     """Return what the report adds to the run itself, by name."""
     commands, used = report.commands, report.usage
     found = {
-        "ends": counts(report.ends),
         "to mask": f"{sum(report.masked.values())} lost by the infrastructure"
         + (f" ({counts(report.masked)})" if report.masked else ""),
         "starts": _starts(report),
@@ -35,7 +34,7 @@ def facts(report: RunReport) -> dict[str, str]:
         f"queued for {seconds(commands.queued_seconds)}; counted since {commands.since}",
     }
     if commands.silent_gateways:
-        found["missing"] = f"the commands of {commands.silent_gateways} gateways, which did not answer"
+        found["missing"] = f"commands of gateways that did not answer: {commands.silent_gateways}"
     return found
 
 
@@ -83,7 +82,7 @@ def page(report: RunReport) -> Page:
         "Slowest commands",
         Table(("time", "verdict", "sandbox", "command"), slowest(report), words=frozenset({1, 2, 3})),
         wide=True,
-        note="Each begins with its first 256 characters. A stream has no verdict here.",
+        note="With the first 256 characters of each. A stream has no verdict here.",
     )
     made.add("Waits, usage and commands", Table(("what", "value"), [*facts(report).items()], words=words))
     about = [
