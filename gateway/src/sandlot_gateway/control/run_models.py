@@ -68,7 +68,7 @@ class RunCommand(BaseModel):
     sandbox_id: str
     op_id: str
     command: str | None = Field(
-        description="Its first 256 characters; null if the request was too large to look."
+        description="Its first 256 characters; null if the request was too large, or could not be read."
     )
     seconds: float = Field(description="From its turn to the end of the answer.")
     ended_at: str
@@ -76,8 +76,10 @@ class RunCommand(BaseModel):
 
 
 class RunCommands(BaseModel):
-    since: str = Field(description="When the gateways began to count, the last of them.")
-    silent_gateways: int = Field(description="Those that did not answer: their commands are missing.")
+    since: str = Field(description="When the present gateways began to count, the last of them.")
+    silent_gateways: int = Field(
+        description="Those that did not answer: the commands and ends that they counted are missing."
+    )
     count: int
     seconds: float = Field(description="Of all together, without their wait in the queue.")
     queued_seconds: float = Field(description="That they waited for their sandbox's turn.")
@@ -99,7 +101,7 @@ class RunUsage(BaseModel):
 class RunReport(BaseModel):
     run: RunResponse
     ends: dict[str, int] = Field(
-        description="Its ended sandboxes by verdict, also those without a record any more; at least."
+        description="Its ended sandboxes by verdict, also those without a record any more, as far as is known."
     )
     masked: dict[str, int] = Field(description="Of `ends`, those that the infrastructure lost: no samples.")
     starts: RunStarts

@@ -193,13 +193,8 @@ class Run:
         from sandlot.reports.run import page  # only for those who want one
 
         try:
-            found = client.call(
-                "GET",
-                f"{leases.path(self._run_id)}/report",
-                timeout=_REPORT_SECONDS,
-                patience=_REPORT_SECONDS,
-            )
-            written = page(leases.run_report(found))
+            found = Runs(client=client).report(self._run_id, timeout=_REPORT_SECONDS)
+            written = page(found)
             run_blocking(lambda: written.write(path))
         except (SandlotError, OSError) as error:
             _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
@@ -220,10 +215,18 @@ class Runs:
         """Return a run, with its sandboxes by status and verdict. Raises NotFound."""
         return leases.run_info((self._connected()).call("GET", leases.path(run_id)))
 
-    def report(self, run_id: str) -> RunReport:
-        """Return what became of a run's sandboxes, what they used, and its slowest commands. Raises NotFound."""
-        path = f"{leases.path(run_id)}/report"
-        return leases.run_report((self._connected()).call("GET", path))
+    def report(self, run_id: str, *, timeout: float | None = None) -> RunReport:
+        """Return what became of a run's sandboxes, what they used, and its slowest commands. Raises NotFound.
+
+        `timeout`: seconds after which it is not asked for again.
+        """
+        found = (self._connected()).call(
+            "GET",
+            f"{leases.path(run_id)}/report",
+            timeout=60.0 if timeout is None else timeout,
+            patience=timeout,
+        )
+        return leases.run_report(found)
 
     def end(self, run_id: str) -> RunInfo:
         """End a run, whoever holds it, and delete its sandboxes. Raises NotFound."""

@@ -15,6 +15,7 @@ runs = typer.Typer(help="Training runs, with whose leases their sandboxes end.",
 
 _SLOWEST = 5  # commands that are shown
 _COMMAND = 80  # characters of each
+_REPORT_SECONDS = 5.0  # that `show` waits for what it can do without
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
@@ -51,16 +52,20 @@ def list_runs(context: typer.Context, json: output.Json = False) -> None:
 @runs.command("show")
 def show_run(run_id: RunId, json: output.Json = False) -> None:
     """Show a run with its sandboxes by status, the verdicts of those that have ended, its usage and slowest commands."""
-    from sandlot import NotFound, Runs
+    from sandlot import Runs
+    from sandlot.errors import SandlotError
 
     with output.connection.client() as client:
         runs = Runs(client=client)
         run = runs.get(run_id)
-        try:
-            report = None if json else runs.report(run_id)
-        except NotFound:  # a server of before has none
-            report = None
-    output.show(run, json=json, text=_text(run, report))
+        missing = ""
+        report: RunReport | None = None
+        if not json:
+            try:
+                report = runs.report(run_id, timeout=_REPORT_SECONDS)
+            except SandlotError as error:  # also NotFound, of a server of before
+                missing = str(error)
+    output.show(run, json=json, text=_text(run, report, missing=missing))
 
 
 @runs.command("report")
@@ -93,8 +98,9 @@ def end_run(run_id: RunId, json: output.Json = False) -> None:
     output.show(run, json=json, text=f"{run.id}: {run.state}")
 
 
-def _text(run: RunInfo, report: RunReport | None) -> str:
-    from sandlot.reports.run import counts, facts, slowest
+def _text(run: RunInfo, report: RunReport | None, *, missing: str = "") -> str:
+    """Return the lines of a run and its report. `missing`: why there is no report."""
+    from sandlot.reports.run import counts, facts, slowest, without_report
 
     lines = {
         "run": run.id,
@@ -108,7 +114,7 @@ def _text(run: RunInfo, report: RunReport | None) -> str:
         "metadata": ", ".join(f"{key}={value}" for key, value in run.metadata.items()) or "-",
         "sandboxes": counts(run.sandboxes),
         "verdicts": counts(run.verdicts if report is None else report.ends),
-        **(facts(report) if report is not None else {}),
+        **(facts(report) if report is not None else without_report(run, why=missing)),
     }
     shown = [f"{name:<10} {output.printable(text)}" for name, text in lines.items()]
     if report is not None and report.commands.slowest:
