@@ -30,6 +30,7 @@ from .claims import Claimer
 from .ends import Ends, Observer
 from .errors import ResetCode, ResetFailed
 from .following import Following
+from .group_members import GroupMembers
 from .group_places import GroupPlaces
 from .groups import Groups
 from .open_creates import OpenCreates
@@ -121,7 +122,7 @@ class Lifecycle:
             asked=self._asked_elsewhere,
             waits=lambda sandbox: self.groups.waits(sandbox),
         )
-        self.groups = Groups(
+        members = GroupMembers(
             places=places,
             admission=self.admission,
             directory=directory,
@@ -131,6 +132,17 @@ class Lifecycle:
             ends=self.ends,
             alone=alone,
             max_waiting=max_waiting,
+            clock=clock,
+        )
+        self.groups = Groups(
+            members=members,
+            places=places,
+            admission=self.admission,
+            directory=directory,
+            claimer=self.claimer,
+            following=self.following,
+            ends=self.ends,
+            alone=alone,
             grace=orphan_grace,
             clock=clock,
         )
