@@ -34,7 +34,7 @@ _LONGEST_WAIT = 60.0  # seconds until a member that has not changed is looked at
 
 
 class GroupMembers:
-    """`alone`: no other gateway takes instances; `max_waiting`: creates that may wait."""
+    """`max_waiting`: creates that may wait."""
 
     def __init__(
         self,
@@ -46,7 +46,6 @@ class GroupMembers:
         bringup: BringUp,
         following: Following,
         ends: Ends,
-        alone: bool,
         max_waiting: int,
         clock: Callable[[], float],
     ) -> None:
@@ -57,7 +56,6 @@ class GroupMembers:
         self._bringup = bringup
         self._following = following
         self._ends = ends
-        self._alone = alone
         self._most = max(1, max_waiting // _PLACES)
         self._clock = clock
         self._open = True
@@ -119,8 +117,8 @@ class GroupMembers:
         """Wait until all members run; return why they do not after `deadline` seconds, or will never."""
         members = [asyncio.create_task(self._member(group, at)) for at in range(len(group.members))]
         every = asyncio.gather(*members)
-        stuck = None if self._alone else asyncio.create_task(self._stuck(group))
-        waited: list[asyncio.Future[Any]] = [every] if stuck is None else [every, stuck]
+        stuck = asyncio.create_task(self._stuck(group))
+        waited: tuple[asyncio.Future[Any], ...] = (every, stuck)
         try:
             done, _ = await asyncio.wait(waited, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
             if not done:
@@ -130,7 +128,7 @@ class GroupMembers:
                     " smaller group",
                     retry_after=AGAIN,
                 )
-            if stuck is not None and every not in done:
+            if every not in done:
                 return stuck.result()
             failure = every.exception()
             if failure is None or isinstance(failure, Failure):
@@ -174,9 +172,9 @@ class GroupMembers:
             raise lost(sandbox)
 
     async def _stuck(self, group: Group) -> GroupFailed:
-        """Wait until members have lost their instances to other gateways, and get no other ones.
+        """Wait until members have lost their instances, also to other gateways, and get no other ones.
 
-        Another group may hold what these lack, and wait for what the others here hold. A single gateway cannot lose one.
+        Another group may hold what these lack, and wait for what the others here hold.
         """
         loop = asyncio.get_running_loop()
         since, before = loop.time(), 0
@@ -190,7 +188,7 @@ class GroupMembers:
                 loop.time() - since > 2 * PATIENCE
             ):  # a cold start in place of a lost one may take as long as any
                 return GroupFailed(
-                    f"other creates took instances of this group: {running} of {len(group.members)} sandboxes ran, and"
-                    " were ended; try again after Retry-After",
+                    f"instances of this group were lost, or other creates took them: {running} of"
+                    f" {len(group.members)} sandboxes ran, and were ended; try again after Retry-After",
                     retry_after=AGAIN,
                 )

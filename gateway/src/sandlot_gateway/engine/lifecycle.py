@@ -130,7 +130,6 @@ class Lifecycle:
             bringup=self.bringup,
             following=self.following,
             ends=self.ends,
-            alone=alone,
             max_waiting=max_waiting,
             clock=clock,
         )
