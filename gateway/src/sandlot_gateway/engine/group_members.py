@@ -128,9 +128,7 @@ class GroupMembers:
                     " smaller group",
                     retry_after=AGAIN,
                 )
-            if every not in done:
-                return stuck.result()
-            failure = every.exception()
+            failure = every.exception() if every in done else stuck.exception() or stuck.result()
             if failure is None or isinstance(failure, Failure):
                 return failure
             _log.error("a group failed in an unexpected way", exc_info=failure)
