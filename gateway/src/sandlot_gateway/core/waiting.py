@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from sandlot_contract.template import Template
 
-from .fair_queue import FairQueue, Place, Turn
+from .fair_queue import FairQueue, Place, Turn, Weigh, equal
 
 T = TypeVar("T")
 
@@ -86,8 +86,8 @@ class _Line(Generic[T]):
 class WaitList(Generic[T]):
     """One fair queue of all waiters, and a line for each template. Waiters take turns whatever they wait for."""
 
-    def __init__(self) -> None:
-        self._queue = FairQueue((_tenth, _evenly))
+    def __init__(self, weigh: Weigh = equal) -> None:
+        self._queue = FairQueue((_tenth, _evenly), weigh)
         self._lines: dict[str, _Line[T]] = {}
         self._serial = 0
         # Both are found again when they are needed after a change: waiters by serial, and templates, in turn.
@@ -105,6 +105,11 @@ class WaitList(Generic[T]):
         self._queue.add(waiter.path, waiter.place)
         self._ranks = self._keys = None
         self._lines.setdefault(waiter.key, _Line()).add(waiter)
+
+    def reweigh(self) -> None:
+        """Let the weights of now hold also for those that wait."""
+        if self._queue.reweigh():
+            self._ranks = self._keys = None
 
     def turn(self, waiter: Waiter[T]) -> Turn:
         """Return what orders the waiters, until one joins or leaves: the lowest is next."""
