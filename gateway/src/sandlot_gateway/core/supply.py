@@ -12,6 +12,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from .demand import Demand, Seen
 from .evictions import Evictions
+from .fair_queue import Weigh, equal
 from .instances import Instance
 from .matching import Matching
 from .refusals import Refusals
@@ -59,11 +60,11 @@ class SupplyCore:
     queue. `start_timeout` counts from when the backend begins a start, because many at once wait for each other.
     """
 
-    def __init__(self, *, settings: SupplySettings, slots: Slots, seen: Seen) -> None:
+    def __init__(self, *, settings: SupplySettings, slots: Slots, seen: Seen, weigh: Weigh = equal) -> None:
         self.slots = slots
         self._settings = settings
         self._seen = seen
-        self._line = line = WaitList[Ask]()
+        self._line = line = WaitList[Ask](weigh)
         self.waiters: dict[AskId, Waiter[Ask]] = {}
         self.starts = Starts()
         self._demand = Demand(line=line, starts=self.starts, seen=seen, kind=slots.kind)
@@ -273,6 +274,7 @@ class SupplyCore:
     def _passed(self) -> None:
         now = self._now
         self.refusals.passed(now)
+        self._line.reweigh()
         if self._look_at is None or now >= self._look_at:
             self._look_at = None
             for waiter, instance in self._matching.overlooked(now):

@@ -73,7 +73,7 @@ class Lifecycle:
         quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
         self.admission = Admission(quotas, holdings=directory.holdings)
         alone = backend.single_gateway
-        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random))
+        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random, weigh=supply.weigh))
         self.claimer = Claimer(
             supply=supply,
             groups=places,
