@@ -197,6 +197,22 @@ class WaitList(Generic[T]):
         """Return the waiter's place, 1 for the next, counting all earlier waiters of any template."""
         return self._queue.index(waiter.path, waiter.place) + 1
 
+    def ahead(self, waiter: Waiter[T]) -> tuple[int, int]:
+        """Return how many waiters of its run, and how many others, are before this one."""
+        own = self._queue.ahead(waiter.path, waiter.place)
+        return own, self._queue.index(waiter.path, waiter.place) - own
+
+    def ahead_of_kind(self, waiter: Waiter[T]) -> tuple[int, float]:
+        """Return how many waiters for the same template are before this one: of its run, and about how many others.
+
+        Of others, it is the share that they have of all other waiters: counting them for each waiter that is shown
+        would take too long.
+        """
+        own = self._lines[waiter.key].of[waiter.path]
+        of_others = len(self) - self._queue.size(waiter.path)
+        share = (self.waiting(waiter.key) - len(own)) / of_others if of_others else 0.0
+        return bisect_left(own, waiter.place, key=_by_place), self.ahead(waiter)[1] * share
+
     def _order(self, count: int) -> Callable[[Waiter[T]], Turn | int]:
         """Return what orders this many waiters: for many it is faster to find the order of all at once."""
         if count * _MANY < len(self):

@@ -210,6 +210,9 @@ class Lifecycle:
     def position(self, sandbox: Sandbox) -> int | None:
         return self.claimer.position(sandbox.id)
 
+    def estimated_wait(self, sandbox: Sandbox) -> float | None:
+        return self.claimer.estimated_wait(sandbox.id)
+
     def progress(self, sandbox: Sandbox) -> str | None:
         unread = self.bringup.unread(sandbox.id)
         return unread or self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox)

@@ -123,6 +123,9 @@ class Supply:
     def position(self, ask: AskId) -> int:
         return self._core.position(ask)
 
+    def estimated_wait(self, ask: AskId) -> float | None:
+        return self._core.estimated_wait(ask, self._now())
+
     def trouble(self, ask: AskId) -> str | None:
         return trouble(self._core, self._backend, ask)
 
