@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.core.group_turns import Collect, GroupId, GroupTurns
@@ -78,6 +79,12 @@ def test_the_least_weight_is_served_beside_the_greatest() -> None:
         served(line, 1)
         line.add(waiter("a", 50 + number, run="big"))
     assert not small.waiting
+
+
+@pytest.mark.parametrize(("weight", "other", "turns"), [(0, 1, 5), (-3, 1, 5), (10**9, 250, 8)])
+def test_a_weight_out_of_range_counts_as_the_nearest(weight: int, other: int, turns: int) -> None:
+    line = filled({("a", "r"): weight, ("a", "s"): other}, [("a", "r"), ("a", "s")], each=20)
+    assert Counter(one.run for one in served(line, 10))["r"] == turns
 
 
 def test_groups_collect_by_weight() -> None:

@@ -111,7 +111,8 @@ class FairQueue:
         )
 
     def _step(self, name: str) -> int:
-        return _UNIT // self._weigh((*self._within, name))
+        weight = self._weigh((*self._within, name))
+        return _UNIT // min(max(weight, 1), MOST_WEIGHT)  # a lease that was edited by hand may say 0
 
     def reweigh(self) -> bool:
         """Let the weights of now hold also for those that wait; return whether any differs from before.

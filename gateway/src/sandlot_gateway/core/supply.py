@@ -284,9 +284,9 @@ class SupplyCore:
     def _passed(self) -> None:
         now = self._now
         self.refusals.passed(now)
-        self._line.reweigh()
         if self._look_at is None or now >= self._look_at:
             self._look_at = None
+            self._line.reweigh()
             for waiter, instance in self._matching.overlooked(now):
                 self._serve(waiter, instance)
         for instance_id in self._matching.overdue(now):

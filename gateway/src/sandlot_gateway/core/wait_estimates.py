@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 _LEAST = 5  # creates that must have been served before a rate is known
 _NEWEST = 64  # served creates that a rate is of
-_IDLE = 1024  # lanes without a waiting create that are remembered
+_IDLE = 256  # lanes without a waiting create that are remembered
 _ANY = ""  # the kind of all creates together; no template's key is empty
 
 _Key = tuple[str, ...]  # kind, tenant and run; the kind alone for all of its runs
