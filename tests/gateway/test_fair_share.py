@@ -75,6 +75,10 @@ class Trainers:
         for _ in range(outstanding):
             self.ask(run)
 
+    def stop(self, run: str) -> None:
+        """Let a run create no more."""
+        del self._then[run]
+
     def arrive(self, run: str, *, every: float) -> None:
         """Let a run create sandboxes at random times, one in so many seconds on the average."""
         self.ask(run)
@@ -155,6 +159,21 @@ def test_runs_of_weights_three_and_one_get_that_and_know_their_wait(load: Callab
     assert turns["heavy"] / turns["light"] == pytest.approx(3.0, rel=0.05)
     assert close(world.served, "heavy") >= 0.8
     assert close(world.served, "light") >= 0.8
+
+
+def test_a_burst_beside_one_of_more_weight_knows_its_wait() -> None:
+    """What it had alone says too little then, and what it would have beside one that never ends too much."""
+    world = Trainers({"heavy": 3}, seed=1)
+    world.keep("light", 50)
+    world.run(300.0)
+    world.stop("light")
+    before = len(world.served)
+    for run, count in {"heavy": 60, "light": 150}.items():
+        for _ in range(count):
+            world.ask(run)
+    world.run(3000.0)
+    assert close(world.served[before:], "heavy") >= 0.8
+    assert close(world.served[before:], "light") >= 0.8
 
 
 def test_a_run_uses_what_is_idle_and_gives_it_back_without_losing_a_sandbox() -> None:

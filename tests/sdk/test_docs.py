@@ -27,6 +27,7 @@ PAGES = [
     "docs/results.md",
     "docs/rl.md",
     "docs/runs.md",
+    "docs/fair-share.md",
     "docs/groups.md",
     "docs/verifier.md",
     "docs/first-command.md",
