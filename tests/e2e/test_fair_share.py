@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 from sandlot import Client, Run, Sandbox, SandboxInfo
 
+from tests.cli.conftest import environment
 from tests.local.conftest import NEEDS_ROOT
 from tests.local.gpu_machine import H100, gpu_machine
 from tests.stack import private_stack
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 pytestmark = NEEDS_ROOT
 
@@ -50,3 +54,12 @@ def test_runs_are_served_by_weight_and_see_place_and_wait(tmp_path: Path) -> Non
         assert first.estimated_wait is not None
         assert last.estimated_wait is not None
         assert last.estimated_wait > first.estimated_wait > 0
+        shown = subprocess.run(
+            [sys.executable, "-m", "sandlot", "ps", "--run", last.run or ""],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SECONDS,
+            env=environment(stack.url, stack.api_key, tmp_path),
+        ).stdout
+        assert re.search(rf"{last.id} .* PENDING \(place {last.queue_position}, about \d+ s\)", shown), shown

@@ -168,8 +168,8 @@ def test_a_burst_beside_one_of_more_weight_knows_its_wait() -> None:
     world.run(300.0)
     world.stop("light")
     before = len(world.served)
-    for run, count in {"heavy": 60, "light": 150}.items():
-        for _ in range(count):
+    for run, creates in {"heavy": 60, "light": 150}.items():
+        for _ in range(creates):
             world.ask(run)
     world.run(3000.0)
     assert close(world.served[before:], "heavy") >= 0.8
