@@ -29,6 +29,7 @@ PAGES = [
     "docs/rl.md",
     "docs/runs.md",
     "docs/fair-share.md",
+    "docs/run-report.md",
     "docs/groups.md",
     "docs/verifier.md",
     "docs/first-command.md",
