@@ -28,6 +28,7 @@ PAGES = [
     "docs/results.md",
     "docs/rl.md",
     "docs/runs.md",
+    "docs/fair-share.md",
     "docs/run-report.md",
     "docs/groups.md",
     "docs/verifier.md",

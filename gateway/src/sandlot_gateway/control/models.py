@@ -248,6 +248,9 @@ class SandboxResponse(BaseModel):
     group: str | None = Field(description="The group that it was created with.")
     secretRefs: dict[str, SecretReference]
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
+    estimatedWaitSeconds: float | None = Field(
+        description="With queuePosition: in how long it may be served, as others were lately; null: unknown."
+    )
     pendingMessage: str | None = Field(
         description="Progress of its image, or what its pool or its start lacks."
     )

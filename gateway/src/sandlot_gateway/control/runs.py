@@ -42,6 +42,7 @@ async def begin_run(run_id: RunIdText, body: RunBegin, have: Have, who: Who) -> 
         metadata=body.metadata or {},
         take_over=bool(body.take_over),
         end_sandboxes=bool(body.end_sandboxes),
+        weight=body.weight,
     )
     try:
         lease = await have.runs.begin(who.name, RunId(run_id), asked)
@@ -166,6 +167,7 @@ def run_document(lease: Lease, counts: tuple[Counter[str], Counter[str]]) -> dic
         "holder": lease.holder,
         "grace_seconds": lease.grace,
         "metadata": lease.metadata,
+        "weight": lease.weight,
         "created_at": iso(lease.created_at),
         "began_at": iso(lease.began_at),
         "renewed_at": iso(lease.renewed_at),

@@ -199,7 +199,9 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
             query += f"&is_active={str(active).lower()}"
         while True:
             per_page = 1000 if limit is None else max(1, min(1000, limit))
-            document = await client.call("GET", f"/sandbox?page={page}&per_page={per_page}{query}")
+            document = await client.call(
+                "GET", f"/sandbox?overview=true&page={page}&per_page={per_page}{query}"
+            )
             infos = (documents.sandbox_info(item) for item in document.get("sandboxes") or ())
             # A gateway that knows no runs or groups ignores the query: the caller would get, and might delete, all sandboxes.
             found += [info for info in infos if run in (None, info.run) and group in (None, info.group)]

@@ -218,6 +218,9 @@ def ps(
 
 
 def _state(info: SandboxInfo) -> str:
+    if info.queue_position is not None and info.status == "PENDING":
+        wait = "" if info.estimated_wait is None else f", about {info.estimated_wait:.0f} s"
+        return f"PENDING (place {info.queue_position}{wait})"
     return f"{info.status} ({info.verdict})" if info.verdict else info.status
 
 
