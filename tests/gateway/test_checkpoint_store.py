@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Checkpoint, Store
+from sandlot_gateway.checkpoints.store import Store
 
 from tests.gateway.checkpoint_documents import checkpoint
 from tests.gateway.conftest import running

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.deletions import Deleted
+from sandlot_gateway.checkpoints.errors import Busy, NotRestorable, RestoreFailed
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Checkpoint, Occupied, State, Store
+from sandlot_gateway.checkpoints.store import Occupied, Store
 from sandlot_gateway.checkpoints.transfer import (
     EVERYTHING,
     Fetched,
@@ -40,22 +42,6 @@ _LOOK_EVERY = 0.1  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 _STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
 _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
-
-
-class Busy(Exception):
-    """Raised when the sandbox already has a checkpoint in progress."""
-
-
-class NotRestorable(Exception):
-    """Raised when the tenant has no such checkpoint (`missing`), or when it is not DURABLE."""
-
-    def __init__(self, message: str, *, missing: bool) -> None:
-        super().__init__(message)
-        self.missing = missing
-
-
-class RestoreFailed(Exception):
-    """Raised when the files could not be restored; the sandbox is unusable."""
 
 
 class Checkpoints:

@@ -13,25 +13,16 @@ import os
 import re
 import secrets
 import time
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
-from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.atomic_file import write_atomic
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.deletions import Deleted, Deletions
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.places import Places
 from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
-
-
-class State(StrEnum):
-    PENDING = "PENDING"
-    DURABLE = "DURABLE"
-    FAILED = "FAILED"
-    DELETING = "DELETING"  # in a document of a gateway before `.deleted`
-
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
 _FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500 bytes
@@ -39,33 +30,6 @@ _FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500
 _REVOKED_KEEP = 120.0
 _REVOKED_KEPT = 1000
 _ABANDONED_AFTER = 3600.0  # seconds, for files without a document
-
-
-class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """The metadata of a checkpoint. Times are Unix seconds, sizes bytes."""
-
-    id: str
-    tenant: str
-    sandbox_id: SandboxId
-    docker_image: str
-    disk_size_bytes: int
-    created_at: float
-    updated_at: float
-    state: State = State.PENDING
-    parent_id: str | None = None
-    team_id: str | None = None
-    depth: int = 0
-    stored_bytes: int | None = None  # of the archive
-    occupied_bytes: int = 0  # of the files in it
-    error: str | None = None
-    name: str | None = None  # that its caller finds it by
-    metadata: dict[str, str] = {}
-    failed_by_files: bool = False  # what the sandbox's code did is why it FAILED
-    paths: tuple[str, ...] = ()  # only what is at or below them; all if there are none
-    without: tuple[str, ...] = ()  # patterns of names that it does not have
-    entries: int = 0  # files, directories, links and deletions in it
-    origin_id: str | None = None  # the checkpoint that its sandbox was created from
-    revoked: bool = False  # FAILED after it was DURABLE
 
 
 class Occupied(Exception):

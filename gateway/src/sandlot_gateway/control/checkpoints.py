@@ -9,9 +9,10 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.errors import Busy
 from sandlot_gateway.checkpoints.quota import StoreFull
-from sandlot_gateway.checkpoints.service import Busy, Checkpoints
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.transfer import Selection
 from sandlot_gateway.control.checkpoint_models import (
     CheckpointBatch,

@@ -10,7 +10,7 @@ from typing import Any
 
 from sandlot_contract.signals import signal_number
 
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand

@@ -8,7 +8,7 @@ import math
 import msgspec
 from sandlot_contract.ids import SandboxId
 
-from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.begin import begin_sandbox
 from sandlot_gateway.control.checkpoints import checkpoints_of

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up

@@ -18,7 +18,7 @@ from sandlot_contract.ids import SandboxId, created_at
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
