@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandlot_contract.ids import SandboxId
@@ -66,10 +68,11 @@ class Checkpoints:
         metadata: dict[str, str] | None = None,
         checkpoint_id: str | None = None,
         selection: Selection = EVERYTHING,
+        lasts: float | None = None,
     ) -> Checkpoint:
         """Start a checkpoint, written in the background; one with `checkpoint_id` replaces an earlier one.
 
-        Raises Busy, StoreFull and OSError.
+        `lasts`: seconds after which it is deleted, whatever becomes of this gateway; None: it stays. Raises Busy, StoreFull and OSError.
         """
         await self._deleted_stop(sandbox)
         async with self._lock:
@@ -113,6 +116,7 @@ class Checkpoints:
                 paths=selection.paths,
                 without=selection.without,
                 origin_id=sandbox.spec.checkpoint,
+                expires_at=now + lasts if lasts is not None else None,
             )
             try:
                 part = await asyncio.to_thread(self._store.begin, checkpoint)
@@ -172,7 +176,8 @@ class Checkpoints:
         if found is None:
             raise NotRestorable(f"no checkpoint {checkpoint_id!r}"[:200], missing=True)
         if found.state is not State.DURABLE:
-            text = f"checkpoint {found.id} is {found.state}; only a DURABLE one can be restored"
+            why = f" ({found.error})" if found.error else ""
+            text = f"checkpoint {found.id} is {found.state}{why}; only a DURABLE one can be restored"
             raise NotRestorable(text, missing=False)
         return found
 
@@ -192,21 +197,40 @@ class Checkpoints:
         await asyncio.to_thread(self._store.revoke, checkpoint, why)
 
     async def restore(self, sandbox: Sandbox, instance: Instance) -> None:
-        """Restore a sandbox's checkpoint; its claim waits for it. Raises RestoreFailed."""
+        """Restore a sandbox's checkpoint, also one that is still being written; its claim waits. Raises RestoreFailed."""
+        archive = self._archive(sandbox.tenant, sandbox.spec.checkpoint or "")
         try:
-            checkpoint = await self.restorable(sandbox.tenant, sandbox.spec.checkpoint or "")
-            try:
-                fd = await asyncio.to_thread(self._store.open, checkpoint)
-            except FileNotFoundError:
-                raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
-            try:
-                async with self._turn:
-                    limit = sandbox.spec.template().disk
-                    await send_layer(self._pool, instance, fd=fd, max_bytes=limit)
-            finally:
-                os.close(fd)
+            await send_layer(self._pool, instance, archive, max_bytes=sandbox.spec.template().disk)
         except (NotRestorable, Refused, DialError, UpstreamError, OSError, TimeoutError) as error:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
+
+    @asynccontextmanager
+    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[int]:
+        """Open a checkpoint's archive once it is complete and there is a turn to send it. Raises NotRestorable, OSError."""
+        await self._written(tenant, checkpoint_id)
+        checkpoint = await self.restorable(tenant, checkpoint_id)
+        try:
+            fd = await asyncio.to_thread(self._store.open, checkpoint)
+        except FileNotFoundError:
+            raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
+        try:
+            async with self._turn:
+                yield fd
+        finally:
+            os.close(fd)
+
+    async def _written(self, tenant: str, checkpoint_id: str) -> None:
+        """Wait while a checkpoint is PENDING."""
+        while (found := await self.get(tenant, checkpoint_id)) and found.state is State.PENDING:
+            writer = self._writers.get((found.id, found.created_at))
+            if writer is not None:
+                await asyncio.wait([writer])
+            else:  # of another gateway
+                await asyncio.sleep(_LOOK_EVERY)
+
+    async def expire(self) -> float | None:
+        """Delete what has expired; return when the next checkpoint does. Raises OSError."""
+        return await asyncio.to_thread(self._store.expire)
 
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""

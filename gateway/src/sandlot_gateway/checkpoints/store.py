@@ -175,6 +175,10 @@ class Store:
                 if abandoned and path.stat().st_mtime < before:
                     path.unlink()
 
+    def expire(self) -> float | None:
+        """Delete what has expired; return when the next checkpoint does."""
+        return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
+
     def _check_limits(self, tenant: str) -> None:
         """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
         limits = self._limits
@@ -220,6 +224,9 @@ class Store:
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """Return a checkpoint with its true state; one whose gateway is dead becomes FAILED."""
         if checkpoint.state is State.DELETING:
+            self.delete(checkpoint)
+            return None
+        if checkpoint.expires_at is not None and checkpoint.expires_at <= time.time():
             self.delete(checkpoint)
             return None
         keep = max(self._limits.failed_keep, _REVOKED_KEEP if checkpoint.revoked else 0.0)

@@ -135,6 +135,7 @@ def document(checkpoint: Checkpoint) -> dict[str, Any]:
         "updated_at": iso(checkpoint.updated_at),
         "name": checkpoint.name,
         "metadata": checkpoint.metadata,
+        "expires_at": iso(checkpoint.expires_at),
         "paths": checkpoint.paths,
         "without": checkpoint.without,
     }

@@ -115,8 +115,9 @@ async def begin_checkpoint(
     body: CheckpointRequest | None = None,
     checkpoint_id: str | None = None,
     metadata: dict[str, str] | None = None,
+    lasts: float | None = None,
 ) -> Checkpoint:
-    """Start a checkpoint; `checkpoint_id` and `metadata` are of the gateway itself. Raises ApiError."""
+    """Start a checkpoint; `checkpoint_id`, `metadata` and `lasts` (seconds) are of the gateway itself. Raises ApiError."""
     checkpoints = checkpoints_of(have)
     instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
@@ -129,6 +130,7 @@ async def begin_checkpoint(
             metadata=metadata or (body and body.metadata),
             checkpoint_id=checkpoint_id,
             selection=Selection() if body is None else Selection(tuple(body.paths), tuple(body.without)),
+            lasts=lasts,
         )
     except Busy as error:
         raise ApiError(409, str(error)) from error

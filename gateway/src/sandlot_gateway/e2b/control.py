@@ -80,7 +80,6 @@ class Control:
 
     async def close(self) -> None:
         """Fail the builds that run here."""
-        await self._forks.close()
         await self._builds.close()
 
     async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:
