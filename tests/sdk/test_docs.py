@@ -28,6 +28,7 @@ PAGES = [
     "docs/rl.md",
     "docs/runs.md",
     "docs/groups.md",
+    "docs/forks.md",
     "docs/verifier.md",
     "docs/first-command.md",
     "docs/dockerfiles.md",

@@ -12,7 +12,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.backend_events import BackendEvents
-from sandlot_gateway.checkpoints.service import checkpoints
+from sandlot_gateway.checkpoints.configured import checkpoints
 from sandlot_gateway.checkpoints.temporary import temporary
 from sandlot_gateway.control.audit import audit_of
 from sandlot_gateway.control.counters import Counters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import time
@@ -28,9 +29,7 @@ from sandlot_gateway.checkpoints.transfer import (
 )
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
-from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks, in_thread
 
 _log = logging.getLogger(__name__)
@@ -255,14 +254,18 @@ class Checkpoints:
             await in_thread(self._release, checkpoint, part)
 
     async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> Fetched:
-        selection = Selection(checkpoint.paths, checkpoint.without)
+        fetch = functools.partial(
+            fetch_layer,
+            write=part.write,
+            max_bytes=self._max_bytes,
+            selection=Selection(checkpoint.paths, checkpoint.without),
+            compressed=checkpoint.expires_at is None,  # to compress takes longer than to read it again
+        )
         until: float | None = None
         while True:
             try:
                 async with self._turn:
-                    return await fetch_layer(
-                        self._pool, instance, write=part.write, max_bytes=self._max_bytes, selection=selection
-                    )
+                    return await fetch(self._pool, instance)
             except Refused as error:
                 if until is None:
                     until = time.monotonic() + _FREED_WITHIN  # not before: others may have the turn for long
@@ -284,17 +287,3 @@ class Checkpoints:
             return  # it was deleted: nobody asks why
         except OSError as error:
             _log.error("cannot record the failure of a checkpoint: %s", error)
-
-
-def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkpoints | None:
-    """Return the checkpoints of a gateway with these settings; None without a directory for them."""
-    directory = settings.checkpoints()
-    if directory is None:
-        return None
-    limits = StoreLimits(
-        total_bytes=settings.checkpoint_total,
-        tenant_bytes=lambda tenant: quotas.of_tenant(tenant).checkpoint_bytes,
-        tenant_count=settings.checkpoint_tenant_count,
-        failed_keep=settings.checkpoint_failed_keep,
-    )
-    return Checkpoints(directory, pool=pool, max_bytes=settings.checkpoint_max, limits=limits)

@@ -114,7 +114,8 @@ class Store:
 
     def finish(self, checkpoint: Checkpoint, part: Part) -> None:
         """Make a complete archive durable, mark its checkpoint DURABLE, and release it. Raises Deleted."""
-        os.fsync(part.fd)
+        if checkpoint.expires_at is None:
+            os.fsync(part.fd)
         self._deletions.check(checkpoint.id)
         part.path.replace(self._places.archive(checkpoint.id))
         self._places.sync()

@@ -62,12 +62,13 @@ async def fetch_layer(
     write: Callable[[bytes], None],
     max_bytes: int,
     selection: Selection,
+    compressed: bool,
 ) -> Fetched:
-    """Pass the archive to `write`, called in a thread; return what it has.
+    """Pass the archive to `write`, called in a thread; return what it has. An older sidecar compresses it always.
 
     Raises Refused, DialError, UpstreamError, TimeoutError and what `write` raises.
     """
-    target = f"/v1/checkpoint?max_bytes={max_bytes}"
+    target = f"/v1/checkpoint?max_bytes={max_bytes}&compressed={compressed:d}"
     connection = await pool.acquire(instance.address, known_alive=True, timeout=_PATIENCE)
     try:
         body = msgspec.json.encode(selection) if selection else b""

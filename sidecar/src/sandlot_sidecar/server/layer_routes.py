@@ -60,7 +60,9 @@ class LayerRoutes:
         """Stream the archive; one at a time, since each reads the whole layer."""
         instance = self._instance
         instance.life.gate()
-        limit = fields.query_int(request.query(), "max_bytes", minimum=0)
+        query = request.query()
+        limit = fields.query_int(query, "max_bytes", minimum=0)
+        job = "store" if query.get("compressed") == "0" else "export"
         body = request.json()
         paths = [_relative(path) for path in fields.strings(body, "paths", most=PATHS)]
         without = fields.strings(body, "without", most=NAMES)
@@ -74,7 +76,7 @@ class LayerRoutes:
         instance.use.stream_begins()
         process = None
         try:
-            process = await self._start("export", merged=False, limit=limit, selection=selection)
+            process = await self._start(job, merged=False, limit=limit, selection=selection)
             process.close_stdin()
             await self._send(request, process, selected=selection is not None)
         finally:
