@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import pytest
 from sandlot_contract.names import ANNOTATION_LAYS_IMAGES, ANNOTATION_TEMPLATE
-from sandlot_controller.plan.retirements import LONGEST
 from sandlot_kube import paths
 from sandlot_kube.template import decode
 
@@ -118,10 +117,8 @@ async def test_a_smaller_pool_spares_the_one_that_is_being_claimed(cluster: Clus
         claimed = cluster.warm()[0]
         await cluster.claim(claimed, record=False)
         cluster.sidecars.failing = {cluster.warm()[1]}
-        began = time.monotonic()
         await cluster.pool(size=0, reuse=NEVER)
         await cluster.until(lambda: list(cluster.pods) == [claimed], "the others are gone")
-        assert time.monotonic() - began < LONGEST - 1
         await cluster.until(lambda: cluster.pools["p"].status.claimed == 1, "this one is claimed")
         assert claimed in cluster.sidecars.asked
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.e2b.conftest import OTHER_KEY, Box
+from tests.e2b.test_leaving import in_flight
 from tests.e2e.processes import init, sidecars
 from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack
@@ -104,7 +105,9 @@ def test_code_that_writes_into_its_answers_harms_only_itself(
     assert box.execute("'x' in globals()")[1]["text"] == "False"
 
 
-def test_a_cell_whose_client_leaves_is_interrupted_or_never_begins(make_box: Callable[..., Box]) -> None:
+def test_a_cell_whose_client_leaves_is_interrupted_or_never_begins(
+    make_box: Callable[..., Box], stack: Stack
+) -> None:
     box = make_box(timeout=120)
     sleeps = {"code": "ran = ['first']\nprint('begun', flush=True)\nimport time\ntime.sleep(60)"}
     queued = {"code": "ran.append('queued')"}
@@ -113,7 +116,8 @@ def test_a_cell_whose_client_leaves_is_interrupted_or_never_begins(make_box: Cal
         while "begun" not in next(lines):
             pass
         with pytest.raises(httpx.ReadTimeout):
-            box.envd.post("/execute", json=queued, headers=box.headers(), timeout=0.5)
+            box.envd.post("/execute", json=queued, headers=box.headers(), timeout=2)
+        wait_until(lambda: in_flight(stack) == 1)  # the queued one has left before the first does
     assert box.execute("ran")[1]["text"] == "['first']"
 
 

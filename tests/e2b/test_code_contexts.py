@@ -40,8 +40,11 @@ class Call(SidecarCall):
     """Ends the program `ends` just before the first stream is opened: after it was found, and before it is written to."""
 
     ends: str | None = None
+    holds = False  # then no stream is opened
 
     async def open(self, method: str, target: str, **more: Any) -> Connection:
+        if self.holds:
+            await asyncio.get_running_loop().create_future()
         if self.ends is not None:
             op_id, self.ends = self.ends, None
             pid = (await self.fetch("GET", f"/v1/ops/{op_id}")).json()["pid"]
@@ -132,19 +135,24 @@ def leaves_at_last() -> Callable[[], Any]:
     return receive
 
 
-async def test_a_context_without_its_client_ends(call: Call) -> None:
+async def test_a_context_without_its_client_ends(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_cells, "_KILL_WITHIN", 60.0)
     with pytest.raises(ClientGone):
         await code_cells.create(call, b"{}", leaves_at_last(), tasks=Tasks())
     assert await code_contexts.running(call) == []
 
 
-async def test_a_context_of_a_cancelled_request_ends_without_a_wait(call: Call, sidecar: Sidecar) -> None:
+async def test_a_context_of_a_cancelled_request_ends_without_a_wait(
+    call: Call, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_cells, "_KILL_WITHIN", 60.0)
     tasks = Tasks()
+    call.holds = True
     creating = asyncio.create_task(code_cells.create(call, b"{}", stays, tasks=tasks))
     await until(lambda: code_contexts.running(call))
     with stopped(sidecar.pid):  # it does not answer
         creating.cancel()
-        done, _ = await asyncio.wait([creating], timeout=4)  # the kill has 5 s
+        done, _ = await asyncio.wait([creating], timeout=40)  # the kill has 60 s
         assert done == {creating}
     assert creating.cancelled()
     assert await tasks.close(timeout=60) == 0

@@ -70,7 +70,7 @@ def test_a_paused_sandbox_goes_on_under_its_id_whatever_gateway_serves_it(
     with ThreadPoolExecutor() as several:  # of which one begins it
         answers = list(
             several.map(
-                lambda _: client.post(f"/v2/sandboxes/{box.id}/connect", json={"timeout": 60}), range(4)
+                lambda _: client.post(f"/v2/sandboxes/{box.id}/connect", json={"timeout": 600}), range(4)
             )
         )
     assert {(each.status_code // 100, each.json().get("sandboxID")) for each in answers} == {(2, box.id)}
@@ -149,8 +149,9 @@ def test_a_sandbox_that_goes_on_is_not_paused_again_once_it_ends(
     box = make_box(timeout=600)
     pause(box, client)
     before = alive(stack, client)
-    kept = {path: path.read_bytes() for path in stack.state_dir.rglob(f"cp-{box.id.removeprefix('sb-')}*")}
-    assert client.post(f"/v2/sandboxes/{box.id}/connect", json={"timeout": 60}).status_code == 201
+    checkpoints = stack.state_dir / "checkpoints"
+    kept = {path: path.read_bytes() for path in checkpoints.glob(f"cp-{box.id.removeprefix('sb-')}*")}
+    assert client.post(f"/v2/sandboxes/{box.id}/connect", json={"timeout": 600}).status_code == 201
     for path, content in kept.items():  # as a connect leaves them that was answered before the sandbox ran
         path.write_bytes(content)
     (second,) = alive(stack, client) - before
@@ -186,7 +187,7 @@ def test_a_kill_ends_a_paused_sandbox_that_another_gateway_is_continuing(
     pause(box, client)
     shared = ("--checkpoint-dir", str(stack.state_dir / "checkpoints"))
     with (
-        private_stack("--e2b", "--local-images", "host", *shared) as running,
+        private_stack("--e2b", "--local-images", "host", "--pool", "warm=1", *shared) as running,
         plain_http.client(
             base_url=f"{running.url}/e2b", headers={"X-API-Key": running.api_key}, timeout=60
         ) as other,

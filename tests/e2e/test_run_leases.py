@@ -31,7 +31,7 @@ TRAINER = f"""
 import subprocess, sys
 from sandlot import Run, Sandbox
 
-with Run("{{run}}", grace=8) as run:
+with Run("{{run}}", grace=20) as run:
     rank = subprocess.Popen([sys.executable, "-c", {RANK!r}], stdout=subprocess.PIPE, text=True)
     assert rank.stdout.readline().strip() == run.ref
     print(rank.pid, Sandbox.create("host").id, flush=True)
@@ -77,11 +77,10 @@ def test_what_a_killed_trainer_leaves_ends_once_its_last_rank_is_dead(stack: Sta
     with trainer(stack, "killed") as (process, rank, sandbox_id):
         process.kill()
         process.wait()
-        # Another run of the same grace, which nobody renews, tells when that is over.
-        body = {"holder": "nobody", "grace_seconds": 8}
-        client.call("PUT", "/runs/silent", body=body)
-        wait_until(lambda: Runs(client=client).get("silent").state == "LOST")
-        assert verdict(client, sandbox_id) is None  # its rank renews, though its loop is blocked
+        killed = Runs(client=client).get("killed").renewed_at
+        # Its rank renews, though its loop is blocked.
+        wait_until(lambda: Runs(client=client).get("killed").renewed_at > killed)
+        assert verdict(client, sandbox_id) is None
         os.kill(rank, signal.SIGKILL)
         wait_until(lambda: verdict(client, sandbox_id) is not None)
         assert verdict(client, sandbox_id) == "run_lost"

@@ -184,8 +184,9 @@ async def an_end_that_a_tool_catches_still_ends_the_run() -> None:
 
         def losing(step: list[Any]) -> Callable[[Any], Any]:
             async def lost(_: Any) -> Any:
-                process = await box.start("exec -a lost-patch sleep 600", shell="bash", detach=True)
-                assert await process.poll() is None
+                up = "echo > /tmp/up; exec -a lost-patch sleep 600"
+                await box.start(up, shell="bash", detach=True)
+                assert (await box.exec("until [ -e /tmp/up ]; do sleep 0.05; done", timeout=120)).ok
                 await asyncio.to_thread(kill_sidecar, "lost-patch")
                 return step
 

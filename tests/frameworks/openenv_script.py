@@ -38,6 +38,8 @@ def failures_leave_nothing() -> None:
     except RuntimeError as error:
         assert "stop_container first" in str(error)
     try:
+        while "no server" not in provider.box.logs():
+            time.sleep(0.05)
         provider.wait_for_ready(url, timeout_s=0.5)
         raise AssertionError("it is ready")
     except TimeoutError as error:

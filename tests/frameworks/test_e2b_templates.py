@@ -13,7 +13,7 @@ from tests.frameworks.test_e2b import run_javascript, variables
 from tests.prime.server import Server
 from tests.stack import Stack, private_stack
 
-pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "e2b-templates.md"
 PUBLIC = """

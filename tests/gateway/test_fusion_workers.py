@@ -30,7 +30,7 @@ class _Tenant:
         self.creates = 0
         self.most = 0  # live at once
 
-    def gateway(self, *, limit: int = 4) -> Workers:
+    def gateway(self, *, limit: int = 4, idle_at_quota: float = 3600.0) -> Workers:
         return Workers(
             create=self._create,
             reset=self._reset,
@@ -38,7 +38,7 @@ class _Tenant:
             has_room=lambda _who, _sandbox: len(self.live) < self.quota,
             limit=limit,
             idle=3600.0,
-            idle_at_quota=0.1,
+            idle_at_quota=idle_at_quota,
         )
 
     async def _create(self, who: Tenant, place: Place) -> Sandbox:
@@ -130,7 +130,7 @@ async def test_further_requests_of_a_place_leave_it_its_turn() -> None:
 
 async def test_an_idle_sandbox_leaves_its_room_to_another_gateway_if_the_quota_is_used_up() -> None:
     tenant = _Tenant(2)
-    first, second = tenant.gateway(), tenant.gateway()
+    first, second = (tenant.gateway(idle_at_quota=0.1) for _ in range(2))
     async with closing(first, second):
         await asyncio.gather(run(first, ONE), run(first, ONE))
         await run(second, ONE)

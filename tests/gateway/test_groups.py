@@ -142,7 +142,7 @@ async def test_the_key_of_a_group_that_failed_is_free_also_after_a_restart(state
         await warmed(box)
         next(iter(box.machine.sidecars.values())).before_claim = slow
         answer = await _asked(
-            box, [{**HOST, "count": 3}], idempotency_key="k", deadline_seconds=1, wait_seconds=25
+            box, [{**HOST, "count": 3}], idempotency_key="k", deadline_seconds=5, wait_seconds=25
         )
         assert answer.status_code == 503
         assert "2 of 3 sandboxes ran" in answer.json()["detail"]

@@ -17,7 +17,7 @@ from tests.prime.environments import WHOLE
 from tests.prime.server import Server
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # The older runs test_versions.py's scenario, too; these scripts take 11 s of CPU for each.
 VERSIONS = ("0.4.7", "0.5.1") if WHOLE in os.environ else ("0.5.1",)

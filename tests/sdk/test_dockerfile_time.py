@@ -17,18 +17,17 @@ async def test_a_build_waits_for_its_sandbox_as_long_as_it_may_take(service: Ser
     service.pending_reads = 1000
     async with AsyncClient(url=service.url, api_key=service.api_key) as client:
         with pytest.raises(WaitTimeout):
-            await build(tmp_path, timeout=1.0, cache=False, client=client)
+            await build(tmp_path, timeout=5.0, cache=False, client=client)
     assert [box["status"] for box in service.sandboxes.values()] == ["TERMINATED"]
 
 
 async def test_a_copy_ends_with_the_time_of_its_build(service: Service, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM python:3.12\nCOPY Dockerfile /copied\n")
     seconds = 5.0
-    begun = time.monotonic()
 
     def wait(text: str) -> None:
         if "COPY" in text:
-            time.sleep(max(0.0, begun + seconds + 0.1 - time.monotonic()))
+            time.sleep(seconds + 0.1)  # the build began before
 
     async with AsyncClient(url=service.url, api_key=service.api_key) as client:
         with pytest.raises(BuildFailed) as caught:

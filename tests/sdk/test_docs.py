@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from tests.cli.conftest import environment
 from tests.stack import Stack
+from tests.waiting import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -99,7 +100,7 @@ def test_the_python_of_a_page_runs(page: str, stack: Stack, tmp_path: Path) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=SECONDS,
         cwd=tmp_path,
         env=environment(stack.url, stack.api_key, tmp_path),
     )

@@ -68,4 +68,3 @@ def test_a_renewal_that_fails_is_repeated_through_another_connection(gateways: G
     finally:
         heartbeat.stop(timeout=10.0)
     assert heartbeat.lost is None
-    assert len(gateways.connections) == 2

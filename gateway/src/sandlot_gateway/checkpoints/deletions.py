@@ -9,12 +9,28 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 
 from .places import Places
+
+_LOCKED_FOR = 2.0  # seconds; longer if its gateway is frozen, or the volume stalls
+_LOOK_EVERY = 0.002  # seconds
 
 
 class Deleted(Exception):
     """Raised to the writer of a checkpoint that was deleted meanwhile."""
+
+
+def _lock(fd: int) -> None:
+    """Lock a mark, which another call holds only while it removes some files. Raises BlockingIOError."""
+    until = time.monotonic() + _LOCKED_FOR
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_LOOK_EVERY)
 
 
 class Deletions:
@@ -38,7 +54,7 @@ class Deletions:
 
     def finish(self, checkpoint_id: str) -> None:
         """Remove the files of a deleted checkpoint, unless a gateway writes or removes them now. Raises OSError."""
-        # A writer releases its file, then calls this too. It may have ended while its call found the mark locked.
+        # A writer releases its file, then calls this too; it may have ended after this call found it writing.
         while self._found_writer(checkpoint_id) and not self._is_written(checkpoint_id):
             pass
 
@@ -59,7 +75,7 @@ class Deletions:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(fd)
             if os.fstat(fd).st_nlink == 0:
                 return False  # removed, and another checkpoint may have this id: a pause has its sandbox's
             if self._is_written(checkpoint_id):
@@ -70,7 +86,7 @@ class Deletions:
             mark.unlink(missing_ok=True)
             return False
         except BlockingIOError:
-            return False  # another call removes them
+            return False  # another gateway removes them, and does not go on
         finally:
             os.close(fd)
 

@@ -34,7 +34,7 @@ from .failures import Problem
 from .forks import Forks
 from .listing import PAUSED, RUNNING
 from .lists import Lists
-from .pauses import Paused, Pauses
+from .pauses import Paused, Pauses, already_paused
 from .request_parts import body_of, header_of, query_of, send_answer
 from .requests import in_their_words
 from .serving import Serving
@@ -201,7 +201,7 @@ class Control:
         """Keep the files and end the sandbox; memory is lost, whatever the request says."""
         requests.read(body, requests.Pause)
         if isinstance(found, Paused):
-            raise Problem(409, f"the sandbox {found.id} is paused already")
+            raise already_paused(found.id)
         await self._pauses.pause(found)
         return 204, None, []
 

@@ -68,12 +68,36 @@ def is_pause(checkpoint: Checkpoint) -> bool:
     return _ENTRY in checkpoint.metadata
 
 
+def already_paused(sandbox_id: SandboxId) -> Problem:
+    return Problem(409, f"the sandbox {sandbox_id} is paused already")
+
+
 class Pauses:
     def __init__(self, have: Services) -> None:
         self._have = have
 
     async def pause(self, sandbox: Sandbox) -> None:
         """Write the sandbox's files, then end it. Raises Problem, ApiError."""
+        have = self._have
+        try:
+            checkpoint = await self._begun(sandbox)
+        except (Problem, ApiError) as error:
+            if sandbox.live:
+                raise
+            if sandbox.message == PAUSED:  # by another call meanwhile
+                raise already_paused(id_of(sandbox)) from error
+            raise Problem(404, f"the sandbox {id_of(sandbox)} was not found: it has ended") from error
+        checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the pause")
+        deleted = have.lifecycle.ends.delete(sandbox, message=PAUSED)
+        if not deleted and sandbox.verdict == SandboxVerdict.DELETED and sandbox.message != PAUSED:
+            await self.forget(checkpoint)
+            raise Problem(
+                404, f"the sandbox {id_of(sandbox)} was not found: it was killed before its pause ended"
+            )
+        await have.lifecycle.deleted_everywhere(sandbox)
+
+    async def _begun(self, sandbox: Sandbox) -> Checkpoint:
+        """Begin to write what a connect needs. Raises Problem, ApiError."""
         have = self._have
         if sandbox.status is not Status.RUNNING:
             raise Problem(503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")])
@@ -88,7 +112,7 @@ class Pauses:
                 400, f"{text} {_MOST_RECORD}: create it with smaller envs, and write the rest to a file"
             )
         try:
-            checkpoint = await begin_checkpoint(
+            return await begin_checkpoint(
                 sandbox, have, checkpoint_id=_checkpoint_id(was.id), metadata={_ENTRY: entry}
             )
         except ApiError as error:
@@ -96,12 +120,6 @@ class Pauses:
                 raise
             # A 409 would say that it is paused already.
             raise Problem(503, str(error.detail), headers=[(b"retry-after", b"1")]) from error
-        checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the pause")
-        deleted = have.lifecycle.ends.delete(sandbox, message=PAUSED)
-        if not deleted and sandbox.verdict == SandboxVerdict.DELETED and sandbox.message != PAUSED:
-            await self.forget(checkpoint)
-            raise Problem(404, f"the sandbox {was.id} was not found: it was killed before its pause ended")
-        await have.lifecycle.deleted_everywhere(sandbox)
 
     async def find(self, tenant: str, sandbox_id: SandboxId) -> Paused | None:
         """Return a paused sandbox of the tenant. One that has been continued since is none. Raises Problem."""

@@ -23,6 +23,7 @@ _MOST_COUNT = 100  # of a tenant
 _AT_ONCE = 4  # uploads of a tenant to one gateway
 _PIECE_WITHIN = 30.0  # seconds; an upload has one of few places
 _WHOLE_WITHIN = 1800.0  # seconds
+_LOOKS = 10  # at a directory that changes meanwhile
 _PIECE = 1 << 20
 _IN_MEMORY = 1 << 20  # bytes gathered for one write
 
@@ -155,8 +156,16 @@ def _check_count(directory: Path, *, but: Path) -> None:
 def _sizes(files: Path, *, but: tuple[Path, ...]) -> dict[Path, int]:
     """Return the sizes of a tenant's archives, also of those that are being uploaded. Raises OSError."""
     found: dict[Path, int] = {}
-    for path in files.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if path not in but:
-                found[path] = path.stat().st_size
+    for _ in range(_LOOKS):
+        found.clear()
+        gone = False
+        for path in files.iterdir():
+            try:
+                if path not in but:
+                    found[path] = path.stat().st_size
+            except FileNotFoundError:
+                gone = True
+        if not gone:
+            break
+        # An upload that is complete has another name now, which this look may have missed.
     return found
