@@ -71,7 +71,8 @@ class Checkpoints:
     ) -> Checkpoint:
         """Start a checkpoint, written in the background; one with `checkpoint_id` replaces an earlier one.
 
-        `lasts`: seconds after which it is deleted, whatever becomes of this gateway; None: it stays. Raises Busy, StoreFull and OSError.
+        `lasts`: seconds after which it is deleted, whatever becomes of this gateway; None: it stays. Raises Busy, StoreFull
+        and OSError.
         """
         await self._deleted_stop(sandbox)
         async with self._lock:

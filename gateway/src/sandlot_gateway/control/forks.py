@@ -168,9 +168,11 @@ def _secrets(spec: Spec, body: ForkRequest) -> dict[str, str]:
 
 def _check_room(specs: list[Spec], *, have: Services, who: Tenant) -> None:
     """Refuse more forks than quotas and pools allow, before any file is read. Raises ApiError."""
+    # Those that outlived their gateway count already.
+    new = [spec for spec in specs if have.directory.by_key(who.name, spec.key or "") is None]
     try:
         check_slots(specs, have=have, who=who)
-        have.lifecycle.admission.check_group(who, specs)
+        have.lifecycle.admission.check_group(who, new)
     except QuotaReached as error:
         raise _of_count(create_refusal(error, have=have)) from error
     except ApiError as error:

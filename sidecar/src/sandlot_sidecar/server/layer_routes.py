@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 KIND = "application/vnd.sandlot.layer"
 MAX_LINE = 64 * 1024
 PATHS, NAMES = 16, 64  # of a selection
+SILENCE = 4000.0  # seconds without a byte of an archive, which may still be written: longer than any fork's deadline
 CUT = {
     "too_large": "the files grew beyond the limit, or have too many names, during the export: try again",
     "unreadable": "a file changed during the export so that it cannot be stored: try again",
@@ -137,7 +138,12 @@ class LayerRoutes:
         process = await self._start("restore", merged=True, limit=limit)
         try:
             stream = request.stream
-            while stream is not None and (data := await stream.read()):
+            while stream is not None:
+                # The gateway's node may have died without closing the connection.
+                async with asyncio.timeout(SILENCE):
+                    data = await stream.read()
+                if not data:
+                    break
                 try:
                     await process.write(data)
                 except BrokenPipeError:
