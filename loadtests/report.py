@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sandlot.reports.page import Figure, Page, Table
 from sandlot_grade.report import charts
-from sandlot_grade.report.page import Figure, Page, Table
 
 from loadtests.bounds import Bound
 from loadtests.reading import Reading

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sandlot.reports.page import Figure, Page, Table
 from sandlot_grade.report import charts
-from sandlot_grade.report.page import Figure, Page, Table
 from sandlot_grade.report.scale import seconds
 
 from loadtests.load.cells import baseline_cells, dataset_lines, fault_lines, rollout_lines, stranger_lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import tarfile
 import time
@@ -11,18 +12,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from sandlot.cli.cluster.backup import archive
 from sandlot.cli.cluster.backup.items import Item, Kept
 from sandlot.cli.cluster.release import Release as Named
-from sandlot_contract.names import APP, LABEL_COMPONENT, LABEL_NAME, LABEL_USAGE_DAY, USAGE_COMPONENT
+from sandlot_contract.names import (
+    APP,
+    LABEL_COMPONENT,
+    LABEL_NAME,
+    LABEL_USAGE_DAY,
+    RUN_COMPONENT,
+    USAGE_COMPONENT,
+)
 from sandlot_gateway.backends.kubernetes.usage_store import pack
+from sandlot_gateway.core.runs import Lease, RunId
 from sandlot_gateway.core.usage import Amounts, Document, Key, Totals, day_of
 
 from tests.chart.programs import add_node, ask, command_of, items_of, running, until, variables_of
 from tests.chart.release import Release
 from tests.chart.test_cluster_doctor import sandlot
 
+TENANT = "default"  # of `ask`
+RUN = f"sandlot-run-{hashlib.sha256(f'{TENANT}/grpo-7'.encode()).hexdigest()[:32]}"
 OURS = "/apis/sandlot.dev/v1alpha1"
 NUMPY = {"template": {"image": "numpy:1"}, "size": 1, "owner": "training", "reuse": {"policy": "never"}}
 VALUES: dict[str, Any] = {
@@ -56,7 +68,20 @@ def fill(release: Release) -> None:
         "binaryData": {"sums": sums},
     }
     call("POST", inside(release, "configmaps", "/api/v1"), body)
+    call("POST", inside(release, "configmaps", "/api/v1"), lease())
     call("POST", inside(release, "secrets", "/api/v1"), _opaque("pull"))
+
+
+def lease() -> dict[str, Any]:
+    """The lease of a run that nobody has renewed for long."""
+    held = Lease(
+        TENANT, RunId("grpo-7"), 3, 3, "n1:7", 86_400.0, created_at=1.0, began_at=1.0, renewed_at=1.0
+    )
+    labels = {LABEL_NAME: APP, LABEL_COMPONENT: RUN_COMPONENT}
+    return {
+        "metadata": {"name": RUN, "labels": labels},
+        "data": {"lease": msgspec.json.encode(held).decode()},
+    }
 
 
 def _ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -149,6 +174,7 @@ def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
         "secret pull",
         f"secret {filled.fullname}-api-key",
         f"usage sandlot-usage-{day}-records",
+        f"run {RUN}",
         "pool default",
         "pool numpy",
         "warm-up warmup-1",
@@ -160,11 +186,22 @@ def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
     pool = f"{inside(filled, 'sandboxpools')}/numpy"
     filled.server.call("DELETE", usage)
     filled.server.call("DELETE", pool)
-    missing = {"pool numpy": "created", f"usage sandlot-usage-{day}-records": "created"}
+    leases = f"{inside(filled, 'configmaps', '/api/v1')}/{RUN}"
+    filled.server.call("DELETE", leases)
+    missing = {
+        f"run {RUN}": "created",
+        "pool numpy": "created",
+        f"usage sandlot-usage-{day}-records": "created",
+    }
     assert did(filled, str(path), "--dry-run") == dict.fromkeys(everything, "unchanged") | missing
     assert filled.get(pool) is None
     assert did(filled, str(path)) == dict.fromkeys(everything, "unchanged") | missing
     assert filled.server.call("GET", usage)["binaryData"] == before["binaryData"]
+    # It begins a grace, and one that is there stays, whatever the backup has.
+    begun = filled.server.call("GET", leases)
+    assert json.loads(begun["data"]["lease"])["renewed_at"] > time.time() - 3600
+    assert did(filled, str(path), "--overwrite") == dict.fromkeys(everything, "unchanged")
+    assert filled.server.call("GET", leases)["data"] == begun["data"]
     restored = filled.server.call("GET", pool)
     assert {name: restored["spec"][name] for name in NUMPY}["owner"] == "training"
 
@@ -243,6 +280,8 @@ def test_an_installation_made_anew_has_its_keys_pools_and_usage(
         until(gateway, lambda: ask("GET", f"{url}/api/v1/sandbox/sbx-1")[0], lambda status: status == 404)
         _, pools = ask("GET", f"{url}/api/v1/pools")
         assert {each["name"] for each in pools["pools"]} == {"default", "numpy"}
+        _, held = ask("GET", f"{url}/api/v1/runs/grpo-7")
+        assert (held["state"], held["epoch"], held["holder"]) == ("ACTIVE", 3, "n1:7")
         _, used = ask("GET", f"{url}/api/v1/usage?tenant=training")
         (row,) = used["usage"]
         assert (row["run"], row["sandboxes"], row["core_seconds"]) == ("grpo-7", 3, 120.0)

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sandlot.reports.page import Figure, Page, Table
 from sandlot_grade.html import page
 from sandlot_grade.report import charts
-from sandlot_grade.report.page import Figure, Page, Table
 from sandlot_grade.report.scale import linear, logarithmic, seconds, short
 from sandlot_grade.report.stats import distribution, level, median, percentile, rate
 from sandlot_grade.tally import Tally

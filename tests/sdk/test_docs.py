@@ -28,6 +28,7 @@ PAGES = [
     "docs/results.md",
     "docs/rl.md",
     "docs/runs.md",
+    "docs/run-report.md",
     "docs/groups.md",
     "docs/forks.md",
     "docs/verifier.md",

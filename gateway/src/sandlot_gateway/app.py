@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,6 +21,8 @@ from sandlot_gateway.control.direct import Direct
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.ready import by_chance, first_come
+from sandlot_gateway.core.run_tally import RunTally
+from sandlot_gateway.core.runs import RunId
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.credentials import Credentials
@@ -138,6 +141,7 @@ class Gateway:
             queued=lambda sandbox: self.journal.queued(sandbox, place=self.lifecycle.position(sandbox)),
             restore=self.checkpoints.restore if self.checkpoints else None,
         )
+        tally = RunTally(since=time.time())
         self.runs = Runs(
             self.backend.runs,
             directory=self.directory,
@@ -145,6 +149,7 @@ class Gateway:
                 sandbox, verdict=verdict, message=why
             ),
             keep=settings.record_keep,
+            tally=tally,
         )
         self.webhooks = Webhooks(
             tokens=self.tokens,
@@ -194,6 +199,7 @@ class Gateway:
                 access_log=settings.access_log,
             ),
             tracing=self.tracing,
+            tally=tally,
         )
         others = self.backend.others
         relay = None if others is None else Relay(self.journal, others)
@@ -393,11 +399,20 @@ class Gateway:
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.journal.ended(sandbox)
         self.accounts.ended(sandbox)
+        self._count_end(sandbox)
         self.lifecycle.groups.ended(sandbox)
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)
         if self.ssh is not None:
             self.ssh.sandbox_ended(sandbox.id)
+
+    def _count_end(self, sandbox: Sandbox) -> None:
+        """Count the end in its run, unless another gateway does: the one that claimed it, or has its create."""
+        spec = sandbox.spec
+        if spec.run is None or spec.run_epoch is None or sandbox.verdict is None:
+            return
+        if self.accounts.is_ours(sandbox) or not (sandbox.counted_by or sandbox.pending_elsewhere):
+            self.runs.tally.ended((sandbox.tenant, RunId(spec.run)), sandbox.verdict)
 
     async def _prime(self, address: str) -> None:
         # A local connection is cheaper to open than to keep.

@@ -10,6 +10,7 @@ import time
 
 from sandlot_contract.headers import VERDICT_KEY
 
+from .core.run_tally import RunTally
 from .credentials import bearer
 from .data.access import AccessLog, request_ids
 from .data.answers import Receive, Refusal, Scope, Send, gateway_ended, send_json, unauthorized, unexpected
@@ -55,9 +56,11 @@ class DataPlane:
         exposures: Exposures,
         limits: Limits | None = None,
         tracing: Tracing | None = None,
+        tally: RunTally | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._metrics = metrics
+        self._tally = tally or RunTally(since=time.time())
         self.e2b: Mounted | None = None  # below /e2b, and at names of its own, if the operator wants it
         request_gate = self.request_gate = self._request_gate = RequestGate(
             routes=routes, tokens=tokens, api_keys=api_keys, metrics=metrics, limits=self.limits
@@ -221,6 +224,14 @@ class DataPlane:
                 metrics.unfinished("cut")
         finally:
             metrics.in_flight -= 1
+            if progress.command is not None:
+                progress.command.end(
+                    self._tally,
+                    queued=progress.queued,
+                    op=request.op,
+                    headers=headers,
+                    verdict=verdict,
+                )
             trace = progress.trace
             if trace is not None and trace.sampled:
                 error = failure(status)

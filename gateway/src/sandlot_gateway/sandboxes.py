@@ -14,6 +14,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
+from sandlot_gateway.core.runs import RunId
 from sandlot_gateway.core.secret_refs import SecretRef
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.e2b_ports import E2bPorts
@@ -204,7 +205,11 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
         spec = msgspec.structs.replace(
             self.spec, env={}, start_command=None, start_kind=None, ready_command=None, extra={}
         )
-        times = {"created_at": self.created_at, "started_at": self.started_at}
+        times = {
+            "created_at": self.created_at,
+            "started_at": self.started_at,
+            "queued": round(self.queued, 3),
+        }
         return msgspec.to_builtins({"spec": spec, **times, "tenant": self.tenant})
 
     def ownership(self) -> Claim:
@@ -307,6 +312,7 @@ def from_pending_create(sandbox_id: SandboxId, request: dict[str, Any], *, now: 
         spec=meta.spec,
         created_at=meta.created_at,
         updated_at=now,
+        queued=meta.queued,
         pending_elsewhere=True,
     )
 
@@ -319,6 +325,7 @@ def started_in(request: dict[str, Any]) -> float | None:
 
 def pending_route(sandbox: Sandbox) -> Route:
     """Return the route of a sandbox that has no address."""
+    spec = sandbox.spec
     return Route(
         sandbox_id=sandbox.id,
         tenant=sandbox.tenant,
@@ -327,4 +334,5 @@ def pending_route(sandbox: Sandbox) -> Route:
         status=sandbox.status,
         verdict=sandbox.verdict,
         message=sandbox.message or (f"the sandbox has ended: {sandbox.verdict}" if sandbox.verdict else None),
+        run=RunId(spec.run) if spec.run is not None and spec.run_epoch is not None else None,
     )

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from rich.console import Console
 from sandlot import AsyncPools, AsyncProcess, AsyncSandbox
+from sandlot.reports.page import Figure
 
 from sandlot_grade.candidates import KINDS, LOOP, candidates
 from sandlot_grade.html import page
 from sandlot_grade.places import Place
 from sandlot_grade.problems import Problem, humaneval
 from sandlot_grade.progress import Display
-from sandlot_grade.report.page import Figure
 from sandlot_grade.rollout import Grader, Limits
 from sandlot_grade.schedule import Pace, run_all
 from sandlot_grade.table import render

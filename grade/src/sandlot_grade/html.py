@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sandlot.reports.page import Figure, Page, Table
+
 from sandlot_grade.report import charts
-from sandlot_grade.report.page import Figure, Page, Table
 from sandlot_grade.report.scale import seconds
 from sandlot_grade.report.stats import level, rate
 from sandlot_grade.table import kind_rows, step_rows, summary

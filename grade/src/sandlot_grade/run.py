@@ -10,12 +10,12 @@ from typing import Any
 
 from rich.console import Console
 from sandlot import AsyncClient
+from sandlot.reports.page import Page
 
 from sandlot_grade.errors import InputError
 from sandlot_grade.html import page
 from sandlot_grade.problems import Problem, humaneval, read_problems
 from sandlot_grade.progress import Display
-from sandlot_grade.report.page import Page
 from sandlot_grade.results import Writer, earlier, results_path
 from sandlot_grade.rollout import Grader, Limits, key
 from sandlot_grade.samples import read_samples

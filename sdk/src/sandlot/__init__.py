@@ -99,7 +99,7 @@ if TYPE_CHECKING:
         Verdict,
         WarmupInfo,
     )
-    from sandlot.runs import RunInfo
+    from sandlot.runs import RunCommands, RunInfo, RunReport, RunStarts, SlowCommand
     from sandlot.sandbox_events import SandboxEvent
 
 __all__ = [
@@ -171,8 +171,11 @@ __all__ = [
     "Quota",
     "RichOutput",
     "Run",
+    "RunCommands",
     "RunInfo",
     "RunLost",
+    "RunReport",
+    "RunStarts",
     "Runs",
     "Sandbox",
     "SandboxEvent",
@@ -180,6 +183,7 @@ __all__ = [
     "SandboxLost",
     "SandlotError",
     "ServerError",
+    "SlowCommand",
     "StartFailed",
     "Stderr",
     "Stdout",
@@ -238,6 +242,8 @@ _FILES = frozenset(["FileEvent", "TransferProgress"])
 _CELLS = frozenset(["CellError", "CellResult", "CellStatus", "RichOutput"])
 _ACCOUNTS = frozenset(["Quota", "UsageReport", "UsageRow"])
 
+_RUNS = frozenset(["RunCommands", "RunInfo", "RunReport", "RunStarts", "SlowCommand"])
+
 
 def __getattr__(name: str) -> object:
     plain = name.removeprefix("Async")
@@ -255,7 +261,7 @@ def __getattr__(name: str) -> object:
         module = "sandlot._sync.build"
     elif name in _CELLS:
         module = "sandlot.cells"
-    elif name == "RunInfo":
+    elif name in _RUNS:
         module = "sandlot.runs"
     elif name in _ACCOUNTS:
         module = "sandlot.accounting"

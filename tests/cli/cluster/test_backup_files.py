@@ -50,13 +50,24 @@ USAGE: dict[str, Any] = {
     },
     "binaryData": {"sums": b64encode(zlib.compress(b"{}")).decode()},
 }
+LEASE = {"tenant": "training", "id": "grpo-7", "epoch": 3, "renewed_at": 5.0}
+RUN: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {
+        "name": f"sandlot-run-{hashlib.sha256(b'training/grpo-7').hexdigest()[:32]}",
+        "namespace": "sandlot-sandboxes",
+        "labels": {"app.kubernetes.io/name": "sandlot", "app.kubernetes.io/component": "run"},
+    },
+    "data": {"lease": json.dumps(LEASE)},
+}
 BACKUP = Backup(
     RELEASE,
     "2026-11-29T01:00:00Z",
     "0.1.0",
     "sandlot-0.1.0",
     {"gateway": {"replicas": 3}},
-    (Item(Kept.SECRET, SECRET), Item(Kept.USAGE, USAGE), Item(Kept.POOL, POOL)),
+    (Item(Kept.SECRET, SECRET), Item(Kept.USAGE, USAGE), Item(Kept.RUN, RUN), Item(Kept.POOL, POOL)),
     with_secrets=True,
 )
 
@@ -122,10 +133,17 @@ def test_a_changed_document_is_refused(tmp_path: Path) -> None:
 
 def test_another_format_names_the_version_to_use(tmp_path: Path) -> None:
     path = repacked(
-        file_of(BACKUP, tmp_path), lambda all: all["manifest.json"].update(version=2, sandlot="0.9.0")
+        file_of(BACKUP, tmp_path), lambda all: all["manifest.json"].update(version=3, sandlot="0.9.0")
     )
-    with pytest.raises(BadBackup, match=r"format '2', and this command line reads 1: .* of '0\.9\.0'"):
+    with pytest.raises(BadBackup, match=r"format '3', and this command line reads 2: .* of '0\.9\.0'"):
         read(path)
+
+
+def test_an_earlier_command_line_reads_a_backup_without_runs(tmp_path: Path) -> None:
+    for items, version in ((BACKUP.items, 2), (BACKUP.items[:2], 1)):
+        path = file_of(replace(BACKUP, items=items), tmp_path)
+        assert json.loads(members(path)["manifest.json"])["version"] == version
+        assert read(path).items == items
 
 
 @pytest.mark.parametrize(
@@ -183,11 +201,20 @@ def test_a_file_that_takes_more_memory_than_a_backup_is_refused(what: str, tmp_p
         read(path)
 
 
+def _lease(**changed: Any) -> Item:
+    return Item(Kept.RUN, RUN | {"data": {"lease": json.dumps(LEASE | changed)}})
+
+
 def _usage(**changed: Any) -> Item:
     return Item(Kept.USAGE, USAGE | changed)
 
 
 HOSTILE: dict[str, tuple[Item, str]] = {
+    "a lease of another run": (_lease(id="grpo-8"), "is no lease"),
+    "a lease of another tenant": (_lease(tenant="other"), "is no lease"),
+    "a lease that is too long": (_lease(metadata={"x": "y" * (64 << 10)}), "is no lease"),
+    "a lease with more": (Item(Kept.RUN, RUN | {"data": RUN["data"] | {"x": "y"}}), "is no lease"),
+    "a lease that is no JSON": (Item(Kept.RUN, RUN | {"data": {"lease": "["}}), "is no lease"),
     "another kind": (
         Item(Kept.POOL, POOL | {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}),
         "a kind that no backup has",

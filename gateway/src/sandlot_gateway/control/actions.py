@@ -66,6 +66,7 @@ _ACTIONS = {
     f"DELETE {PREFIX}/image-warmups/{{warmup_id}}": "warmup.delete",
     f"GET {PREFIX}/runs": "run.list",
     f"GET {PREFIX}/runs/{{run_id}}": "run.get",
+    f"GET {PREFIX}/runs/{{run_id}}/report": "run.get_report",
     f"PUT {PREFIX}/runs/{{run_id}}": "run.put",
     f"DELETE {PREFIX}/runs/{{run_id}}": "run.delete",
     f"POST {PREFIX}/runs/{{run_id}}/renew": "run.check_in",

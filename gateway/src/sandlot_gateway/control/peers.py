@@ -1,19 +1,25 @@
-"""Routes for other gateways: where a sandbox is or how it ended, which sandbox has an idempotency key, and news."""
+"""Routes for other gateways: where a sandbox is or how it ended, which one has an idempotency key, and news.
+
+Also what this one has counted of a run.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, not_found
-from sandlot_gateway.control.present import json_response
+from sandlot_gateway.control.field_types import RunName
+from sandlot_gateway.control.present import NO_STORE, json_response
 from sandlot_gateway.control.services import Have, Services, bearer
 from sandlot_gateway.core.owners import KeyQuestion
+from sandlot_gateway.core.runs import RunId
 from sandlot_gateway.credentials import NEWS_PATH
 
 router = APIRouter(include_in_schema=False)
@@ -76,6 +82,19 @@ async def holder_of_key(
     check_peer(credentials, have=have)
     holder = have.lifecycle.following.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway, waits=waits))
     return json_response({"holder": None if holder is None else asdict(holder)})
+
+
+@router.get("/internal/runs/{run_id}/counts")
+async def run_counts(
+    run_id: Annotated[RunName, Path()],
+    have: Have,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+    tenant: Annotated[str, Query(max_length=64)],
+) -> Response:
+    """Return the commands of a run that this gateway forwarded, and the ends of sandboxes that it claimed."""
+    check_peer(credentials, have=have)
+    counted = have.runs.tally.of((tenant, RunId(run_id)))
+    return Response(msgspec.json.encode(counted), media_type="application/json", headers=NO_STORE)
 
 
 def check_peer(credentials: HTTPAuthorizationCredentials | None, *, have: Services) -> None:

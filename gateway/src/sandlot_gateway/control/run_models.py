@@ -53,3 +53,55 @@ class RunResponse(BaseModel):
 
 class RunList(BaseModel):
     runs: list[RunResponse]
+
+
+class RunStarts(BaseModel):
+    """How long its sandboxes took from their create to RUNNING."""
+
+    sandboxes: int = Field(description="Those that became RUNNING, of the ones with a record.")
+    seconds: float = Field(description="Of all together.")
+    longest_seconds: float
+    queued_seconds: float = Field(description="The part of `seconds` that they waited in the queue.")
+
+
+class RunCommand(BaseModel):
+    sandbox_id: str
+    op_id: str
+    command: str | None = Field(
+        description="Its first 256 characters; null if the request was too large to look."
+    )
+    seconds: float = Field(description="From its turn to the end of the answer.")
+    ended_at: str
+    verdict: str | None = Field(description="null: of a stream, or without an answer.")
+
+
+class RunCommands(BaseModel):
+    since: str = Field(description="When the gateways began to count, the last of them.")
+    silent_gateways: int = Field(description="Those that did not answer: their commands are missing.")
+    count: int
+    seconds: float = Field(description="Of all together, without their wait in the queue.")
+    queued_seconds: float = Field(description="That they waited for their sandbox's turn.")
+    slowest: list[RunCommand] = Field(description="At most 20.")
+
+
+class RunUsage(BaseModel):
+    """What it used, as `GET /usage` tells: seconds of RUNNING sandboxes, times what they asked for."""
+
+    since: str = Field(description="The begin of the hour in which it began, at most 31 days ago.")
+    sandboxes: int
+    sandbox_seconds: float
+    core_seconds: float
+    memory_gib_seconds: float
+    disk_gib_seconds: float
+    gpu_seconds: float
+
+
+class RunReport(BaseModel):
+    run: RunResponse
+    ends: dict[str, int] = Field(
+        description="Its ended sandboxes by verdict, also those without a record any more; at least."
+    )
+    masked: dict[str, int] = Field(description="Of `ends`, those that the infrastructure lost: no samples.")
+    starts: RunStarts
+    usage: RunUsage
+    commands: RunCommands

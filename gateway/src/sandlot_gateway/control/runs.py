@@ -49,8 +49,8 @@ async def begin_run(run_id: RunIdText, body: RunBegin, have: Have, who: Who) -> 
         text = f"tenant {who.name!r} has {MOST} active runs: end one, or use one run for all sandboxes of a training"
         raise ApiError(409, text, extra={"error": "too_many_runs"}) from error
     except (RunRefused, RunUnknown, BackendError) as error:
-        raise _refused(error) from error
-    return json_response(_document(lease, _counts(have, who.name, run_id)))
+        raise refused(error) from error
+    return json_response(run_document(lease, counts_of(have, who.name, run_id)))
 
 
 @router.post(
@@ -65,9 +65,9 @@ async def renew_run(run_id: RunIdText, body: RunRenewal, have: Have, who: Who) -
     try:
         lease = await have.runs.renew(who.name, RunId(run_id), body.epoch)
     except (RunRefused, RunUnknown, BackendError) as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     # Without counts: it is called every few seconds, and they take a look at each sandbox of the tenant.
-    return json_response(_document(lease, (Counter(), Counter())))
+    return json_response(run_document(lease, (Counter(), Counter())))
 
 
 @router.delete(
@@ -87,8 +87,8 @@ async def end_run(
     try:
         lease = await have.runs.finish(who.name, RunId(run_id), epoch)
     except (RunRefused, RunUnknown, BackendError) as error:
-        raise _refused(error) from error
-    return json_response(_document(lease, _counts(have, who.name, run_id)))
+        raise refused(error) from error
+    return json_response(run_document(lease, counts_of(have, who.name, run_id)))
 
 
 @router.get("/runs", response_model=RunList, responses=errors(), summary="(Sandlot) Runs, newest first")
@@ -103,7 +103,7 @@ async def list_runs(have: Have, who: Who) -> Response:
     for sandbox in have.directory.list(tenant=who.name, per_page=1 << 30).sandboxes:
         if (own := counts.get(sandbox.spec.run or "")) is not None:
             _count(sandbox, *own)
-    return json_response({"runs": [_document(one, counts[one.id]) for one in found]})
+    return json_response({"runs": [run_document(one, counts[one.id]) for one in found]})
 
 
 @router.get("/runs/{run_id}", response_model=RunResponse, responses=errors(404), summary="(Sandlot) One run")
@@ -113,8 +113,8 @@ async def get_run(run_id: RunIdText, have: Have, who: Who) -> Response:
     try:
         lease = await have.runs.find(who.name, RunId(run_id))
     except (RunUnknown, BackendError) as error:
-        raise _refused(error) from error
-    return json_response(_document(lease, _counts(have, who.name, run_id)))
+        raise refused(error) from error
+    return json_response(run_document(lease, counts_of(have, who.name, run_id)))
 
 
 async def admitted(body: CreateRequest, *, have: Services, who: Tenant) -> int | None:
@@ -129,7 +129,7 @@ async def admitted(body: CreateRequest, *, have: Services, who: Tenant) -> int |
     try:
         return await have.runs.admit(who.name, RunId(body.run_id), body.run_epoch)
     except (RunRefused, RunUnknown, BackendError) as error:
-        raise _refused(error, field="run_id") from error
+        raise refused(error, field="run_id") from error
 
 
 async def admitted_again(spec: Spec, *, have: Services, who: Tenant) -> None:
@@ -139,10 +139,10 @@ async def admitted_again(spec: Spec, *, have: Services, who: Tenant) -> None:
     try:
         await have.runs.admit(who.name, RunId(spec.run), spec.run_epoch)
     except (RunRefused, RunUnknown, BackendError) as error:
-        raise _refused(error) from error
+        raise refused(error) from error
 
 
-def _refused(error: RunRefused | RunUnknown | BackendError, *, field: str | None = None) -> ApiError:
+def refused(error: RunRefused | RunUnknown | BackendError, *, field: str | None = None) -> ApiError:
     named = f"{field}: " if field is not None else ""
     if isinstance(error, RunRefused):
         return ApiError(409, f"{named}{error}", field=field, extra={"error": str(error.code)})
@@ -152,7 +152,7 @@ def _refused(error: RunRefused | RunUnknown | BackendError, *, field: str | None
     return not_kept(error)
 
 
-def _counts(have: Services, tenant: str, run_id: str) -> tuple[Counter[str], Counter[str]]:
+def counts_of(have: Services, tenant: str, run_id: str) -> tuple[Counter[str], Counter[str]]:
     """Count a run's sandboxes by status, and its ended ones by verdict."""
     counts = Counter[str](), Counter[str]()
     for sandbox in have.directory.list(tenant=tenant, run=run_id, per_page=1 << 30).sandboxes:
@@ -166,7 +166,7 @@ def _count(sandbox: Sandbox, statuses: Counter[str], verdicts: Counter[str]) -> 
         verdicts[sandbox.verdict] += 1
 
 
-def _document(lease: Lease, counts: tuple[Counter[str], Counter[str]]) -> dict[str, Any]:
+def run_document(lease: Lease, counts: tuple[Counter[str], Counter[str]]) -> dict[str, Any]:
     sandboxes, verdicts = counts
     return {
         "id": lease.id,

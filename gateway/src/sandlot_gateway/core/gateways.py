@@ -9,6 +9,8 @@ import msgspec
 from sandlot_contract.ids import SandboxId
 
 from .owners import KeyAnswer, KeyQuestion, PendingCreate
+from .run_tally import RunCounts
+from .runs import RunId
 
 NotesChanged = Callable[[SandboxId, dict[str, Any]], None]
 
@@ -67,6 +69,10 @@ class OtherGateways(Protocol):
         `after`: the cursors that they gave. `since` returns, for an address, the Unix time from which on one is asked
         for what it learned of that gave none, or has begun again.
         """
+        ...
+
+    async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
+        """Ask all others for what they counted of a run; None for one that has not answered in time."""
         ...
 
 

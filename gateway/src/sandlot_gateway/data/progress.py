@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..tracing.trace import Trace
+from .run_command import RunCommand
 
 
 class Progress:
@@ -10,3 +11,4 @@ class Progress:
 
     queued: float = 0.0  # seconds spent in the sandbox's queue
     trace: Trace | None = None  # from the authentication on
+    command: RunCommand | None = None  # from its turn on, if its sandbox has a run

@@ -8,6 +8,8 @@ from typing import Protocol
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from ..core.runs import RunId
+
 
 @dataclass(slots=True)
 class Route:
@@ -20,6 +22,7 @@ class Route:
     status: Status
     verdict: str | None = None  # of its end
     message: str | None = None
+    run: RunId | None = None  # with whose lease it ends
 
 
 class Routes(Protocol):

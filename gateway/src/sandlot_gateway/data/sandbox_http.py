@@ -27,6 +27,7 @@ from .pool import HttpPool
 from .progress import Progress
 from .request import Parsed, climbs, sandbox_in
 from .request_gate import RequestGate
+from .run_command import RunCommand
 from .time_slices import TimeSlices
 from .wire import Headers
 
@@ -113,8 +114,11 @@ class SandboxHttp:
             if trace is not None:
                 lines.append(b"%b: %b\r\n" % trace.header(trace.call))
             # The load of other machines is unknown here.
-            if takes_place and name != "files" and route.address.startswith("unix:"):
+            is_command = takes_place and name != "files"
+            if is_command and route.address.startswith("unix:"):
                 turn = await self._turns.enter(sandbox_id)
+            if is_command and route.run is not None:
+                progress.command = RunCommand(route, route.run, first.get("body", b""))
             if trace is not None:
                 trace.queued = now()
             return await forward(

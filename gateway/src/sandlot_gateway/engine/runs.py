@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from sandlot_gateway.core import runs
 from sandlot_gateway.core.backend import BackendError, Unavailable
+from sandlot_gateway.core.run_tally import RunTally
 from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunRefused, RunRequest, RunStore, RunUnknown
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.run_ends import RunEnds
@@ -28,7 +29,10 @@ _SHOWN = 60.0  # seconds at least: other gateways must see what is over
 
 
 class Runs:
-    """`end` ends a sandbox with a verdict and a message; a lease that is over is shown for `keep` seconds."""
+    """`end` ends a sandbox with a verdict and a message; a lease that is over is shown for `keep` seconds.
+
+    `tally` forgets a run with its lease.
+    """
 
     def __init__(
         self,
@@ -37,10 +41,12 @@ class Runs:
         directory: Directory,
         end: Callable[[Sandbox, str, str], object],
         keep: float,
+        tally: RunTally | None = None,
     ) -> None:
         self._store = store
         self._ends = RunEnds(directory, end)
         self._keep = max(keep, _SHOWN)
+        self.tally = tally or RunTally(since=store.now())
         self._leases: dict[RunKey, Lease] = {}  # as read, or as changed here since
         self._heard: dict[
             RunKey, tuple[int, float]
@@ -222,6 +228,7 @@ class Runs:
         self._reached()
         self._read_at = self._store.now()
         self._ends.seen(found, now=self._read_at)
+        self.tally.forget_but(found.keys(), now=self._read_at)
 
     async def flush(self) -> None:
         """Write renewals that only this gateway has heard; `start` calls it every second. Raises BackendError."""

@@ -16,6 +16,7 @@ from ..data.frames import FrameReader
 from ..data.pool import HttpPool
 from ..data.request_gate import RequestGate
 from ..data.routes import Route
+from ..data.run_command import RunCommand
 from ..data.sidecar_requests import SidecarRequests
 from . import events, failures
 from .characters import Characters
@@ -31,7 +32,7 @@ current: ContextVar[Call] = ContextVar("current")
 class Call(SidecarRequests):
     """The context of one request; Connect passes only the message to the service."""
 
-    __slots__ = ("_outbox", "request_gate", "timeout_ms", "verdict")
+    __slots__ = ("_outbox", "command", "request_gate", "timeout_ms", "verdict")
 
     def __init__(
         self,
@@ -42,11 +43,13 @@ class Call(SidecarRequests):
         outbox: Outbox,
         headers: list[tuple[bytes, bytes]],
         timeout_ms: int | None,
+        command: RunCommand | None = None,
     ) -> None:
         super().__init__(pool=pool, route=route, headers=headers)
         self._outbox = outbox
         self.request_gate = request_gate
         self.timeout_ms = timeout_ms  # of Start: the command's time limit; None without one
+        self.command = command  # of a Start, for the report of its run
         self.verdict = b""
 
     def refused(self, status: int, body: bytes) -> ConnectError:

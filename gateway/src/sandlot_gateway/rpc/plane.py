@@ -13,6 +13,7 @@ from ..data.pool import HttpPool
 from ..data.progress import Progress
 from ..data.request import Parsed, sandbox_in
 from ..data.request_gate import RequestGate
+from ..data.run_command import RunCommand
 from ..data.time_slices import TimeSlices
 from ..tracing.tracing import Tracing
 from .call import Call, current
@@ -117,6 +118,8 @@ class RpcPlane:
                 route = await request_gate.ready(sandbox_id, tenant, receive=watched)
             if takes_place and route.address.startswith("unix:"):
                 turn = await self._turns.enter(sandbox_id)
+            if takes_place and route.run is not None:
+                progress.command = RunCommand(route, route.run, None)
             call = Call(
                 pool=self._pool,
                 request_gate=request_gate,
@@ -124,6 +127,7 @@ class RpcPlane:
                 outbox=outbox,
                 headers=passed,
                 timeout_ms=timeout_ms,
+                command=progress.command,
             )
             token = current.set(call)
             try:

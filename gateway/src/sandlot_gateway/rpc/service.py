@@ -37,6 +37,8 @@ class Sessions(CommandSession):
                     "timeout: must be more than 0; leave it out for no limit",
                 )
             spec = op_spec(request, timeout_ms=call.timeout_ms)
+            if call.command is not None:
+                call.command.asked, call.command.op = spec["command"], spec.get("id", "")
             connection = await call.open("POST", "/v1/ops", json=spec, patience=call.patience)
             try:
                 stream = call.events(

@@ -79,13 +79,16 @@ class Accounts:
             _log.warning("could not write the usage of ended sandboxes in time; the next start does it")
         self._journal.close()
 
+    def is_ours(self, sandbox: Sandbox) -> bool:
+        """Return whether this gateway counts it, and no other does."""
+        return self._source.all_here or sandbox.counted_by == self.name
+
     # What happens to sandboxes.
 
     def ran(self, sandbox: Sandbox) -> None:
         """Note a sandbox that is RUNNING here."""
-        is_ours = self._source.all_here or sandbox.counted_by == self.name
         stay = stay_of(sandbox)
-        if is_ours and stay is not None and self._journal.claimed.get(sandbox.id) != stay:
+        if self.is_ours(sandbox) and stay is not None and self._journal.claimed.get(sandbox.id) != stay:
             self._journal.note_claimed(stay)
 
     def ended(self, sandbox: Sandbox) -> None:

@@ -1,1 +1,1 @@
-"""Self-contained HTML reports with SVG plots: no script, font or other file."""
+"""Plots of self-contained HTML reports, as SVG: no script, font or other file."""

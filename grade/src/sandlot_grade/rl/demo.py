@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from sandlot.reports.page import Figure, Page, Table
 
 from sandlot_grade.demo import warm
 from sandlot_grade.places import Place
 from sandlot_grade.report import charts
-from sandlot_grade.report.page import Figure, Page, Table
 from sandlot_grade.rl.rollouts import Runner
 from sandlot_grade.rl.training import Step, Training, train
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 
 from sandlot._async.client import AsyncClient, default_client
@@ -10,10 +13,13 @@ from sandlot._async.heartbeat import Heartbeat
 from sandlot._protocol import leases
 from sandlot._tasks_async import now, run_blocking, shielded, sleep
 from sandlot.errors import NotFound, RunLost, SandlotError
-from sandlot.runs import RunInfo
+from sandlot.runs import RunInfo, RunReport
+
+_log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 5.0
+_REPORT_SECONDS = 10.0
 
 
 class AsyncRun:
@@ -22,8 +28,9 @@ class AsyncRun:
     Sandboxes that this process and those that it starts create meanwhile belong to the run, by SANDLOT_RUN_ID. If no
     process renews it for `grace` seconds, as after a SIGKILL, the server ends them with the verdict `run_lost`.
     `take_over`: also from a holder that still renews it, as when a trainer resumes before its old lease is over; the old
-    one gets RunLost. `end_sandboxes`: end those of earlier holders then. `on_lost` is called in the thread. Entering
-    raises Conflict if another holder has the run. A forked child that leaves the block ends nothing.
+    one gets RunLost. `end_sandboxes`: end those of earlier holders then. `on_lost` is called in the thread. `report`:
+    the file of an HTML page about the run, written at the end of the block; if that fails, the log has a warning.
+    Entering raises Conflict if another holder has the run. A forked child that leaves the block ends nothing.
     """
 
     def __init__(
@@ -36,6 +43,7 @@ class AsyncRun:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         on_lost: Callable[[SandlotError], None] | None = None,
+        report: str | os.PathLike[str] | None = None,
         client: AsyncClient | None = None,
     ) -> None:
         self._run_id, self._epoch = leases.reference(run_id)
@@ -47,6 +55,11 @@ class AsyncRun:
             take_over=take_over,
             end_sandboxes=end_sandboxes,
         )
+        self._report = (
+            None if report is None else Path(report).absolute()
+        )  # the program may change its directory
+        if self._report is not None and self._report.is_dir():
+            raise ValueError(f"report: {report} is a directory; name a file, such as run.html")
         self._joins = False
         self._wait = 0.0
         self._on_lost = on_lost
@@ -91,10 +104,11 @@ class AsyncRun:
             inside.leave()
             if inside.forked:
                 return  # the run is the parent's
-        if error is not None:
-            await shielded(self._leave_quietly)
-        else:
-            await shielded(self._leave)
+        try:
+            await shielded(self._leave_quietly if error is not None else self._leave)
+        finally:
+            if self._report is not None:
+                await shielded(self._write_report)
 
     @property
     def info(self) -> RunInfo:
@@ -170,6 +184,25 @@ class AsyncRun:
         except SandlotError:
             return
 
+    async def _write_report(self) -> None:
+        """Write the page. A failure must neither hide the block's error nor lose what the program does next."""
+        path, client = self._report, self._client
+        if path is None or client is None:
+            return
+        from sandlot.reports.run import page  # only for those who want one
+
+        try:
+            found = await client.call(
+                "GET",
+                f"{leases.path(self._run_id)}/report",
+                timeout=_REPORT_SECONDS,
+                patience=_REPORT_SECONDS,
+            )
+            written = page(leases.run_report(found))
+            await run_blocking(lambda: written.write(path))
+        except (SandlotError, OSError) as error:
+            _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
+
 
 class AsyncRuns:
     """The runs of this key's tenant."""
@@ -185,6 +218,11 @@ class AsyncRuns:
     async def get(self, run_id: str) -> RunInfo:
         """Return a run, with its sandboxes by status and verdict. Raises NotFound."""
         return leases.run_info(await (await self._connected()).call("GET", leases.path(run_id)))
+
+    async def report(self, run_id: str) -> RunReport:
+        """Return what became of a run's sandboxes, what they used, and its slowest commands. Raises NotFound."""
+        path = f"{leases.path(run_id)}/report"
+        return leases.run_report(await (await self._connected()).call("GET", path))
 
     async def end(self, run_id: str) -> RunInfo:
         """End a run, whoever holds it, and delete its sandboxes. Raises NotFound."""

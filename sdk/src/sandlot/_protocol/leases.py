@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from sandlot._protocol import checks
 from sandlot._protocol.documents import Document
-from sandlot.runs import RunInfo
+from sandlot.accounting import UsageRow
+from sandlot.runs import RunCommands, RunInfo, RunReport, RunStarts, SlowCommand
 
 VARIABLE = "SANDLOT_RUN_ID"
 
@@ -112,3 +114,24 @@ def run_info(document: Document) -> RunInfo:
         sandboxes=dict(document.get("sandboxes") or {}),
         verdicts=dict(document.get("verdicts") or {}),
     )
+
+
+def run_report(document: Document) -> RunReport:
+    used: Document = document.get("usage") or {}
+    commands: Document = document.get("commands") or {}
+    slowest: list[Document] = commands.get("slowest") or []
+    commands = commands | {"slowest": tuple(SlowCommand(**_known(SlowCommand, one)) for one in slowest)}
+    return RunReport(
+        run=run_info(document.get("run") or {}),
+        ends=dict(document.get("ends") or {}),
+        masked=dict(document.get("masked") or {}),
+        starts=RunStarts(**_known(RunStarts, document.get("starts") or {})),
+        usage=UsageRow(**_known(UsageRow, used)),
+        usage_since=used.get("since") or "",
+        commands=RunCommands(**_known(RunCommands, commands)),
+    )
+
+
+def _known(record: Any, document: Document) -> dict[str, Any]:
+    """Return the fields that the record has: a newer server sends more."""
+    return {one.name: document[one.name] for one in fields(record) if one.name in document}

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 
 from sandlot._protocol import leases
@@ -11,10 +14,13 @@ from sandlot._sync.client import Client, default_client
 from sandlot._sync.heartbeat import Heartbeat
 from sandlot._tasks_sync import now, run_blocking, shielded, sleep
 from sandlot.errors import NotFound, RunLost, SandlotError
-from sandlot.runs import RunInfo
+from sandlot.runs import RunInfo, RunReport
+
+_log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 5.0
+_REPORT_SECONDS = 10.0
 
 
 class Run:
@@ -23,8 +29,9 @@ class Run:
     Sandboxes that this process and those that it starts create meanwhile belong to the run, by SANDLOT_RUN_ID. If no
     process renews it for `grace` seconds, as after a SIGKILL, the server ends them with the verdict `run_lost`.
     `take_over`: also from a holder that still renews it, as when a trainer resumes before its old lease is over; the old
-    one gets RunLost. `end_sandboxes`: end those of earlier holders then. `on_lost` is called in the thread. Entering
-    raises Conflict if another holder has the run. A forked child that leaves the block ends nothing.
+    one gets RunLost. `end_sandboxes`: end those of earlier holders then. `on_lost` is called in the thread. `report`:
+    the file of an HTML page about the run, written at the end of the block; if that fails, the log has a warning.
+    Entering raises Conflict if another holder has the run. A forked child that leaves the block ends nothing.
     """
 
     def __init__(
@@ -37,6 +44,7 @@ class Run:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         on_lost: Callable[[SandlotError], None] | None = None,
+        report: str | os.PathLike[str] | None = None,
         client: Client | None = None,
     ) -> None:
         self._run_id, self._epoch = leases.reference(run_id)
@@ -48,6 +56,11 @@ class Run:
             take_over=take_over,
             end_sandboxes=end_sandboxes,
         )
+        self._report = (
+            None if report is None else Path(report).absolute()
+        )  # the program may change its directory
+        if self._report is not None and self._report.is_dir():
+            raise ValueError(f"report: {report} is a directory; name a file, such as run.html")
         self._joins = False
         self._wait = 0.0
         self._on_lost = on_lost
@@ -92,10 +105,11 @@ class Run:
             inside.leave()
             if inside.forked:
                 return  # the run is the parent's
-        if error is not None:
-            shielded(self._leave_quietly)
-        else:
-            shielded(self._leave)
+        try:
+            shielded(self._leave_quietly if error is not None else self._leave)
+        finally:
+            if self._report is not None:
+                shielded(self._write_report)
 
     @property
     def info(self) -> RunInfo:
@@ -171,6 +185,25 @@ class Run:
         except SandlotError:
             return
 
+    def _write_report(self) -> None:
+        """Write the page. A failure must neither hide the block's error nor lose what the program does next."""
+        path, client = self._report, self._client
+        if path is None or client is None:
+            return
+        from sandlot.reports.run import page  # only for those who want one
+
+        try:
+            found = client.call(
+                "GET",
+                f"{leases.path(self._run_id)}/report",
+                timeout=_REPORT_SECONDS,
+                patience=_REPORT_SECONDS,
+            )
+            written = page(leases.run_report(found))
+            run_blocking(lambda: written.write(path))
+        except (SandlotError, OSError) as error:
+            _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
+
 
 class Runs:
     """The runs of this key's tenant."""
@@ -186,6 +219,11 @@ class Runs:
     def get(self, run_id: str) -> RunInfo:
         """Return a run, with its sandboxes by status and verdict. Raises NotFound."""
         return leases.run_info((self._connected()).call("GET", leases.path(run_id)))
+
+    def report(self, run_id: str) -> RunReport:
+        """Return what became of a run's sandboxes, what they used, and its slowest commands. Raises NotFound."""
+        path = f"{leases.path(run_id)}/report"
+        return leases.run_report((self._connected()).call("GET", path))
 
     def end(self, run_id: str) -> RunInfo:
         """End a run, whoever holds it, and delete its sandboxes. Raises NotFound."""

@@ -38,7 +38,7 @@ def backup(
     kubeconfig: Kubeconfig = None,
     json: output.Json = False,
 ) -> int:
-    """Write pools, usage, warm-ups and Helm's values of an installation on Kubernetes into one file."""
+    """Write pools, usage, leases of runs, warm-ups and Helm's values of an installation on Kubernetes into one file."""
     from sandlot.cli.cluster import command
     from sandlot.cli.cluster.backup import archive, collecting
     from sandlot.cli.cluster.backup.items import BadBackup

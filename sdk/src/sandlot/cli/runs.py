@@ -1,17 +1,20 @@
-"""runs: shows the leases of training runs, and ends them."""
+"""runs: shows the leases of training runs and what became of them, and ends them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sandlot.cli import output
-from sandlot.runs import RunInfo
+from sandlot.runs import RunInfo, RunReport
 
 runs = typer.Typer(help="Training runs, with whose leases their sandboxes end.", invoke_without_command=True)
+
+_SLOWEST = 5  # commands that are shown
+_COMMAND = 80  # characters of each
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
@@ -47,12 +50,37 @@ def list_runs(context: typer.Context, json: output.Json = False) -> None:
 
 @runs.command("show")
 def show_run(run_id: RunId, json: output.Json = False) -> None:
-    """Show a run with its sandboxes by status, and by verdict those that have ended."""
+    """Show a run with its sandboxes by status, the verdicts of those that have ended, its usage and slowest commands."""
+    from sandlot import NotFound, Runs
+
+    with output.connection.client() as client:
+        runs = Runs(client=client)
+        run = runs.get(run_id)
+        try:
+            report = None if json else runs.report(run_id)
+        except NotFound:  # a server of before has none
+            report = None
+    output.show(run, json=json, text=_text(run, report))
+
+
+@runs.command("report")
+def report_run(
+    run_id: RunId,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page to this file.")] = None,
+    json: output.Json = False,
+) -> None:
+    """Show what became of a run, what it used, and its slowest commands; with --html write a page."""
     from sandlot import Runs
 
     with output.connection.client() as client:
-        run = Runs(client=client).get(run_id)
-    output.show(run, json=json, text=_text(run))
+        report = Runs(client=client).report(run_id)
+    if html is not None:
+        from sandlot.reports.run import page
+
+        page(report).write(html)
+        output.note(f"report: {html}")
+    if json or html is None:
+        output.show(report, json=json, text=_text(report.run, report))
 
 
 @runs.command("end")
@@ -65,10 +93,9 @@ def end_run(run_id: RunId, json: output.Json = False) -> None:
     output.show(run, json=json, text=f"{run.id}: {run.state}")
 
 
-def _text(run: RunInfo) -> str:
-    from sandlot.errors import INFRASTRUCTURE
+def _text(run: RunInfo, report: RunReport | None) -> str:
+    from sandlot.reports.run import counts, facts, slowest
 
-    masked = sum(count for verdict, count in run.verdicts.items() if verdict in INFRASTRUCTURE)
     lines = {
         "run": run.id,
         "name": run.name or "-",
@@ -79,12 +106,14 @@ def _text(run: RunInfo) -> str:
         "renewed": run.renewed_at,
         "finished": run.finished_at or "-",
         "metadata": ", ".join(f"{key}={value}" for key, value in run.metadata.items()) or "-",
-        "sandboxes": _counts(run.sandboxes),
-        "verdicts": _counts(run.verdicts),
-        "to mask": f"{masked} lost by the infrastructure",
+        "sandboxes": counts(run.sandboxes),
+        "verdicts": counts(run.verdicts if report is None else report.ends),
+        **(facts(report) if report is not None else {}),
     }
-    return "\n".join(f"{name:<10} {output.printable(text)}" for name, text in lines.items())
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in Counter(counts).most_common()) or "-"
+    shown = [f"{name:<10} {output.printable(text)}" for name, text in lines.items()]
+    if report is not None and report.commands.slowest:
+        shown.append("slowest commands:")
+        for took, verdict, sandbox, command in slowest(report, most=_SLOWEST):
+            line = f"  {took:>9}  {verdict:<8}  {sandbox}  {command[:_COMMAND]}"
+            shown.append(output.printable(line))
+    return "\n".join(shown)

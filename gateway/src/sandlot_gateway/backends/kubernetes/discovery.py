@@ -9,6 +9,8 @@ from sandlot_contract.ids import SandboxId
 
 from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyQuestion, RecordedEnd
+from ...core.run_tally import RunCounts
+from ...core.runs import RunId
 from ...tasks import Tasks
 from . import announcer as announcements
 from .announcer import Announcer
@@ -88,6 +90,11 @@ class ClaimDiscovery:
         """Ask the other gateways, see `OtherGateways.events`."""
         assert self._peers is not None
         return await self._peers.events(tenant, after=after, since=since)
+
+    async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
+        """Ask the other gateways, see `OtherGateways.run_counts`."""
+        assert self._peers is not None
+        return await self._peers.run_counts(tenant, run_id)
 
     async def learn_claims(self, tenant: str) -> None:
         """Ask the other gateways, and poll the sidecars that they name, see `OtherGateways.learn_claims`."""

@@ -16,6 +16,8 @@ from sandlot_contract.ids import InstanceId, SandboxId
 
 from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
+from ...core.run_tally import RunCounts
+from ...core.runs import RunId
 from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, HttpPool
@@ -153,6 +155,19 @@ class Peers:
         if isinstance(answer, Missing) or answer.status != 200:  # one of an earlier version has no such route
             return None
         return _read(answer, PeerEvents, address=address)
+
+    async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
+        """Ask all gateways for what they counted of a run, see `OtherGateways.run_counts`."""
+        addresses, _ = await self._others()
+        target = f"/internal/runs/{run_id}/counts?{urlencode({'tenant': tenant})}"
+        answers = await asyncio.gather(*(self._calls.ask(address, target) for address in addresses))
+        return [
+            None
+            if isinstance(answer, Missing)
+            or answer.status != 200  # one of an earlier version has no such route
+            else _read(answer, RunCounts, address=address)
+            for address, answer in zip(addresses, answers, strict=True)
+        ]
 
     async def end_of(self, sandbox_id: SandboxId) -> RecordedEnd | None:
         """Return the sandbox's end, or None if no gateway knows one in time; others may still believe that it runs."""

@@ -27,7 +27,8 @@ from .members import (
 )
 
 FORMAT = "sandlot-backup"
-VERSION = 1
+VERSION = 2
+_WITHOUT_RUNS = 1  # the format before; command lines of then read a backup that has no run
 _TIME = re.compile(r"[-0-9]{10}T[:0-9]{8}Z")
 
 
@@ -71,7 +72,7 @@ def write(file: BinaryIO, backup: Backup) -> None:
     release = backup.release
     manifest = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if backup.counts[Kept.RUN.word] else _WITHOUT_RUNS,
         "sandlot": backup.sandlot,
         "created": backup.created,
         "release": {"name": release.name, "namespace": release.namespace, "sandboxes": release.sandboxes},
@@ -97,7 +98,7 @@ def read(path: Path) -> Backup:
     manifest = Doc(_mapping(members, MANIFEST))
     if manifest.text("format") != FORMAT:
         raise BadBackup(f"{path} is no backup of Sandlot: name a file that `sandlot backup` wrote")
-    if manifest.value("version") != VERSION:
+    if manifest.value("version") not in (_WITHOUT_RUNS, VERSION):
         raise BadBackup(
             f"{path} is a backup of the format {manifest.text('version')[:20]!r}, and this command line reads "
             f"{VERSION}: use the command line of {manifest.text('sandlot')[:40]!a}"

@@ -21,6 +21,7 @@ from ..release import Release
 from ..world import Kind
 from .archive import Backup
 from .items import SECRET_TYPES, USAGE_LABELS, Item, Kept, item
+from .leases import RUN_LABELS, is_run
 
 _HELM = "helm.sh/release.v1"
 # Of the chart's own Secrets, the one that nothing outside of the cluster knows: each installation makes another.
@@ -48,9 +49,10 @@ def collect(api: Api, *, namespace: str | None, name: str | None, with_secrets: 
     release = releases.find(deployments, namespace=namespace, name=name)
     workloads = _workloads(api, release)
     helm = _helm(api, release)
-    usage = ",".join(f"{label}={value}" for label, value in USAGE_LABELS.items())
+    leases = _items(api, Kept.RUN, release.sandboxes, selector=_selector(RUN_LABELS))
     items = [
-        *_items(api, Kept.USAGE, release.sandboxes, selector=usage),
+        *_items(api, Kept.USAGE, release.sandboxes, selector=_selector(USAGE_LABELS)),
+        *(one for one in leases if is_run(one.doc)),
         *_items(api, Kept.POOL, release.sandboxes),
         *_items(api, Kept.WARMUP, release.sandboxes),
     ]
@@ -73,6 +75,10 @@ def collect(api: Api, *, namespace: str | None, name: str | None, with_secrets: 
         tuple(lacking),
         helm.status,
     )
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{label}={value}" for label, value in labels.items())
 
 
 def _items(api: Api, kind: Kept, namespace: str, *, selector: str = "") -> Iterator[Item]:

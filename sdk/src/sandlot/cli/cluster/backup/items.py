@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from ..doc import Doc
 from ..release import Release
+from .leases import RUN_LABELS, is_run
 
 _OURS = "sandlot.dev/v1alpha1"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -32,6 +33,7 @@ class Kept(Enum):
 
     SECRET = ("secret", "v1", "Secret", "secrets", ("type", "data"))
     USAGE = ("usage", "v1", "ConfigMap", "configmaps", ("binaryData",))
+    RUN = ("run", "v1", "ConfigMap", "configmaps", ("data",))
     POOL = ("pool", _OURS, "SandboxPool", "sandboxpools", ("spec",))
     WARMUP = ("warm-up", _OURS, "ImageWarmup", "imagewarmups", ("spec",))
 
@@ -117,6 +119,8 @@ def parsed(raw: Mapping[str, Any], release: Release) -> Item:
         f"{doc.text('kind')} {doc.namespace}/{doc.name}"[:200]
     )  # a terminal obeys what is in it otherwise
     kind = next((one for one in Kept if (doc.text("apiVersion"), doc.text("kind")) == one.value[1:3]), None)
+    if kind is Kept.USAGE and RUN_LABELS.items() <= doc.labels.items():
+        kind = Kept.RUN
     if kind is None:
         raise BadBackup(f"the backup has {label}, a kind that no backup has: do not restore this file")
     if not is_name(doc.name):
@@ -127,6 +131,8 @@ def parsed(raw: Mapping[str, Any], release: Release) -> Item:
         raise BadBackup(f"the backup has {label} of the type {doc.text('type')!r}: do not restore this file")
     if kind is Kept.USAGE and not (is_usage(doc) and _has_sums(doc)):
         raise BadBackup(f"the backup has {label}, which has no usage: do not restore this file")
+    if kind is Kept.RUN and not is_run(doc):
+        raise BadBackup(f"the backup has {label}, which is no lease of a run: do not restore this file")
     return item(kind, doc)
 
 

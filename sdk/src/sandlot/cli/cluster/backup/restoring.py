@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from ..options import Options
 from ..release import Release
 from ..world import Kind
 from .items import Item, Kept, content, is_usage
+from .leases import renewed
 
 
 class Did(StrEnum):
@@ -87,12 +89,17 @@ def restore(
 ) -> Iterator[Outcome]:
     """Restore one after the other. `dry_run`: the API server checks all of it, and stores nothing."""
     query = "?dryRun=All" if dry_run else ""
+    _, date = api.first("/version")
+    ahead = 0.0 if date is None else date - time.time()  # gateways go by the API server's clock, too
     for item in items:
         if only_secrets and item.kind is not Kept.SECRET:
             continue
         if not installed and item.doc.namespace == release.sandboxes:
             # Only the file names this namespace: Secrets must not get into one of something else.
             yield Outcome(item, Did.LATER, "restore again when the chart is installed")
+            continue
+        if item.kind is Kept.RUN:
+            yield _lease(api, item, query=query, now=time.time() + ahead)
             continue
         # A Secret that is replaced brings keys back that were removed because they leaked.
         replaces = overwrite and (only_secrets or item.kind is not Kept.SECRET)
@@ -115,6 +122,17 @@ def _one(api: Api, item: Item, *, overwrite: bool, query: str) -> Outcome:
         option = "--only-secrets --overwrite" if item.kind is Kept.SECRET else "--overwrite"
         return Outcome(item, Did.KEPT, f"exists with other content: {option} replaces it")
     return _stored(item, Did.REPLACED, api.put(item.path + query, _replaced(item, there)))
+
+
+def _lease(api: Api, item: Item, *, query: str, now: float) -> Outcome:
+    """Create a lease that is missing. One that is there is newer: an earlier epoch would stop the holder that has it."""
+    there = api.get(item.path)
+    if not isinstance(there, Unread):
+        return Outcome(item, Did.UNCHANGED)
+    if not there.missing:
+        return _failed(item, f"cannot be read: {there.reason}")
+    begun = replace(item, body={**item.body, **renewed(item.doc, now=now)})
+    return _stored(begun, Did.CREATED, api.post(begun.collection + query, begun.body))
 
 
 def _replaced(item: Item, there: Doc) -> dict[str, Any]:

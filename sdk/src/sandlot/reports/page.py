@@ -108,4 +108,4 @@ class Page:
     def write(self, path: Path) -> None:
         """Write the page, and create its directory. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.html(), encoding="utf-8")
+        path.write_bytes(self.html().encode("utf-8", "replace"))  # a server may send half of a surrogate pair

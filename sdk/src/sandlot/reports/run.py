@@ -1,0 +1,110 @@
+"""The report of a training run, as lines for a terminal and as an HTML page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from sandlot.reports.page import Figure, Page, Table
+from sandlot.runs import RunReport
+
+
+def counts(found: Mapping[str, int]) -> str:
+    """Return counts as a phrase, the most frequent first."""
+    return ", ".join(f"{count} {name}" for name, count in Counter(found).most_common()) or "-"
+
+
+def seconds(value: float) -> str:
+    if value < 0.9995:
+        return f"{value * 1e3:.0f} ms"
+    return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def facts(report: RunReport) -> dict[str, str]:
+    """Return what the report adds to the run itself, by name."""
+    commands, used = report.commands, report.usage
+    found = {
+        "to mask": f"{sum(report.masked.values())} lost by the infrastructure"
+        + (f" ({counts(report.masked)})" if report.masked else ""),
+        "starts": _starts(report),
+        "usage": f"{used.core_seconds / 3600:.3f} core-hours, {used.memory_gib_seconds / 3600:.3f} GiB-hours of memory"
+        + (f", {used.gpu_seconds / 3600:.3f} GPU-hours" if used.gpu_seconds else "")
+        + f" of {used.sandboxes} sandboxes since {report.usage_since}",
+        "commands": f"{commands.count} in {seconds(commands.seconds)}, "
+        f"queued for {seconds(commands.queued_seconds)}; counted since {commands.since}",
+    }
+    if commands.silent_gateways:
+        found["missing"] = f"commands of gateways that did not answer: {commands.silent_gateways}"
+    return found
+
+
+def slowest(report: RunReport, *, most: int | None = None) -> list[tuple[str, str, str, str]]:
+    """Return the slowest commands as rows: time, verdict, sandbox, begin of the command."""
+    return [
+        (
+            seconds(one.seconds),
+            one.verdict or "-",
+            one.sandbox_id,
+            "(not known)" if one.command is None else one.command,
+        )
+        for one in report.commands.slowest[:most]
+    ]
+
+
+def page(report: RunReport) -> Page:
+    run, commands, used = report.run, report.commands, report.usage
+    masked = sum(report.masked.values())
+    made = Page(
+        title=f"Run {run.id}" + (f": {run.name}" if run.name else ""),
+        summary=f"{run.state}, began {run.began_at}"
+        + (f", finished {run.finished_at}." if run.finished_at else ", still running."),
+    )
+    made.figures += [
+        Figure(str(used.sandboxes), "sandboxes"),
+        Figure(str(masked), "lost by the infrastructure, to mask", masked == 0),
+        Figure(f"{used.core_seconds / 3600:.3f}", "core-hours"),
+        Figure(f"{used.memory_gib_seconds / 3600:.3f}", "GiB-hours of memory"),
+        Figure(str(commands.count), "commands"),
+        Figure(seconds(commands.slowest[0].seconds) if commands.slowest else "-", "slowest command"),
+    ]
+    words = frozenset({0, 1})
+    made.add(
+        "Sandboxes",
+        Table(("status", "count"), _rows(run.sandboxes)),
+        note="Those that ended long ago have no record any more.",
+    )
+    verdicts = _rows(report.ends)
+    lost = frozenset(index for index, (verdict, _) in enumerate(verdicts) if verdict in report.masked)
+    made.add(
+        "Ends", Table(("verdict", "count"), verdicts, bad=lost), note="Marked: lost by the infrastructure."
+    )
+    made.add(
+        "Slowest commands",
+        Table(("time", "verdict", "sandbox", "command"), slowest(report), words=frozenset({1, 2, 3})),
+        wide=True,
+        note="With the first 256 characters of each. A stream has no verdict here.",
+    )
+    made.add("Waits, usage and commands", Table(("what", "value"), [*facts(report).items()], words=words))
+    about = [
+        ("holder", f"{run.holder} (epoch {run.epoch})"),
+        ("grace", f"{run.grace:g} s"),
+        ("created", run.created_at),
+        ("renewed", run.renewed_at),
+        *run.metadata.items(),
+    ]
+    made.add("This run", Table(("what", "value"), about, words=words))
+    return made
+
+
+def _starts(report: RunReport) -> str:
+    starts = report.starts
+    if not starts.sandboxes:
+        return "-"
+    return (
+        f"{starts.sandboxes} in {seconds(starts.seconds / starts.sandboxes)} on average, "
+        f"{seconds(starts.longest_seconds)} at most; queued for {seconds(starts.queued_seconds)} in all"
+    )
+
+
+def _rows(found: Mapping[str, int]) -> list[tuple[str, str]]:
+    return [(name, str(count)) for name, count in Counter(found).most_common()]
