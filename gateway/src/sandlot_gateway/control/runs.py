@@ -19,7 +19,7 @@ from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.runs import Lease, RunId, RunRefused, RunRequest, RunUnknown
 from sandlot_gateway.engine.run_limit import MOST, TooManyRuns
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 router = APIRouter(prefix=PREFIX, tags=["runs"])
 
@@ -131,6 +131,16 @@ async def admitted(body: CreateRequest, *, have: Services, who: Tenant) -> int |
         return await have.runs.admit(who.name, RunId(body.run_id), body.run_epoch)
     except (RunRefused, RunUnknown, BackendError) as error:
         raise refused(error, field="run_id") from error
+
+
+async def admitted_again(spec: Spec, *, have: Services, who: Tenant) -> None:
+    """Check that the run with whose lease a sandbox ends is still active, for another one like it. Raises ApiError."""
+    if spec.run is None or spec.run_epoch is None:
+        return
+    try:
+        await have.runs.admit(who.name, RunId(spec.run), spec.run_epoch)
+    except (RunRefused, RunUnknown, BackendError) as error:
+        raise refused(error) from error
 
 
 def refused(error: RunRefused | RunUnknown | BackendError, *, field: str | None = None) -> ApiError:

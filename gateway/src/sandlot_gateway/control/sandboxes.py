@@ -10,8 +10,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.service import NotRestorable
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.errors import NotRestorable
 from sandlot_gateway.control.begin import begin_sandbox
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError, body_errors, errors

@@ -13,6 +13,7 @@ from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
 from sandlot._async.contexts import AsyncPythonContexts
 from sandlot._async.files import AsyncFiles
+from sandlot._async.forks import AsyncForks
 from sandlot._async.groups import AsyncGroup
 from sandlot._async.network import AsyncNetwork
 from sandlot._protocol import calls, checks, documents, tracing
@@ -32,7 +33,7 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints):
+class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints, AsyncForks):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
     def __init__(
@@ -158,9 +159,11 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
         client = client or await default_client()
         return await groups.created(
             client,
-            group_bodies.members(of, create),
+            "/group",
+            {"members": group_bodies.members(of, create)},
             idempotency_key=idempotency_key,
             wait=wait,
+            span="sandlot.create_group",
             make=lambda info, auth: cls(client=client, info=info, auth=auth),
         )
 
