@@ -27,6 +27,7 @@ def refused(text: str) -> Refused: ...
         ('raise Refused(f"no pool {name!r}")', "no pool {name}", "Refused", ""),
         ('raise Refused(f"no pool {a + b}"[:200])', "no pool {…}", "Refused", ""),
         ('WHY = "it is full"\nraise Refused(WHY)', "it is full", "Refused", ""),
+        ('WHY = {"a": "it has {n}"}\nraise Refused(413, WHY[b].format(n=n))', "it has {n}", "Refused", "413"),
         ('def f():\n    why = "it is full"\n    raise Refused(409, why)', "it is full", "Refused", "409"),
         ('raise Refused("it is full" if full else None)', "it is full", "Refused", ""),
         ('raise Refused("it is full: " + why)', "it is full: {…}", "Refused", ""),

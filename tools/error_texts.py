@@ -183,6 +183,10 @@ class _Module:
                 return [text for value in values for text in self._texts(value, local, seen)]
             case ast.Subscript(value=value):
                 return self._texts(value, local, seen)
+            case ast.Dict(values=values):
+                return [text for value in values for text in self._texts(value, local, seen)]
+            case ast.Call(func=ast.Attribute(value=value, attr="format")):
+                return self._texts(value, local, seen)
             case ast.Name(id=name) if name not in seen:
                 meant = local.get(name) or self._here.get(name) or self._names.constants.get(name, [])
                 return [text for value in meant for text in self._texts(value, local, seen | {name})]

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn, full
 
+LOSSES = ("lost", "died")
+
 
 @dataclass
 class Asked:
@@ -26,10 +28,22 @@ class Asked:
 
 
 class World:
-    """Gateways with the real `GroupTurns`, and slots that any of them may hold, and one claim."""
+    """Gateways with the real `GroupTurns`, and slots that any of them may hold, and one claim.
 
-    def __init__(self, groups: dict[str, Asked], *, slots: int, gateways: int, patience: float) -> None:
-        self.slots, self.patience = range(slots), patience
+    `losses`: slots may be lost, and then start again. `gives_up`: a group that lost some and gets no others fails.
+    """
+
+    def __init__(
+        self,
+        groups: dict[str, Asked],
+        *,
+        slots: int,
+        gateways: int,
+        patience: float,
+        losses: bool = False,
+        gives_up: bool = True,
+    ) -> None:
+        self.slots, self.losses, self.gives_up = range(slots), losses, gives_up
         self.groups = {GroupId(name): group for name, group in groups.items()}
         self.now = [0.0] * gateways
         self.turns = [
@@ -66,8 +80,12 @@ class World:
                 yield from (("claim", name, slot) for slot in group.held)
                 if not group.held:  # lost to another gateway's claims
                     yield from (("again", name, slot) for slot in self.slots if slot not in claimed | here)
-                    if not math.isinf(self.patience):
+                    if self.gives_up:
                         yield "stuck", name, 0
+            if self.losses:
+                yield from (("lost", name, slot) for slot in group.held)
+                if group.claimed and not group.handed_out:
+                    yield "died", name, 0
             if group.handed_out and not group.over:
                 yield "end", name, 0
 
@@ -92,7 +110,10 @@ class World:
                     group.claimed.add(slot)
             case "again":
                 group.held.add(slot)
-            case "stuck":  # it fails, and its caller asks again
+            case "lost":  # a start or a warm slot, which no sidecar was asked for yet
+                group.held.discard(slot)
+            case "stuck" | "died":  # it fails as a whole, and its caller asks again
+                group.held.clear()
                 group.claimed.clear()
                 group.claims = False
                 self.join(GroupId(str(name)))
@@ -135,7 +156,10 @@ class World:
 
 
 def stuck_states(world: World) -> tuple[int, int]:
-    """Return how many states there are, and from how many of them the groups cannot all come to their end."""
+    """Return how many states there are, and from how many of them the groups cannot all come to their end.
+
+    Without further losses: one of another group's slots must not be what helps.
+    """
     before: dict[object, set[object]] = {world.key(): set()}
     done: set[object] = set()
     todo = deque([world])
@@ -150,7 +174,8 @@ def stuck_states(world: World) -> tuple[int, int]:
             if after.key() not in before:
                 before[after.key()] = set()
                 todo.append(after)
-            before[after.key()].add(now.key())
+            if event[0] not in LOSSES:
+                before[after.key()].add(now.key())
     reached, ahead = set(done), list(done)
     while ahead:
         for key in before[ahead.pop()] - reached:
@@ -162,7 +187,8 @@ def stuck_states(world: World) -> tuple[int, int]:
 @pytest.mark.parametrize("patience", [30.0, math.inf])
 def test_groups_of_one_gateway_come_one_after_the_other_also_without_time(patience: float) -> None:
     groups = {"a": Asked(2, 0), "b": Asked(2, 0), "c": Asked(3, 0)}
-    states, stuck = stuck_states(World(groups, slots=3, gateways=1, patience=patience))
+    world = World(groups, slots=3, gateways=1, patience=patience, gives_up=False)
+    states, stuck = stuck_states(world)
     assert states > 20
     assert stuck == 0
 
@@ -176,8 +202,25 @@ def test_groups_of_two_gateways_give_back_what_the_other_needs() -> None:
 
 def test_without_giving_back_the_model_finds_the_deadlock() -> None:
     groups = {"a": Asked(2, 0), "b": Asked(2, 1)}
-    _, stuck = stuck_states(World(groups, slots=2, gateways=2, patience=math.inf))
+    _, stuck = stuck_states(World(groups, slots=2, gateways=2, patience=math.inf, gives_up=False))
     assert stuck > 0
+
+
+@pytest.mark.parametrize("gateways", [1, 2])
+def test_groups_that_lose_slots_come_to_their_end(gateways: int) -> None:
+    groups = {"a": Asked(2, 0), "b": Asked(2, gateways - 1)}
+    world = World(groups, slots=2, gateways=gateways, patience=30.0, losses=True)
+    states, stuck = stuck_states(world)
+    assert states > 20
+    assert stuck == 0
+
+
+def test_without_giving_up_what_was_lost_blocks_the_group_that_collects() -> None:
+    """Also at one gateway: it has no other group for which the collecting one would give back."""
+    groups = {"a": Asked(2, 0), "b": Asked(3, 0)}
+    for gives_up in (False, True):
+        world = World(groups, slots=3, gateways=1, patience=30.0, losses=True, gives_up=gives_up)
+        assert (stuck_states(world)[1] > 0) is not gives_up
 
 
 def test_a_group_waits_less_long_for_others_than_they_for_it() -> None:

@@ -20,22 +20,31 @@ ONE, OTHER = RunId("one"), RunId("other")
 
 
 class Store(LocalRuns):
-    """Leases in a file, by a clock that the test sets; `stuck` cannot be written, and each answer takes `slow` s."""
+    """Leases in a file, by a clock that the test sets; each answer takes `slow` s.
+
+    `stuck` cannot be written, and `unreadable` cannot be read either.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, clock=lambda: self.time)
         self.time = 1e9
         self.slow = 0.0
         self.stuck: RunId | None = None
+        self.unreadable: RunId | None = None
 
     async def all(self, *, answered: Callable[[], object] = lambda: None) -> list[Lease]:
         for _ in range(2):
             self.time += self.slow
             answered()
-        return await super().all()
+        return [lease for lease in await super().all() if lease.id != self.unreadable]
+
+    async def find(self, tenant: str, run_id: RunId) -> Lease | None:
+        if run_id == self.unreadable:
+            raise Unavailable("unreadable")
+        return await super().find(tenant, run_id)
 
     async def change(self, tenant: str, run_id: RunId, change: Change) -> Lease | None:
-        if run_id == self.stuck:
+        if run_id in (self.stuck, self.unreadable):
             raise Unavailable("stuck")
         await asyncio.sleep(0)  # as with a request: others go on meanwhile
         return await super().change(tenant, run_id, change)
@@ -122,3 +131,29 @@ async def test_a_lease_that_cannot_be_written_and_slow_answers_hold_up_no_other_
         except Unavailable:
             store.time += 1.0
     assert here.ended == ["sb-a-other"]
+
+
+async def test_a_lease_that_becomes_readable_again_has_its_whole_grace(store: Store) -> None:
+    here = Gateway(store)
+    lease = await here.runs.begin("a", ONE, RunRequest("h", 10.0))
+    mine = here.add("a", ONE, lease.epoch)
+    await here.look(2)
+    store.unreadable = ONE
+    await here.look(2)
+    upgraded = Gateway(store)  # which never could read it
+    upgraded.add("a", ONE, lease.epoch)
+    gateways = here, upgraded
+    for gateway in gateways:
+        await gateway.look(20)
+    store.unreadable = None
+    # One learns of it by a request, the other one by its look.
+    assert (await here.runs.find("a", ONE)).active
+    for _ in range(8):
+        for gateway in gateways:
+            await gateway.runs.look()
+        store.time += 1.0
+    assert (await store.all())[0].active
+    assert not here.ended
+    assert not upgraded.ended
+    await here.look(8)
+    assert here.ended == [mine]

@@ -29,16 +29,6 @@ class _Item(Protocol):
 T = TypeVar("T", bound=_Item)
 
 
-class _ListMetadata(msgspec.Struct):
-    resource_version: str = msgspec.field(default="", name="resourceVersion")
-    go_on: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMetadata
-    items: list[msgspec.Raw] | None = None
-
-
 class _Event(msgspec.Struct):
     type: str
     object: msgspec.Raw
@@ -152,26 +142,22 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         items: list[T] = []
-        go_on = ""
+        version = ""
         self._apply(self._listing)
-        while True:
-            params = {**self._params, "limit": str(self._page)}
-            if go_on:
-                params["continue"] = go_on
-            try:
-                body = await self._client.request("GET", self.path, params=params, timeout=60.0)
-            except KubeError as error:
-                if error.status == 410:
-                    raise _Gone(str(error)) from error
-                raise
-            page = msgspec.json.decode(body, type=_List)
-            items += [item for raw in page.items or [] if (item := self._decode(raw)) is not None]
-            go_on = page.metadata.go_on
-            if not go_on:
-                break
-            self.failure = None  # it goes on, however slowly
+        try:
+            async for page in self._client.pages(
+                self.path, limit=self._page, params=self._params, timeout=60.0
+            ):
+                items += [item for raw in page.items or [] if (item := self._decode(raw)) is not None]
+                version = page.metadata.resource_version
+                if page.metadata.go_on:
+                    self.failure = None  # it goes on, however slowly
+        except KubeError as error:
+            if error.status == 410:
+                raise _Gone(str(error)) from error
+            raise
         self._apply(self._replaced, items)
-        self._version = page.metadata.resource_version
+        self._version = version
         self._well()
         self.synced.set()
 

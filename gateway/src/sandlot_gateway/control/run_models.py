@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.control.field_types import Strict, Text, WholeNumber
+from sandlot_gateway.control.field_types import RunWeight, Strict, Text, WholeNumber
 
 _Key = Annotated[Text, Field(min_length=1, max_length=64)]
 _Value = Annotated[Text, Field(max_length=256)]
@@ -25,6 +25,10 @@ class RunBegin(Strict):
     metadata: dict[_Key, _Value] | None = Field(None, max_length=16, description="Shown; no effect.")
     take_over: bool | None = Field(None, description="true: also from a holder that still renews it.")
     end_sandboxes: bool | None = Field(None, description="true: end those of earlier holders (run_lost).")
+    weight: RunWeight = Field(
+        1,
+        description="Its turns in the queue, beside those of the tenant's other runs; a repeated PUT changes it.",
+    )
 
 
 class RunRenewal(Strict):
@@ -43,6 +47,7 @@ class RunResponse(BaseModel):
     holder: str
     grace_seconds: float
     metadata: dict[str, str]
+    weight: int = Field(description="Its turns in the queue, beside those of the tenant's other runs.")
     created_at: str = Field(description="When its first holder began it.")
     began_at: str = Field(description="When this holder did.")
     renewed_at: str

@@ -14,6 +14,7 @@ from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.sandboxes import Sandbox
 
 from .errors import BadRequestField, GroupFailed, GroupKeyUsed
+from .group_callers import GroupCallers
 
 AGAIN = 5.0  # seconds after which to try a group again that has failed
 
@@ -26,15 +27,14 @@ class Group:
 
     id: GroupId
     tenant: str
-    members: list[Sandbox]
-    known: set[SandboxId]  # members from before, or of other gateways: a caller may have them
+    callers: GroupCallers
+    members: list[Sandbox] = field(default_factory=list[Sandbox])
+    # Members from before, or of other gateways: a caller may have them.
+    known: set[SandboxId] = field(default_factory=set[SandboxId])
     complete: bool = False
     handed_out: bool = False
     failure: Failure | None = None
-    callers: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # complete, or failed
-    leaving: asyncio.TimerHandle | None = None  # until it ends because no caller came back
-    back_by: float = 0.0  # loop time until which its last caller here may come back
 
     @property
     def running(self) -> int:

@@ -11,12 +11,24 @@ from dataclasses import replace
 from functools import partial
 
 from sandlot_contract.ids import SandboxId
+from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn, full
-from sandlot_gateway.core.supply_events import CannotStart, Grant
+from sandlot_gateway.core.supply_events import CannotStart, Grant, StartFailed
 
 from .supply import Supply
 from .tickets import Need, Ticket
+
+# Ends of starts that say nothing of what was asked for: each has two starts, as that of a single create.
+_LOST: frozenset[str] = frozenset(
+    {
+        SandboxVerdict.EVICTED,
+        SandboxVerdict.NODE_LOST,
+        SandboxVerdict.SIDECAR_LOST,
+        SandboxVerdict.SANDBOX_LOST,
+    }
+)
+_MORE_PLACES = 2  # of one member whose starts were lost
 
 
 class GroupTicket:
@@ -26,6 +38,7 @@ class GroupTicket:
         self.need = need
         self.begun = begun
         self.since = _now()
+        self.losses = 0  # of places, by the infrastructure
         self.real: Ticket | None = None  # while its group collects
         self.future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
         self._group = group
@@ -50,6 +63,11 @@ class GroupTicket:
     @property
     def position(self) -> int:
         return self._group.position
+
+    @property
+    def estimated_wait(self) -> float | None:
+        """Unknown, as it depends on how many instances each group needs that is before its own."""
+        return None
 
     @property
     def trouble(self) -> str | None:
@@ -242,7 +260,7 @@ class _Group:
         elif (error := future.exception()) is None:
             self._places.got(self)
             self.look()
-        elif isinstance(error, CannotStart):
+        elif isinstance(error, CannotStart) or _may_start_again(ticket, error):
             self._place(ticket)  # it waits until the group's deadline
         else:
             ticket.real = None
@@ -257,6 +275,14 @@ class _Group:
                 queued = max(grant.queued, _now() - ticket.since - grant.start)
                 ticket.future.set_result(replace(grant, queued=queued))
         self._places.leave(self)
+
+
+def _may_start_again(ticket: GroupTicket, error: BaseException) -> bool:
+    """Return whether a member whose starts failed gets another place, and count that."""
+    if not isinstance(error, StartFailed) or error.verdict not in _LOST:
+        return False
+    ticket.losses += 1
+    return ticket.losses <= _MORE_PLACES
 
 
 def _give_up(ticket: GroupTicket) -> None:

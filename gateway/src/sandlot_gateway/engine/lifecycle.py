@@ -30,6 +30,7 @@ from .claims import Claimer
 from .ends import Ends, Observer
 from .errors import ResetCode, ResetFailed
 from .following import Following
+from .group_members import GroupMembers
 from .group_places import GroupPlaces
 from .groups import Groups
 from .open_creates import OpenCreates
@@ -73,7 +74,7 @@ class Lifecycle:
         quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
         self.admission = Admission(quotas, holdings=directory.holdings)
         alone = backend.single_gateway
-        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random))
+        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random, weigh=supply.weigh))
         self.claimer = Claimer(
             supply=supply,
             groups=places,
@@ -121,7 +122,7 @@ class Lifecycle:
             asked=self._asked_elsewhere,
             waits=lambda sandbox: self.groups.waits(sandbox),
         )
-        self.groups = Groups(
+        members = GroupMembers(
             places=places,
             admission=self.admission,
             directory=directory,
@@ -129,8 +130,18 @@ class Lifecycle:
             bringup=self.bringup,
             following=self.following,
             ends=self.ends,
-            alone=alone,
             max_waiting=max_waiting,
+            clock=clock,
+        )
+        self.groups = Groups(
+            members=members,
+            places=places,
+            admission=self.admission,
+            directory=directory,
+            claimer=self.claimer,
+            following=self.following,
+            ends=self.ends,
+            alone=alone,
             grace=orphan_grace,
             clock=clock,
         )
@@ -209,6 +220,9 @@ class Lifecycle:
 
     def position(self, sandbox: Sandbox) -> int | None:
         return self.claimer.position(sandbox.id)
+
+    def estimated_wait(self, sandbox: Sandbox) -> float | None:
+        return self.claimer.estimated_wait(sandbox.id)
 
     def progress(self, sandbox: Sandbox) -> str | None:
         unread = self.bringup.unread(sandbox.id)

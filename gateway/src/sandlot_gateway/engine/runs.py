@@ -1,7 +1,7 @@
 """Keeps the leases of training runs: hears renewals, finds lost runs, and ends their sandboxes.
 
 Renewals are heard in memory, and a quarter of the grace later they are in the store, for all gateways together. Silence
-counts only while this gateway could hear renewals and read the store, so no outage of either loses a run.
+counts only while this gateway could hear renewals and read the lease, so no outage of either loses a run.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunRefused, RunReque
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.run_ends import RunEnds
 from sandlot_gateway.engine.run_limit import RunLimit
+from sandlot_gateway.engine.run_listening import RunListening
 from sandlot_gateway.sandboxes import Sandbox
 
 _log = logging.getLogger(__name__)
 
 _TICK = 1.0  # seconds between two looks while there are runs
 _IDLE = 30.0  # seconds between two reads of the store while none is known
-_GAP = 3.0  # seconds by which an answer of the store may be late; less than the shortest grace
 _AT_ONCE = 8  # requests to the store, and as many of this gateway's own
 _SHOWN = 60.0  # seconds at least: other gateways must see what is over
 
@@ -48,15 +48,13 @@ class Runs:
         self._keep = max(keep, _SHOWN)
         self.tally = tally or RunTally(since=store.now())
         self._leases: dict[RunKey, Lease] = {}  # as read, or as changed here since
-        self._heard: dict[
-            RunKey, tuple[int, float]
-        ] = {}  # epoch and time of renewals that the store may lack
+        # Epoch and time of renewals that the store may lack.
+        self._heard: dict[RunKey, tuple[int, float]] = {}
         self._limit = RunLimit()
         # Times are by the store's clock.
-        self._listening_since = float("inf")
+        self._listening = RunListening()
         self._pause = _TICK
         self._read_at = float("-inf")  # of all leases
-        self._reached_at = float("-inf")  # of the store's last answer
         self._at_once = asyncio.Semaphore(_AT_ONCE)  # requests of callers, which must not hold up the others
         self._own_at_once = asyncio.Semaphore(_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,8 +94,7 @@ class Runs:
         """Renew a run for all processes of this epoch. Raises RunUnknown, RunRefused."""
         lease = await self._checked((tenant, run_id), epoch)
         now = self._store.now()
-        if now - self._reached_at > max(lease.grace / 2, _GAP):
-            # Another gateway may read what this one cannot, and find the run silent.
+        if self._listening.is_deaf(lease, now=now):
             raise Unavailable(
                 f"run {run_id} cannot be renewed: this gateway cannot read its lease now; try again after Retry-After"
             )
@@ -132,6 +129,11 @@ class Runs:
             leases = await self._store.all()
         found = [self._with_heard(lease) for lease in leases if lease.tenant == tenant]
         return sorted(found, key=lambda lease: -lease.began_at)
+
+    def weight(self, tenant: str, run_id: RunId) -> int:
+        """Return the weight of a run's creates; 1 if it is not known to be active, or has no lease."""
+        lease = self._leases.get((tenant, run_id))
+        return lease.weight if lease is not None and lease.active else 1
 
     async def _checked(self, key: RunKey, epoch: int | None) -> Lease:
         """Return a lease that is active. Only what the store says now refuses anyone."""
@@ -169,14 +171,15 @@ class Runs:
         if lease is None:
             self._leases.pop(key, None)
         else:
+            self._appeared(key, lease)
             self._leases[key] = lease
 
     def _reached(self) -> None:
-        """Note an answer of the store. Silence before a long pause counts for nothing, be it the store's or our own."""
-        now = self._store.now()
-        if now - self._reached_at > self._pause + _GAP:
-            self._listening_since = now
-        self._reached_at = now
+        self._listening.reached(self._store.now(), pause=self._pause)
+
+    def _appeared(self, key: RunKey, lease: Lease) -> None:
+        if key not in self._leases:
+            self._listening.appeared(key, lease, looked_at=self._read_at, now=self._store.now())
 
     def _with_heard(self, lease: Lease) -> Lease:
         epoch, at = self._heard.get((lease.tenant, lease.id), (0, 0.0))
@@ -224,6 +227,9 @@ class Runs:
         for key, lease in self._leases.items():
             if lease is not before.get(key):  # changed meanwhile
                 found[key] = lease
+        for key, lease in found.items():
+            self._appeared(key, lease)
+        self._listening.keep(found)
         self._leases = found
         self._reached()
         self._read_at = self._store.now()
@@ -273,7 +279,7 @@ class Runs:
         if lease is None:
             return None
         effective = self._with_heard(lease)
-        lost = runs.expired(effective, now=now, listening_since=self._listening_since)
+        lost = runs.expired(effective, now=now, listening_since=self._listening.since_of(lease))
         return lease if lost is effective else lost
 
     async def _change_all(self, keys: Iterable[RunKey], change: runs.Change) -> None:
@@ -283,7 +289,7 @@ class Runs:
         await self._ends.of(self._leases, now=self._store.now)
 
     async def _end_missing(self) -> None:
-        gone = self._ends.missing(now=self._store.now(), listening_since=self._listening_since)
+        gone = self._ends.missing(now=self._store.now(), listening_since=self._listening.since)
         await _all_done(self._end_if_gone(key) for key in gone)
 
     async def _end_if_gone(self, key: RunKey) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock, ends, paths
+from sandlot_kube.answers import read
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
@@ -20,7 +21,7 @@ from sandlot_kube.waiting import wait_set
 
 from ...core.owners import PendingCreate
 from .translate import asked_for, safe_name, sandbox_body, to_kube
-from .writes import Writes, differ, read, uid_in, unless_ended, unless_missing
+from .writes import Writes, differ, uid_in, unless_ended, unless_missing
 
 _log = logging.getLogger(__name__)
 

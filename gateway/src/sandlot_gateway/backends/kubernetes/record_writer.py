@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sandlot_kube import ends, paths, reuse
+from sandlot_kube.answers import read
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
@@ -15,7 +16,7 @@ from .known import Known, KnownSandboxes
 from .pending_creates import PendingCreates
 from .record import Record
 from .translate import asked, safe_name, sandbox_body, to_kube
-from .writes import read, uid_in, unless_ended, unless_missing
+from .writes import uid_in, unless_ended, unless_missing
 
 
 class RecordWriter:

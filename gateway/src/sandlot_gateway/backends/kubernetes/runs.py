@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-import random
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from sandlot_contract.names import APP, LABEL_COMPONENT, LABEL_NAME, RUN_COMPONENT
 from sandlot_kube import paths
+from sandlot_kube.answers import read
+from sandlot_kube.changes import Contended, Instead
+from sandlot_kube.changes import change as change_object
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 
 from ...core.backend import BackendError, Unavailable
 from ...core.runs import Change, Lease, RunId
 from .translate import refusal
-from .writes import read
 
 _log = logging.getLogger(__name__)
 
 _PAGE = 250  # leases of a list that one answer has
-_TRIES = 5  # attempts; each fails if another gateway changes the lease at that moment
-_PAUSE = 0.02  # seconds between two at most, twice as many after each
 _TIMEOUT = 5.0  # seconds for a request
 _KEY = "lease"
 
@@ -49,15 +48,6 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
             ) from error
 
 
-class _ListMetadata(msgspec.Struct):
-    go_on: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    items: list[_ConfigMap] = []
-    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
-
-
 class KubernetesRuns:
     """Implements `RunStore` for one namespace."""
 
@@ -70,17 +60,15 @@ class KubernetesRuns:
         return self._client.now()
 
     async def all(self, *, answered: Callable[[], object] = lambda: None) -> list[Lease]:
-        params = {"labelSelector": f"{LABEL_COMPONENT}={RUN_COMPONENT}", "limit": str(_PAGE)}
+        params = {"labelSelector": f"{LABEL_COMPONENT}={RUN_COMPONENT}"}
         found: list[Lease] = []
         unreadable: dict[str, str] = {}
         try:
-            while True:
-                body = await self._client.request(
-                    "GET", paths.config_maps(self._namespace), params=params, timeout=_TIMEOUT
-                )
+            async for page in self._client.pages(
+                paths.config_maps(self._namespace), limit=_PAGE, params=params, timeout=_TIMEOUT
+            ):
                 answered()
-                page = read(body, _List)
-                for one in page.items:
+                for one in (read(item, _ConfigMap) for item in page.items or []):
                     try:
                         found.append(one.lease)
                     except Unavailable as error:
@@ -88,76 +76,50 @@ class KubernetesRuns:
                         unreadable[name] = version
                         if self._unreadable.get(name) != version:
                             _log.warning("%s", error)
-                if not page.metadata.go_on:
-                    self._unreadable = unreadable
-                    return found
-                params["continue"] = page.metadata.go_on
         except KubeError as error:
             raise _failure(error) from error
+        self._unreadable = unreadable
+        return found
 
     async def find(self, tenant: str, run_id: RunId) -> Lease | None:
+        path = paths.config_maps(self._namespace, _name(tenant, run_id))
         try:
-            there = await self._get(_name(tenant, run_id))
-        except KubeError as error:
-            raise _failure(error) from error
-        return None if there is None else there.lease
-
-    async def change(self, tenant: str, run_id: RunId, change: Change) -> Lease | None:
-        name = _name(tenant, run_id)
-        try:
-            for attempt in range(_TRIES):
-                there = await self._get(name)
-                old = None if there is None else there.lease
-                lease = change(old)
-                if lease == old:
-                    return lease
-                try:
-                    await self._write(name, lease, there)
-                    return lease
-                except KubeError as error:
-                    # 404: another gateway has forgotten it meanwhile.
-                    if error.status not in (404, 409):
-                        raise
-                await asyncio.sleep(random.uniform(0.0, _PAUSE * 2**attempt))
-        except KubeError as error:
-            raise _failure(error) from error
-        raise Unavailable(
-            f"run {run_id}: other gateways changed it {_TRIES} times meanwhile; try again after Retry-After"
-        )
-
-    async def _get(self, name: str) -> _ConfigMap | None:
-        try:
-            path = paths.config_maps(self._namespace, name)
-            return read(await self._client.request("GET", path, timeout=_TIMEOUT), _ConfigMap)
+            return read(await self._client.request("GET", path, timeout=_TIMEOUT), _ConfigMap).lease
         except KubeError as error:
             if error.status == 404:
                 return None
-            raise
+            raise _failure(error) from error
 
-    async def _write(self, name: str, lease: Lease | None, there: _ConfigMap | None) -> None:
-        version = there.metadata.resource_version if there is not None else ""
-        path = paths.config_maps(self._namespace, name)
-        if lease is None:
-            # Only what was read: another gateway may have begun the run again.
-            body: dict[str, object] = {"preconditions": {"resourceVersion": version}}
-            await self._client.request("DELETE", path, body=body, timeout=_TIMEOUT)
-            return
-        metadata: dict[str, object] = {
-            "name": name,
-            "labels": {LABEL_NAME: APP, LABEL_COMPONENT: RUN_COMPONENT},
-        }
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "data": {_KEY: msgspec.json.encode(lease).decode()},
-        }
-        if there is None:
-            collection = paths.config_maps(self._namespace)
-            await self._client.request("POST", collection, body=body, timeout=_TIMEOUT)
-        else:
-            metadata["resourceVersion"] = version
-            await self._client.request("PUT", path, body=body, timeout=_TIMEOUT)
+    async def change(self, tenant: str, run_id: RunId, change: Change) -> Lease | None:
+        name = _name(tenant, run_id)
+        lease: Lease | None = None
+
+        async def decide(there: bytes | None) -> dict[str, Any] | Instead:
+            nonlocal lease
+            old = None if there is None else read(there, _ConfigMap).lease
+            lease = change(old)
+            if lease == old:
+                return Instead.UNCHANGED
+            return Instead.DELETED if lease is None else _manifest(name, lease)
+
+        try:
+            await change_object(
+                self._client, paths.config_maps(self._namespace), name, decide, timeout=_TIMEOUT
+            )
+        except KubeError as error:
+            raise _failure(error) from error
+        except Contended as error:
+            raise Unavailable(f"run {run_id}: {error}; try again after Retry-After") from error
+        return lease
+
+
+def _manifest(name: str, lease: Lease) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {LABEL_NAME: APP, LABEL_COMPONENT: RUN_COMPONENT}},
+        "data": {_KEY: msgspec.json.encode(lease).decode()},
+    }
 
 
 def _name(tenant: str, run_id: RunId) -> str:

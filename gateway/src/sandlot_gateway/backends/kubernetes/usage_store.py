@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import random
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 from sandlot_contract.names import APP, LABEL_COMPONENT, LABEL_NAME, LABEL_USAGE_DAY, USAGE_COMPONENT
 from sandlot_kube import paths
+from sandlot_kube.answers import read
+from sandlot_kube.changes import Contended, Instead
+from sandlot_kube.changes import change as change_object
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 
@@ -19,11 +22,9 @@ from ...core.backend import BackendError, UsageChanged
 from ...core.usage import Document, day_of
 from ...core.usage_source import Source
 from .translate import refusal
-from .writes import read, unless_missing
+from .writes import unless_missing
 
 _PAGE = 8  # documents of a list that are in memory at once
-_TRIES = 5  # attempts; each fails if another gateway changes the document at that moment
-_PAUSE = 0.02  # seconds between two at most, twice as many after each; gateways that leave together must not keep pace
 _NAME = "sandlot-usage-"
 _KEY = "sums"
 _AHEAD = 2  # days by which another gateway's clock may be ahead
@@ -48,87 +49,40 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
             raise BackendError(f"cannot read the usage in ConfigMap {name}: {error!r}; delete it") from error
 
 
-class _ListMetadata(msgspec.Struct):
-    go_on: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    items: list[_ConfigMap] = []
-    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
-
-
 class ConfigMapStore:
     def __init__(self, client: KubeClient, *, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
 
     async def load(self, *, since: int, each: Callable[[Source, Document], None]) -> None:
-        params = {**_selector("in", since), "limit": str(_PAGE)}
+        path = paths.config_maps(self._namespace)
         try:
-            while True:
-                body = await self._client.request("GET", paths.config_maps(self._namespace), params=params)
-                go_on = await asyncio.to_thread(_read_page, body, each)
-                if not go_on:
-                    return
-                params["continue"] = go_on
+            async for page in self._client.pages(path, limit=_PAGE, params=_selector("in", since)):
+                await asyncio.to_thread(_read_all, page.items or [], each)
         except KubeError as error:
             raise _failure(error) from error
 
     async def change(self, source: Source, change: Callable[[Document], Document | None]) -> None:
+        async def decide(there: bytes | None) -> dict[str, Any] | Instead:
+            packed = await asyncio.to_thread(_changed, there, change)
+            return Instead.UNCHANGED if packed is None else _manifest(source, packed)
+
         try:
-            for attempt in range(_TRIES):
-                there = await self._get(source)
-                packed = await asyncio.to_thread(_changed, there, change)
-                if packed is None:
-                    return
-                try:
-                    await self._write(source, packed, there)
-                    return
-                except KubeError as error:
-                    if error.status != 409:
-                        raise
-                    if attempt == _TRIES - 1:
-                        raise UsageChanged(f"other gateways changed it {_TRIES} times: {error}") from error
-                await asyncio.sleep(random.uniform(0.0, _PAUSE * 2**attempt))
+            await change_object(self._client, paths.config_maps(self._namespace), _name(source), decide)
         except KubeError as error:
             raise _failure(error) from error
+        except Contended as error:
+            raise UsageChanged(str(error)) from error
 
     async def drop_before(self, day: int) -> None:
+        path = paths.config_maps(self._namespace)
         try:
-            body = await self._client.request(
-                "GET", paths.config_maps(self._namespace), params=_selector("notin", day)
-            )
-            for one in read(body, _List).items:
-                await unless_missing(
-                    self._client, "DELETE", paths.config_maps(self._namespace, one.metadata.name)
-                )
+            async for page in self._client.pages(path, limit=_PAGE, params=_selector("notin", day)):
+                for item in page.items or []:
+                    name = read(item, _ConfigMap).metadata.name
+                    await unless_missing(self._client, "DELETE", f"{path}/{name}")
         except KubeError as error:
             raise _failure(error) from error
-
-    async def _get(self, source: Source) -> _ConfigMap | None:
-        try:
-            body = await self._client.request("GET", paths.config_maps(self._namespace, _name(source)))
-        except KubeError as error:
-            if error.status == 404:
-                return None
-            raise
-        return read(body, _ConfigMap)
-
-    async def _write(self, source: Source, packed: str, there: _ConfigMap | None) -> None:
-        labels = {LABEL_NAME: APP, LABEL_COMPONENT: USAGE_COMPONENT, LABEL_USAGE_DAY: str(source.day)}
-        metadata: dict[str, object] = {"name": _name(source), "labels": labels}
-        if there is not None:
-            metadata["resourceVersion"] = there.metadata.resource_version
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "binaryData": {_KEY: packed},
-        }
-        if there is None:
-            await self._client.request("POST", paths.config_maps(self._namespace), body=body)
-        else:
-            await self._client.request("PUT", paths.config_maps(self._namespace, _name(source)), body=body)
 
 
 def pack(document: Document) -> bytes:
@@ -140,18 +94,27 @@ def unpack(packed: bytes) -> Document:
     return msgspec.json.decode(zlib.decompress(packed), type=Document)
 
 
-def _read_page(body: bytes, each: Callable[[Source, Document], None]) -> str:
-    """Return what goes on the list, "" at its end. Raises BackendError."""
-    page = read(body, _List)
-    for one in page.items:
+def _read_all(items: Iterable[msgspec.Raw], each: Callable[[Source, Document], None]) -> None:
+    """Call `each` with every document. Raises BackendError, KubeUnreachable."""
+    for item in items:
+        one = read(item, _ConfigMap)
         each(_source(one.metadata.name), one.document)
-    return page.metadata.go_on
 
 
-def _changed(there: _ConfigMap | None, change: Callable[[Document], Document | None]) -> str | None:
-    """Return the value that replaces a document's, or None. Raises BackendError."""
-    changed = change(there.document if there is not None else Document())
+def _changed(there: bytes | None, change: Callable[[Document], Document | None]) -> str | None:
+    """Return the value that replaces a document's, or None. Raises BackendError, KubeUnreachable."""
+    changed = change(Document() if there is None else read(there, _ConfigMap).document)
     return None if changed is None else base64.b64encode(pack(changed)).decode()
+
+
+def _manifest(source: Source, packed: str) -> dict[str, Any]:
+    labels = {LABEL_NAME: APP, LABEL_COMPONENT: USAGE_COMPONENT, LABEL_USAGE_DAY: str(source.day)}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _name(source), "labels": labels},
+        "binaryData": {_KEY: packed},
+    }
 
 
 def _name(source: Source) -> str:

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 from sandlot_kube import backoff, ends
+from sandlot_kube.answers import read
 from sandlot_kube.client import MERGE_PATCH, KubeClient
-from sandlot_kube.errors import KubeError, KubeUnreachable
+from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Metadata
 
 _log = logging.getLogger(__name__)
@@ -101,14 +102,3 @@ def uid_in(answer: bytes) -> str:
 def differ(uid: str, other: str) -> bool:
     """Return whether two resources of one name are not the same, as far as their uids are known."""
     return bool(uid and other) and uid != other
-
-
-def read(answer: bytes, kind: type[T]) -> T:
-    """Decode an answer. Raises KubeUnreachable: a proxy may have answered before the API server got the request."""
-    try:
-        return msgspec.json.decode(answer, type=kind)
-    except msgspec.DecodeError as error:
-        start = answer[:100].decode(errors="replace")
-        raise KubeUnreachable(
-            f"the answer is no Kubernetes object ({error}): does a proxy give it? It begins with {start!r}"
-        ) from error
