@@ -37,11 +37,9 @@ class WithoutReports(BaseHTTPRequestHandler):
     """A server that has a run, and cannot read its usage."""
 
     def do_GET(self) -> None:
-        answer: dict[str, object] = {"id": "r", "state": "ENDED", "verdicts": {"node_lost": 1, "deleted": 2}}
-        status = 200
+        status, body = 200, b'{"id": "r", "state": "ENDED", "verdicts": {"node_lost": 1, "deleted": 2}}'
         if self.path.endswith("/report"):
-            status, answer = 503, {"detail": "the usage cannot be read"}
-        body = json.dumps(answer).encode()
+            status, body = 503, b'{"detail": "the usage cannot be read"}'
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
