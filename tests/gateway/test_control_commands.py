@@ -115,3 +115,19 @@ async def test_an_overview_says_what_waits_and_leaves_out_what_is_long(state_dir
                 "queuePosition": one["queuePosition"],
             }
             assert full["environmentVars"] == {"A": "b"}
+
+
+async def test_an_overview_asks_for_the_pools_once(
+    state_dir, machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.hold_ready = asyncio.Event()
+    async with running(state_dir, machine) as box:
+        for _ in range(12):
+            body = {"docker_image": "host", "wait_seconds": 0}
+            await box.client.post(f"{API}/sandbox", json=body)
+        asked: list[None] = []
+        pools = box.backend.pools
+        monkeypatch.setattr(box.backend, "pools", lambda: asked.append(None) or pools())
+        listed = (await box.client.get(f"{API}/sandbox", params={"overview": "true"})).json()["sandboxes"]
+        assert sorted(one["queuePosition"] for one in listed) == list(range(1, 13))
+        assert 0 < len(asked) < 12, "the queue may have asked for them, too"

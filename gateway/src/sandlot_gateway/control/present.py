@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.services import Services
+from sandlot_gateway.engine.trouble import Pools
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
 NO_STORE = {"cache-control": "no-store"}  # variables and output must not stay in a browser's cache
@@ -42,13 +43,14 @@ class Place(NamedTuple):
     progress: str | None
 
 
-def place_of(sandbox: Sandbox, have: Services) -> Place:
+def place_of(sandbox: Sandbox, have: Services, pools: Pools | None = None) -> Place:
+    """Return where a sandbox is; `pools` as in `engine.trouble`, for a caller that asks for many."""
     lifecycle = have.lifecycle
     wait = lifecycle.estimated_wait(sandbox)
     return Place(
         lifecycle.position(sandbox),
         None if wait is None else round(wait, 1),
-        lifecycle.progress(sandbox),
+        lifecycle.progress(sandbox, pools),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -50,6 +51,7 @@ from sandlot_gateway.core.secret_refs import NOT_CONFIGURED
 from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.e2b_ports import E2bPorts
 from sandlot_gateway.e2b_template import E2bTemplate
+from sandlot_gateway.engine.trouble import Pools
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
@@ -172,8 +174,8 @@ async def list_sandboxes(
     overview: Annotated[
         bool,
         Query(
-            description="(Sandlot) true: with queuePosition and pendingMessage, and without values that may be long:"
-            " start command, variables, names of secrets, advanced configs."
+            description="(Sandlot) true: with queuePosition, estimatedWaitSeconds and pendingMessage, and without values that"
+            " may be long: start command, variables, names of secrets, advanced configs."
         ),
     ] = False,
     user_agent: UserAgent = "",
@@ -192,7 +194,8 @@ async def list_sandboxes(
         active=is_active,
     )
     if overview:
-        documents = [_overview(sandbox, have) for sandbox in found.sandboxes]
+        pools = cache(have.backend.pools)
+        documents = [_overview(sandbox, have, pools) for sandbox in found.sandboxes]
     else:
         documents = [sandbox_document(sandbox, user_agent=user_agent) for sandbox in found.sandboxes]
     return json_response(
@@ -206,8 +209,8 @@ async def list_sandboxes(
     )
 
 
-def _overview(sandbox: Sandbox, have: Services) -> dict[str, Any]:
-    place = place_of(sandbox, have) if sandbox.status is Status.PENDING else None
+def _overview(sandbox: Sandbox, have: Services, pools: Pools) -> dict[str, Any]:
+    place = place_of(sandbox, have, pools) if sandbox.status is Status.PENDING else None
     document = sandbox_document(sandbox, user_agent="", place=place)
     without = {"environmentVars": {}, "secrets": {}, "secretRefs": {}}
     return {**document, **without, "startCommand": None, "advancedConfigs": None}

@@ -26,6 +26,7 @@ from .images import NotHere, Patience, Preparation, has_own, judged, not_laid
 from .start_command import resolve
 from .supply import Supply
 from .tickets import Need, Ticket
+from .trouble import Pools
 
 _log = logging.getLogger(__name__)
 
@@ -117,10 +118,10 @@ class Claimer:
         preparation = self._preparations.get(sandbox_id)
         return preparation.progress if preparation is not None else None
 
-    def trouble(self, sandbox: Sandbox) -> str | None:
+    def trouble(self, sandbox: Sandbox, pools: Pools | None = None) -> str | None:
         """Return why the sandbox may wait for a slot for long, or None if nothing is known or it does not wait."""
         ticket = self._tickets.get(sandbox.id)
-        return ticket.trouble if ticket is not None else None
+        return ticket.trouble(pools) if ticket is not None else None
 
     def cancel(self, sandbox_id: SandboxId) -> None:
         """Make `claim` raise CancelledError or Abandoned, unless a sidecar is already being asked."""

@@ -18,6 +18,7 @@ from sandlot_gateway.core.supply_events import CannotStart, Grant, StartFailed
 
 from .supply import Supply
 from .tickets import Need, Ticket
+from .trouble import Pools
 
 # Ends of starts that say nothing of what was asked for: each has two starts, as that of a single create.
 _LOST: frozenset[str] = frozenset(
@@ -69,9 +70,8 @@ class GroupTicket:
         """Unknown, as it depends on how many instances each group needs that is before its own."""
         return None
 
-    @property
-    def trouble(self) -> str | None:
-        return self.real.trouble if self.real is not None else None
+    def trouble(self, pools: Pools | None) -> str | None:
+        return self.real.trouble(pools) if self.real is not None else None
 
 
 class GroupPlaces:

@@ -36,6 +36,7 @@ from .groups import Groups
 from .open_creates import OpenCreates
 from .pending import PendingStore
 from .supply import Supply
+from .trouble import Pools
 
 _log = logging.getLogger(__name__)
 
@@ -224,9 +225,9 @@ class Lifecycle:
     def estimated_wait(self, sandbox: Sandbox) -> float | None:
         return self.claimer.estimated_wait(sandbox.id)
 
-    def progress(self, sandbox: Sandbox) -> str | None:
+    def progress(self, sandbox: Sandbox, pools: Pools | None = None) -> str | None:
         unread = self.bringup.unread(sandbox.id)
-        return unread or self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox)
+        return unread or self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox, pools)
 
     def instance_of(self, sandbox: Sandbox) -> Instance | None:
         return None if sandbox.instance_id is None else self._backend.instance(sandbox.instance_id)

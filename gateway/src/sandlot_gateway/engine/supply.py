@@ -46,7 +46,7 @@ from sandlot_gateway.tasks import Tasks
 
 from .images import start_failed
 from .tickets import Need, Ticket
-from .trouble import trouble
+from .trouble import Pools, trouble
 
 _log = logging.getLogger(__name__)
 
@@ -126,8 +126,8 @@ class Supply:
     def estimated_wait(self, ask: AskId) -> float | None:
         return self._core.estimated_wait(ask, self._now())
 
-    def trouble(self, ask: AskId) -> str | None:
-        return trouble(self._core, self._backend, ask)
+    def trouble(self, ask: AskId, pools: Pools | None) -> str | None:
+        return trouble(self._core, self._backend, ask, pools)
 
     @property
     def waiting(self) -> int:

@@ -14,6 +14,8 @@ from sandlot_gateway.core.reuse import Binding
 from sandlot_gateway.core.slot import Hold
 from sandlot_gateway.core.supply_events import Asked, AskId, Grant
 
+from .trouble import Pools
+
 
 class Queue(Protocol):
     """What a ticket asks of `Supply`."""
@@ -26,7 +28,7 @@ class Queue(Protocol):
 
     def estimated_wait(self, ask: AskId) -> float | None: ...
 
-    def trouble(self, ask: AskId) -> str | None: ...
+    def trouble(self, ask: AskId, pools: Pools | None) -> str | None: ...
 
     def put_back(self, hold: Hold, *, binding: Binding | None = None, awaits: str | None = None) -> bool: ...
 
@@ -80,10 +82,9 @@ class Ticket:
         """In how many seconds it may come to a grant; None if that is unknown."""
         return self._supply.estimated_wait(self._ask)
 
-    @property
-    def trouble(self) -> str | None:
-        """Why it may have to wait for long, if that is known."""
-        return self._supply.trouble(self._ask)
+    def trouble(self, pools: Pools | None) -> str | None:
+        """Return why it may have to wait for long, if that is known; `pools` as in `engine.trouble`."""
+        return self._supply.trouble(self._ask, pools)
 
 
 @dataclass(frozen=True, slots=True)
