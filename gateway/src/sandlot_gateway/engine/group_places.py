@@ -79,6 +79,10 @@ class GroupPlaces:
         self._of: dict[SandboxId, _Group] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    def has(self, group_id: GroupId) -> bool:
+        """Return whether the group has no instances yet."""
+        return group_id in self._groups
+
     def full(self, tenant: str, run: str, *, limit: int) -> int | None:
         """Return how many groups wait if one more of this run may not."""
         # Also those that ask other gateways or read secrets: else any number could begin at once.
@@ -230,7 +234,9 @@ class _Group:
             else:
                 self._joined = True
                 self._places.join(self)
-        elif all(ticket.real is not None and ticket.real.granted for ticket in self._tickets.values()):
+        elif not self._replaced() and all(
+            ticket.real is not None and ticket.real.granted for ticket in self._tickets.values()
+        ):
             self._hand_over()
 
     def collect(self) -> None:
@@ -246,6 +252,18 @@ class _Group:
     def _place(self, ticket: GroupTicket) -> None:
         ticket.real = self._places.place(ticket.need)
         ticket.real.when_done(partial(self._came, ticket, ticket.real))
+
+    def _replaced(self) -> bool:
+        """Take places for members whose instances were lost since their grants; return whether there were any.
+
+        Nothing says so at the loss: it is found when the next instance comes, and the last one hands over none without.
+        """
+        # Without a limit but the group's deadline, as for a single create: what was ready says nothing of the request.
+        found = [ticket for ticket in self._tickets.values() if _was_taken(ticket)]
+        for ticket in found:
+            _give_up(ticket)  # the ledger keeps a lost slot until its hold ends
+            self._place(ticket)
+        return bool(found)
 
     def _came(self, ticket: GroupTicket, place: Ticket, future: asyncio.Future[Grant]) -> None:
         if ticket.real is not place or self._over or ticket.future.done():
@@ -278,6 +296,10 @@ def _may_start_again(ticket: GroupTicket, error: BaseException) -> bool:
         return False
     ticket.losses += 1
     return ticket.losses <= _MORE_PLACES
+
+
+def _was_taken(ticket: GroupTicket) -> bool:
+    return ticket.real is not None and ticket.real.granted and ticket.real.grant.hold.taken is not None
 
 
 def _give_up(ticket: GroupTicket) -> None:
