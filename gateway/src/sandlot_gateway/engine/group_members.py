@@ -172,15 +172,14 @@ class GroupMembers:
     async def _stuck(self, group: Group) -> GroupFailed:
         """Wait until members have lost their instances, also to other gateways, and get no other ones.
 
-        Another group may hold what these lack, and wait for what the others here hold. Members that ran before this
-        gateway are no sign of that while the others wait for their turn.
+        Another group may hold what these lack, and wait for what the others here hold.
         """
         loop = asyncio.get_running_loop()
         since, before = loop.time(), 0
         while True:
             await asyncio.sleep(_LOOK_EVERY)
             running = group.running
-            # Those that wait for their turn have lost nothing, and one at a time of them has it.
+            # A group that waits for its turn, or collects, has lost nothing; members may run that were found by their keys.
             waits = not self._places.has(group.id) and any(
                 self._claimer.position(member.id) is not None for member in group.members
             )
