@@ -18,6 +18,8 @@ from loadtests.local import other_image_rows, reset_rows
 from loadtests.local.create_rows import warm_create
 from loadtests.local.exec_rows import latency, rate
 from loadtests.local.file_rows import local, rows
+from loadtests.local.fork_rows import ROW as FORK_ROW
+from loadtests.local.fork_rows import fork
 from loadtests.local.fusion_rows import OPTIONS as FUSION
 from loadtests.local.fusion_rows import ROW as FUSION_ROW
 from loadtests.local.fusion_rows import fusion
@@ -59,6 +61,11 @@ async def _create() -> Readings:
 async def _group() -> Readings:
     async with _stack() as stack:
         return {GROUP_ROW: await group_create(stack.client)}
+
+
+async def _fork() -> Readings:
+    async with _stack() as stack:
+        return {FORK_ROW: await fork(stack.client)}
 
 
 async def _files() -> Readings:
@@ -105,6 +112,7 @@ GROUPS = (
     Group(("exec_rate",), _exec_rate),
     Group(("create_warm",), _create),
     Group((GROUP_ROW,), _group),
+    Group((FORK_ROW,), _fork),
     Group(rows(), _files),
     Group((UDP_ROW,), _udp),
     Group((FUSION_ROW,), _fusion),

@@ -25,7 +25,7 @@ async def group_create(client: AsyncClient, *, size: int = SIZE, rounds: int = R
     hits = 0
     for number in range(rounds + 1):
         for count, times in took.items():
-            await _full(pools)
+            await full(pools)
             begun = time.perf_counter()
             group = await AsyncSandbox.create_group(count, pool=POOL, client=client)
             seconds = time.perf_counter() - begun
@@ -47,7 +47,7 @@ async def group_create(client: AsyncClient, *, size: int = SIZE, rounds: int = R
     )
 
 
-async def _full(pools: AsyncPools, *, timeout: float = 120.0) -> None:
+async def full(pools: AsyncPools, *, timeout: float = 120.0) -> None:
     """Wait until the pool has all its sandboxes ready and starts no more. Raises TimeoutError."""
     async with asyncio.timeout(timeout):
         while True:

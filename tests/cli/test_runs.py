@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, command_line
 from tests.sdk.conftest import Server
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the small server has no runs")
@@ -28,3 +31,36 @@ def test_runs_are_listed_shown_and_ended(cli: Run, server: Server) -> None:
     assert (ended["state"], ended["verdicts"]) == ("ENDED", {"deleted": 1})
     missing = cli("runs", "show", "nothing")
     assert (missing.returncode, "no run nothing" in missing.stderr) == (3, True)
+
+
+class WithoutReports(BaseHTTPRequestHandler):
+    """A server that has a run, and cannot read its usage."""
+
+    def do_GET(self) -> None:
+        status, body = 200, b'{"id": "r", "state": "ENDED", "verdicts": {"node_lost": 1, "deleted": 2}}'
+        if self.path.endswith("/report"):
+            status, body = 503, b'{"detail": "the usage cannot be read"}'
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+def test_a_run_is_shown_without_its_report(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), WithoutReports) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            cli = command_line(f"http://127.0.0.1:{server.server_port}", "a-key", tmp_path / "home")
+            shown = cli("runs", "show", "r")
+        finally:
+            server.shutdown()
+            serving.join()
+    assert shown.returncode == 0, shown.stderr
+    assert "1 lost by the infrastructure (1 node_lost)" in shown.stdout
+    assert "not available: " in shown.stdout
+    assert "the usage cannot be read" in shown.stdout

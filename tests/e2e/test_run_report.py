@@ -41,6 +41,21 @@ def connect(stack: Stack, sandbox_id: str, command: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def run_in_pieces(stack: Stack, sandbox_id: str, command: str) -> None:
+    """Run a command whose body comes in pieces, between which the gateway answers another request."""
+    headers = {"Authorization": f"Bearer {stack.api_key}", "Content-Type": "application/json"}
+    with plain_http.client(base_url=stack.url, headers=headers, timeout=60) as client:
+
+        def pieces() -> Iterator[bytes]:
+            body = json.dumps({"command": command}).encode()
+            for piece in (body[:15], body[15:18], body[18:]):
+                yield piece
+                plain_http.get(f"{stack.url}/healthz")
+
+        answer = client.post(f"/sbx/{sandbox_id}/exec", content=pieces())
+    assert answer.status_code == 200, answer.text
+
+
 def test_a_run_leaves_a_page_and_its_commands(stack: Stack, client: Client, tmp_path: Path) -> None:
     file = tmp_path / "reports" / "run.html"
     names = {"holder": "<svg onload=alert(3)>"}
@@ -50,6 +65,7 @@ def test_a_run_leaves_a_page_and_its_commands(stack: Stack, client: Client, tmp_
         box.exec(["true", "--quickly"])
         box.start("echo streamed").wait()
         connect(stack, box.id, "echo session")
+        run_in_pieces(stack, box.id, "echo in pieces")
         outside = Sandbox.create("host", client=client, run_id="")
         outside.exec("echo of no run")
         outside.delete()
@@ -62,9 +78,9 @@ def test_a_run_leaves_a_page_and_its_commands(stack: Stack, client: Client, tmp_
     report = Runs(client=client).report("reported")
     assert (report.run.state, report.ends, report.masked) == ("ENDED", {"deleted": 1}, {})
     assert report.usage.sandboxes == 1
-    assert report.commands.count >= 4
+    assert report.commands.count >= 5
     commands = {one.command: one for one in report.commands.slowest}
-    assert commands.keys() == {COMMAND, "echo streamed", "true --quickly", "echo session"}
+    assert commands.keys() == {COMMAND, "echo streamed", "true --quickly", "echo session", "echo in pieces"}
     first = commands[COMMAND]
     assert (first.sandbox_id, first.verdict, first.op_id != "") == (box.id, "exited", True)
     assert first.seconds >= 0.4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from sandlot_contract.ids import SandboxId
-from sandlot_gateway.checkpoints.store import Checkpoint, Store
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.store import Store
 
 
 def checkpoint(store: Store, *, tenant: str = "default", age: float = 0.0) -> Checkpoint:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandlot_contract.template import Template
-from sandlot_gateway.checkpoints.service import RestoreFailed
+from sandlot_gateway.checkpoints.errors import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, by_template
 from sandlot_gateway.core.owners import Claim, PendingCreate

@@ -121,7 +121,6 @@ async def test_every_route_leaves_a_record_with_a_named_action(audited: Audited)
     actions = set(await asyncio.gather(*(action(method, path) for method, path in routes)))
     elsewhere = {
         "code.run",
-        "sandbox.fork",
         "sandbox.pause",
         "sandbox.set_deadline",
     }  # on wires that are off by default

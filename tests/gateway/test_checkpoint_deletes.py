@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sandlot_gateway.checkpoints.checkpoint import State
 from sandlot_gateway.checkpoints.deletions import Deleted
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Occupied, State, Store
+from sandlot_gateway.checkpoints.store import Occupied, Store
 
 from tests.gateway.checkpoint_documents import checkpoint
 

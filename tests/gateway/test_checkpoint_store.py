@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.deletions import Deleted
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Checkpoint, Store
+from sandlot_gateway.checkpoints.store import Store
 
 from tests.gateway.checkpoint_documents import checkpoint
 from tests.gateway.conftest import running
@@ -43,6 +46,25 @@ def test_of_equal_names_the_first_complete_one_stays_the_first(tmp_path: Path) -
     parts[2].close()
     store.finish(slow, parts[0])
     assert next(one.id for one in store.named("default", "build")) == fast.id
+
+
+def test_one_that_expires_is_gone_then_whoever_looks(tmp_path: Path) -> None:
+    ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
+    over, written, later = (checkpoint(ours) for _ in range(3))
+    over.expires_at = written.expires_at = later.expires_at = time.time() + 1000
+    parts = [ours.begin(one) for one in (over, written, later)]
+    ours.finish(over, parts[0])
+    ours.finish(later, parts[2])
+    for one in (over, written):
+        one.expires_at = time.time() - 1
+        ours.save(one)
+    assert theirs.expire() == later.expires_at
+    assert [one.id for one in theirs.all()] == [later.id]
+    with pytest.raises(Deleted):
+        parts[1].write(b"more")
+    ours.release(written, parts[1])
+    left = {path.name.partition(".")[0] for path in tmp_path.glob("cp-*")}
+    assert left == {later.id}
 
 
 def test_its_writer_is_dead(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_gateway.backends.kubernetes.peer_calls import Missing
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.core.owners import KeyQuestion
+from sandlot_gateway.core.runs import RunId
 from sandlot_gateway.data.pool import HttpPool
 
 from tests.ports import free_port
@@ -39,6 +40,11 @@ async def test_no_key_is_free_after_a_failed_look_up(pool: HttpPool) -> None:
     peers = Peers(PeerSettings(UNKNOWN, own_port=1), pool=pool, token=lambda: "spt_0")
     answers = [await peers.holder_of_key(QUESTION, look=no_look) for _ in range(3)]
     assert [(answer.holders, answer.all_heard) for answer in answers] == [((), False)] * 3
+
+
+async def test_a_run_lacks_counts_after_a_failed_look_up(pool: HttpPool) -> None:
+    peers = Peers(PeerSettings(UNKNOWN, own_port=1, timeout=20.0), pool=pool, token=lambda: "spt_0")
+    assert [await peers.run_counts("t", RunId("r")) for _ in range(2)] == [[None]] * 2
 
 
 async def test_where_the_name_fails_the_api_server_is_asked(pool: HttpPool) -> None:

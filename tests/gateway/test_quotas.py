@@ -217,6 +217,12 @@ def test_the_most_specific_quota_holds() -> None:
         ('{"a": {"gpus": 1.5}}', "tenant 'a', gpus: "),
         ('{"a": {"creates_per_second": 0}}', "tenant 'a', creates_per_second: "),
         ('{"a": {"creates_burst": 5}}', "tenant 'a', creates_burst: set creates_per_second"),
+        (
+            '{"a": {"weight": 0}}',
+            "tenant 'a', weight: Input should be greater than or equal to 1; correct it, or w",
+        ),
+        ('{"a": {"weight": 1001}}', "tenant 'a', weight: "),
+        ('{"a": {"weight": 1.5}}', "tenant 'a', weight: "),
         ('{"a": {"cpus": 5}}', "tenant 'a', 'cpus': there is no such quota; use sandboxes, cores,"),
         ('{"a": {"cores": 5, "cores": 6}}', "'cores' is there twice"),
         ('{"a": {}, "a": {}}', "'a' is there twice"),

@@ -76,6 +76,19 @@ def test_runs_are_forgotten_with_their_leases_and_a_tenant_has_a_bounded_number(
     assert counts.of(("beta", RUN[1])).count == 1  # no tenant pushes out another's
 
 
+def test_a_tenants_new_run_pushes_out_one_without_a_lease_or_the_least_used() -> None:
+    counts = RunTally(since=0.0)
+    keys: list[RunKey] = [("alpha", RunId(f"r{number}")) for number in range(202)]
+    for key in keys[:200]:
+        ran(counts, 1.0, key)
+    counts.forget_but([key for key in keys if key != keys[7]], now=100.0)
+    ran(counts, 1.0, keys[0])  # the oldest one goes on
+    for key in keys[200:]:
+        ran(counts, 1.0, key)
+    assert [key for key in keys if not counts.of(key).count] == [keys[1], keys[7]]
+    assert counts.of(keys[0]).count == 2
+
+
 def test_the_text_of_a_command_is_short_and_of_any_body() -> None:
     assert command_in(json.dumps({"command": "x" * 1000, "env": {"KEY": "secret"}}).encode()) == "x" * COMMAND
     assert command_in(b'{"command": ["echo", "a b"]}') == "echo a b"

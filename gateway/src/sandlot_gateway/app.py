@@ -13,7 +13,8 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.backend_events import BackendEvents
-from sandlot_gateway.checkpoints.service import checkpoints
+from sandlot_gateway.checkpoints.configured import checkpoints
+from sandlot_gateway.checkpoints.temporary import temporary
 from sandlot_gateway.control.audit import audit_of
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.direct import Direct
@@ -37,6 +38,7 @@ from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.runs import Runs
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.engine.weights import Weights
 from sandlot_gateway.events.journal import Journal
 from sandlot_gateway.events.relay import Relay
 from sandlot_gateway.events.service import Events
@@ -119,9 +121,11 @@ class Gateway:
                 spare_seconds=settings.spare_seconds,
             ),
             prime=self._prime,
+            weigh=Weights(quotas, of_run=lambda tenant, run: self.runs.weight(tenant, run)),
         )
         self.sidecars = Sidecars(self.pool)
         self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas)
+        self.temporary = temporary(self.checkpoints)
         self.lifecycle = Lifecycle(
             directory=self.directory,
             supply=self.supply,
@@ -233,6 +237,7 @@ class Gateway:
             exposures=self.exposures,
             runs=self.runs,
             checkpoints=self.checkpoints,
+            temporary=self.temporary,
             ssh=self.ssh,
             counters=self.counters,
             accounts=self.accounts,
@@ -295,6 +300,8 @@ class Gateway:
         if self.data.e2b is not None:
             self.data.e2b.start()
         self.runs.start()
+        if self.temporary is not None:
+            self.temporary.start()
         self.journal.recovered(known_since=self._known_since(ended), alone=self.backend.single_gateway)
         if self.event_webhooks is not None:
             self.event_webhooks.start()
@@ -362,6 +369,8 @@ class Gateway:
         until = loop.time() + times.cleanups
         if cut := await self.lifecycle.close(timeout=times.cleanups):
             _log.warning("gave up %d creates or cleanups of ended sandboxes that took too long", cut)
+        if self.temporary is not None:
+            await self.temporary.close()
         if self.checkpoints is not None:
             cut = await self.checkpoints.close(timeout=max(until - loop.time(), 0.0))
             if cut:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sandlot_gateway.core.fair_queue import MOST_WEIGHT
 from sandlot_gateway.core.holdings import Amounts
 from sandlot_gateway.keys import Tenant, is_tenant
 
@@ -32,7 +33,7 @@ class QuotaName(StrEnum):
 
 
 class Limits(BaseModel):
-    """The quotas of one tenant; None is no limit."""
+    """The quotas of one tenant; None is no limit. `weight`: of its creates' turns in the queue; None is 1."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -43,6 +44,7 @@ class Limits(BaseModel):
     creates_per_second: float | None = Field(default=None, ge=0.001, le=1e6)
     creates_burst: int | None = Field(default=None, ge=1)
     checkpoint_bytes: int | None = Field(default=None, ge=0)
+    weight: int | None = Field(default=None, ge=1, le=MOST_WEIGHT)
 
     @property
     def burst(self) -> int:
@@ -175,6 +177,7 @@ def _bad(error: ValidationError, *, tenant: str) -> BadQuotas:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return BadQuotas(
-            f"tenant {tenant!r}, {name!r}: there is no such quota; use {', '.join(QuotaName)}"[:400]
+            f"tenant {tenant!r}, {name!r}: there is no such quota; use {', '.join(QuotaName)}, weight"[:400]
         )
-    return BadQuotas(f"tenant {tenant!r}, {name}: {first['msg']}; correct it, or write null for no limit")
+    null = "the weight 1" if name == "weight" else "no limit"
+    return BadQuotas(f"tenant {tenant!r}, {name}: {first['msg']}; correct it, or write null for {null}")

@@ -130,6 +130,8 @@ class SandboxInfo:
     cold_reason: str | None = None  # why it was a cold start although the server has a pool of its image
     timings: dict[str, float] = field(default_factory=_no_numbers)
     notes: tuple[str, ...] = ()
+    queue_position: int | None = None  # while it waits for an instance, 1 is next
+    estimated_wait: float | None = None  # with it, as others were served lately; None if unknown
 
     @property
     def ended(self) -> bool:

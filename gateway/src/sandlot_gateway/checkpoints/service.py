@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.deletions import Deleted
+from sandlot_gateway.checkpoints.errors import Busy, NotRestorable, RestoreFailed
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Checkpoint, Occupied, State, Store
+from sandlot_gateway.checkpoints.store import Occupied, Store
 from sandlot_gateway.checkpoints.transfer import (
     EVERYTHING,
     Fetched,
@@ -24,9 +29,7 @@ from sandlot_gateway.checkpoints.transfer import (
 )
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
-from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks, in_thread
 
 _log = logging.getLogger(__name__)
@@ -40,22 +43,6 @@ _LOOK_EVERY = 0.1  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 _STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
 _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
-
-
-class Busy(Exception):
-    """Raised when the sandbox already has a checkpoint in progress."""
-
-
-class NotRestorable(Exception):
-    """Raised when the tenant has no such checkpoint (`missing`), or when it is not DURABLE."""
-
-    def __init__(self, message: str, *, missing: bool) -> None:
-        super().__init__(message)
-        self.missing = missing
-
-
-class RestoreFailed(Exception):
-    """Raised when the files could not be restored; the sandbox is unusable."""
 
 
 class Checkpoints:
@@ -80,10 +67,12 @@ class Checkpoints:
         metadata: dict[str, str] | None = None,
         checkpoint_id: str | None = None,
         selection: Selection = EVERYTHING,
+        lasts: float | None = None,
     ) -> Checkpoint:
         """Start a checkpoint, written in the background; one with `checkpoint_id` replaces an earlier one.
 
-        Raises Busy, StoreFull and OSError.
+        `lasts`: seconds after which it is deleted, whatever becomes of this gateway; None: it stays. Raises Busy, StoreFull
+        and OSError.
         """
         await self._deleted_stop(sandbox)
         async with self._lock:
@@ -127,6 +116,7 @@ class Checkpoints:
                 paths=selection.paths,
                 without=selection.without,
                 origin_id=sandbox.spec.checkpoint,
+                expires_at=now + lasts if lasts is not None else None,
             )
             try:
                 part = await asyncio.to_thread(self._store.begin, checkpoint)
@@ -186,7 +176,8 @@ class Checkpoints:
         if found is None:
             raise NotRestorable(f"no checkpoint {checkpoint_id!r}"[:200], missing=True)
         if found.state is not State.DURABLE:
-            text = f"checkpoint {found.id} is {found.state}; only a DURABLE one can be restored"
+            why = f" ({found.error})" if found.error else ""
+            text = f"checkpoint {found.id} is {found.state}{why}; only a DURABLE one can be restored"
             raise NotRestorable(text, missing=False)
         return found
 
@@ -206,21 +197,40 @@ class Checkpoints:
         await asyncio.to_thread(self._store.revoke, checkpoint, why)
 
     async def restore(self, sandbox: Sandbox, instance: Instance) -> None:
-        """Restore a sandbox's checkpoint; its claim waits for it. Raises RestoreFailed."""
+        """Restore a sandbox's checkpoint, also one that is still being written; its claim waits. Raises RestoreFailed."""
+        archive = self._archive(sandbox.tenant, sandbox.spec.checkpoint or "")
         try:
-            checkpoint = await self.restorable(sandbox.tenant, sandbox.spec.checkpoint or "")
-            try:
-                fd = await asyncio.to_thread(self._store.open, checkpoint)
-            except FileNotFoundError:
-                raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
-            try:
-                async with self._turn:
-                    limit = sandbox.spec.template().disk
-                    await send_layer(self._pool, instance, fd=fd, max_bytes=limit)
-            finally:
-                os.close(fd)
+            await send_layer(self._pool, instance, archive, max_bytes=sandbox.spec.template().disk)
         except (NotRestorable, Refused, DialError, UpstreamError, OSError, TimeoutError) as error:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
+
+    @asynccontextmanager
+    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[int]:
+        """Open a checkpoint's archive once it is complete and there is a turn to send it. Raises NotRestorable, OSError."""
+        await self._written(tenant, checkpoint_id)
+        checkpoint = await self.restorable(tenant, checkpoint_id)
+        try:
+            fd = await asyncio.to_thread(self._store.open, checkpoint)
+        except FileNotFoundError:
+            raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
+        try:
+            async with self._turn:
+                yield fd
+        finally:
+            os.close(fd)
+
+    async def _written(self, tenant: str, checkpoint_id: str) -> None:
+        """Wait while a checkpoint is PENDING."""
+        while (found := await self.get(tenant, checkpoint_id)) and found.state is State.PENDING:
+            writer = self._writers.get((found.id, found.created_at))
+            if writer is not None:
+                await asyncio.wait([writer])
+            else:  # of another gateway
+                await asyncio.sleep(_LOOK_EVERY)
+
+    async def expire(self) -> float | None:
+        """Delete what has expired; return when the next checkpoint does. Raises OSError."""
+        return await asyncio.to_thread(self._store.expire)
 
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
@@ -245,14 +255,18 @@ class Checkpoints:
             await in_thread(self._release, checkpoint, part)
 
     async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> Fetched:
-        selection = Selection(checkpoint.paths, checkpoint.without)
+        fetch = functools.partial(
+            fetch_layer,
+            write=part.write,
+            max_bytes=self._max_bytes,
+            selection=Selection(checkpoint.paths, checkpoint.without),
+            compressed=checkpoint.expires_at is None,  # to compress takes longer than to read it again
+        )
         until: float | None = None
         while True:
             try:
                 async with self._turn:
-                    return await fetch_layer(
-                        self._pool, instance, write=part.write, max_bytes=self._max_bytes, selection=selection
-                    )
+                    return await fetch(self._pool, instance)
             except Refused as error:
                 if until is None:
                     until = time.monotonic() + _FREED_WITHIN  # not before: others may have the turn for long
@@ -274,17 +288,3 @@ class Checkpoints:
             return  # it was deleted: nobody asks why
         except OSError as error:
             _log.error("cannot record the failure of a checkpoint: %s", error)
-
-
-def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkpoints | None:
-    """Return the checkpoints of a gateway with these settings; None without a directory for them."""
-    directory = settings.checkpoints()
-    if directory is None:
-        return None
-    limits = StoreLimits(
-        total_bytes=settings.checkpoint_total,
-        tenant_bytes=lambda tenant: quotas.of_tenant(tenant).checkpoint_bytes,
-        tenant_count=settings.checkpoint_tenant_count,
-        failed_keep=settings.checkpoint_failed_keep,
-    )
-    return Checkpoints(directory, pool=pool, max_bytes=settings.checkpoint_max, limits=limits)

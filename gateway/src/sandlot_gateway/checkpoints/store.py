@@ -13,25 +13,16 @@ import os
 import re
 import secrets
 import time
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
-from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.atomic_file import write_atomic
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.deletions import Deleted, Deletions
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.places import Places
 from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
-
-
-class State(StrEnum):
-    PENDING = "PENDING"
-    DURABLE = "DURABLE"
-    FAILED = "FAILED"
-    DELETING = "DELETING"  # in a document of a gateway before `.deleted`
-
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
 _FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500 bytes
@@ -39,33 +30,6 @@ _FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500
 _REVOKED_KEEP = 120.0
 _REVOKED_KEPT = 1000
 _ABANDONED_AFTER = 3600.0  # seconds, for files without a document
-
-
-class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """The metadata of a checkpoint. Times are Unix seconds, sizes bytes."""
-
-    id: str
-    tenant: str
-    sandbox_id: SandboxId
-    docker_image: str
-    disk_size_bytes: int
-    created_at: float
-    updated_at: float
-    state: State = State.PENDING
-    parent_id: str | None = None
-    team_id: str | None = None
-    depth: int = 0
-    stored_bytes: int | None = None  # of the archive
-    occupied_bytes: int = 0  # of the files in it
-    error: str | None = None
-    name: str | None = None  # that its caller finds it by
-    metadata: dict[str, str] = {}
-    failed_by_files: bool = False  # what the sandbox's code did is why it FAILED
-    paths: tuple[str, ...] = ()  # only what is at or below them; all if there are none
-    without: tuple[str, ...] = ()  # patterns of names that it does not have
-    entries: int = 0  # files, directories, links and deletions in it
-    origin_id: str | None = None  # the checkpoint that its sandbox was created from
-    revoked: bool = False  # FAILED after it was DURABLE
 
 
 class Occupied(Exception):
@@ -150,7 +114,8 @@ class Store:
 
     def finish(self, checkpoint: Checkpoint, part: Part) -> None:
         """Make a complete archive durable, mark its checkpoint DURABLE, and release it. Raises Deleted."""
-        os.fsync(part.fd)
+        if checkpoint.expires_at is None:
+            os.fsync(part.fd)
         self._deletions.check(checkpoint.id)
         part.path.replace(self._places.archive(checkpoint.id))
         self._places.sync()
@@ -211,6 +176,10 @@ class Store:
                 if abandoned and path.stat().st_mtime < before:
                     path.unlink()
 
+    def expire(self) -> float | None:
+        """Delete what has expired; return when the next checkpoint does."""
+        return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
+
     def _check_limits(self, tenant: str) -> None:
         """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
         limits = self._limits
@@ -256,6 +225,9 @@ class Store:
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """Return a checkpoint with its true state; one whose gateway is dead becomes FAILED."""
         if checkpoint.state is State.DELETING:
+            self.delete(checkpoint)
+            return None
+        if checkpoint.expires_at is not None and checkpoint.expires_at <= time.time():
             self.delete(checkpoint)
             return None
         keep = max(self._limits.failed_keep, _REVOKED_KEEP if checkpoint.revoked else 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 from sandlot_contract.headers import BYTES_KEY, ENTRIES_KEY, SELECTED_KEY
@@ -61,12 +62,13 @@ async def fetch_layer(
     write: Callable[[bytes], None],
     max_bytes: int,
     selection: Selection,
+    compressed: bool,
 ) -> Fetched:
-    """Pass the archive to `write`, called in a thread; return what it has.
+    """Pass the archive to `write`, called in a thread; return what it has. An older sidecar compresses it always.
 
     Raises Refused, DialError, UpstreamError, TimeoutError and what `write` raises.
     """
-    target = f"/v1/checkpoint?max_bytes={max_bytes}"
+    target = f"/v1/checkpoint?max_bytes={max_bytes}&compressed={compressed:d}"
     connection = await pool.acquire(instance.address, known_alive=True, timeout=_PATIENCE)
     try:
         body = msgspec.json.encode(selection) if selection else b""
@@ -106,36 +108,42 @@ async def _why_cut(pool: HttpPool, instance: Instance, error: UpstreamError) -> 
     return refused if refused.by_files else error
 
 
-async def send_layer(pool: HttpPool, instance: Instance, *, fd: int, max_bytes: int) -> None:
-    """Send the archive in `fd` to the sidecar; return when it has all of it.
+async def send_layer(
+    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[int], *, max_bytes: int
+) -> None:
+    """Send the archive in a file to the sidecar, once it is there; return when the sidecar has all of it.
 
-    Raises Refused, DialError, UpstreamError, TimeoutError and OSError.
+    Raises Refused, DialError, UpstreamError, TimeoutError, OSError and what `archive` raises.
     """
     target = f"/v1/restore?max_bytes={max_bytes}"
     connection = await pool.acquire(instance.address, known_alive=True, timeout=_PATIENCE)
     try:
-        connection.begin(_head(instance, target, length=os.fstat(fd).st_size))
-        offset = 0
-        while not connection.closed and not connection.answering:
-            piece = await asyncio.to_thread(os.pread, fd, _PIECE, offset)
-            if not piece:
-                break
-            offset += len(piece)
-            connection.write(piece)
+        # Now: the sidecar ends a sandbox whose restore has not begun in a minute, and the archive may take longer.
+        connection.begin(_head(instance, target, length=None))
+        async with archive as fd:
+            offset = 0
+            while not connection.closed and not connection.answering:
+                piece = await asyncio.to_thread(os.pread, fd, _PIECE, offset)
+                offset += len(piece)
+                connection.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                if not piece:
+                    break
+                async with asyncio.timeout(_PATIENCE):
+                    await connection.drain()
             async with asyncio.timeout(_PATIENCE):
-                await connection.drain()
-        async with asyncio.timeout(_PATIENCE):
-            response = await connection.head()
-        if response.status != 200:
-            raise await _refusal(connection, status=response.status)
-        async for _ in _pieces(connection):
-            pass
+                response = await connection.head()
+            if response.status != 200:
+                raise await _refusal(connection, status=response.status)
+            async for _ in _pieces(connection):
+                pass
     finally:
         pool.release(connection)
 
 
-def _head(instance: Instance, target: str, *, length: int, method: str = "POST") -> bytes:
-    headers = [("authorization", f"Bearer {instance.token}"), ("content-length", str(length))]
+def _head(instance: Instance, target: str, *, length: int | None, method: str = "POST") -> bytes:
+    """Return the head of a request; its body is chunked if `length` is None."""
+    framing = ("transfer-encoding", "chunked") if length is None else ("content-length", str(length))
+    headers = [("authorization", f"Bearer {instance.token}"), framing]
     return request_bytes(method, target, host=host_header(instance.address), headers=headers, body=None)
 
 

@@ -38,6 +38,7 @@ _ACTIONS = {
     f"POST {PREFIX}/group": "group.create",
     f"GET {PREFIX}/group/{{group_id}}": "group.get",
     f"DELETE {PREFIX}/group/{{group_id}}": "group.delete",
+    f"POST {_ONE}/fork": "sandbox.fork",
     f"POST {_ONE}/reset": "sandbox.reset",
     f"GET {_ONE}/error-context": "sandbox.get_error",
     f"GET {_ONE}/logs": "sandbox.get_logs",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 from sandlot_contract.ids import SandboxId
 
-from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.control.field_types import Strict, Text, unique
 from sandlot_gateway.control.present import iso
 
@@ -135,6 +135,7 @@ def document(checkpoint: Checkpoint) -> dict[str, Any]:
         "updated_at": iso(checkpoint.updated_at),
         "name": checkpoint.name,
         "metadata": checkpoint.metadata,
+        "expires_at": iso(checkpoint.expires_at),
         "paths": checkpoint.paths,
         "without": checkpoint.without,
     }

@@ -9,9 +9,10 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.errors import Busy
 from sandlot_gateway.checkpoints.quota import StoreFull
-from sandlot_gateway.checkpoints.service import Busy, Checkpoints
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.transfer import Selection
 from sandlot_gateway.control.checkpoint_models import (
     CheckpointBatch,
@@ -114,8 +115,9 @@ async def begin_checkpoint(
     body: CheckpointRequest | None = None,
     checkpoint_id: str | None = None,
     metadata: dict[str, str] | None = None,
+    lasts: float | None = None,
 ) -> Checkpoint:
-    """Start a checkpoint; `checkpoint_id` and `metadata` are of the gateway itself. Raises ApiError."""
+    """Start a checkpoint; `checkpoint_id`, `metadata` and `lasts` (seconds) are of the gateway itself. Raises ApiError."""
     checkpoints = checkpoints_of(have)
     instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
@@ -128,6 +130,7 @@ async def begin_checkpoint(
             metadata=metadata or (body and body.metadata),
             checkpoint_id=checkpoint_id,
             selection=Selection() if body is None else Selection(tuple(body.paths), tuple(body.without)),
+            lasts=lasts,
         )
     except Busy as error:
         raise ApiError(409, str(error)) from error

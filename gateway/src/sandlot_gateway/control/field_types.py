@@ -16,6 +16,8 @@ from pydantic import (
 )
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.core.fair_queue import MOST_WEIGHT
+
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _RUN_NAME = re.compile("[A-Za-z0-9._-]{1,63}")
 MINUTES_MAX = 5_256_000  # ten years
@@ -73,6 +75,7 @@ Uses = Annotated[int, Field(ge=1, le=1_000_000), _Whole]
 WholeNumber = Annotated[int, _Whole]
 MOST_OF_GROUP = 512
 GroupCount = Annotated[int, Field(ge=1, le=MOST_OF_GROUP), _Whole]
+RunWeight = Annotated[int, Field(ge=1, le=MOST_WEIGHT), _Whole]
 PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]

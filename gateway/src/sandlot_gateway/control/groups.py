@@ -28,13 +28,14 @@ from sandlot_gateway.control.services import Have, Services, Who
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, GroupFailed, GroupKeyUsed, QuotaReached
+from sandlot_gateway.engine.group import Group
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError
 
 router = APIRouter(prefix=PREFIX, tags=["groups"])
 
-_DEADLINE = 300.0  # seconds
+DEADLINE = 300.0  # seconds
 
 GroupIdText = Annotated[GroupId, Path(min_length=1, max_length=128)]
 
@@ -54,10 +55,9 @@ async def create(
     key = body.idempotency_key or secrets.token_hex(16)
     group_id = _group_id(key, tenant=who.name)
     wanted = await _wanted(body, group_id=group_id, have=have, who=who)
-    size = len(wanted)
     groups = have.lifecycle.groups
     try:
-        deadline = body.deadline_seconds or _DEADLINE
+        deadline = body.deadline_seconds or DEADLINE
         group = groups.begin(group_id, wanted, tenant=who, deadline=deadline)
     except GroupKeyUsed as error:
         raise ApiError(409, f"idempotency_key: {error}", field="idempotency_key") from error
@@ -65,7 +65,33 @@ async def create(
         raise create_refusal(error, have=have) from error
     note(id=group_id)
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
-    handed_out, comes_back = False, body.idempotency_key is not None
+    return await answered(
+        group,
+        key=key,
+        hold=hold,
+        comes_back=body.idempotency_key is not None,
+        request=request,
+        have=have,
+        user_agent=user_agent,
+    )
+
+
+async def answered(
+    group: Group,
+    *,
+    key: str,
+    hold: float,
+    comes_back: bool,
+    request: Request,
+    have: Services,
+    user_agent: str,
+) -> Response:
+    """Wait up to `hold` seconds for a group that was begun, and answer. Raises ApiError.
+
+    `comes_back`: its caller knows the key, and may ask again if it leaves.
+    """
+    groups, size = have.lifecycle.groups, len(group.members)
+    handed_out = False
     try:
         complete = await groups.wait(group, timeout=hold)
         if complete and not has_hung_up(request.receive):
@@ -82,7 +108,7 @@ async def create(
         if error.verdict is None:
             headers = {"retry-after": str(max(1, round(error.retry_after)))}
             raise ApiError(503, str(error), headers=headers) from error
-        failed = _document(group_id, "FAILED", size=size, verdict=error.verdict, message=str(error))
+        failed = _document(group.id, "FAILED", size=size, verdict=error.verdict, message=str(error))
         return json_response(failed, status=201)
     except (QueueFull, CannotStart, BadRequestField) as error:
         raise create_refusal(error, have=have) from error
@@ -92,7 +118,7 @@ async def create(
     finally:
         groups.left(group, handed_out=handed_out, comes_back=comes_back)
     if not handed_out:
-        pending = _document(group_id, "PENDING", size=size, key=key, position=groups.position(group))
+        pending = _document(group.id, "PENDING", size=size, key=key, position=groups.position(group))
         return json_response(pending, status=201)
     documents = [
         sandbox_document(
@@ -102,7 +128,7 @@ async def create(
         )
         for member in group.members
     ]
-    return json_response(_document(group_id, "RUNNING", size=size, sandboxes=documents), status=201)
+    return json_response(_document(group.id, "RUNNING", size=size, sandboxes=documents), status=201)
 
 
 @router.get(
@@ -187,11 +213,11 @@ async def _wanted(
             ref, key = GroupRef(group_id, size, index), f"{group_id}-{index}"
             one = msgspec.structs.replace(spec, name=name, group=ref, key=key)
             found.append((one, member.secrets or {}))
-    _check_slots([spec for spec, _ in found], have=have, who=who)
+    check_slots([spec for spec, _ in found], have=have, who=who)
     return found
 
 
-def _check_slots(specs: Sequence[Spec], *, have: Services, who: Tenant) -> None:
+def check_slots(specs: Sequence[Spec], *, have: Services, who: Tenant) -> None:
     """Refuse a group of more sandboxes than the pools have slots that alone serve them. Raises ApiError 422."""
     kind = have.supply.slots.kind
     for name, count in Counter(kind(spec.template()) for spec in specs).items():

@@ -22,8 +22,8 @@ from sandlot_gateway.control.field_types import (
     WholeNumber,
     WireStatus,
 )
+from sandlot_gateway.control.variable_checks import check_name, check_variables
 from sandlot_gateway.core.secret_refs import NAME_MAX, REFS_MAX, SECRET_KEY, SECRET_NAME
-from sandlot_gateway.core.variables import ENVIRONMENT_BYTES, VARIABLE_BYTES, size_of
 
 
 class StartCommand(Strict):
@@ -142,30 +142,14 @@ class CreateRequest(Strict):
 
     @model_validator(mode="after")
     def _variables(self) -> CreateRequest:
-        total = 0
-        for field in ("environment_vars", "secrets"):
-            for name, value in (getattr(self, field) or {}).items():
-                _check_name(name, field=field)
-                size = size_of(name, value)
-                if size > VARIABLE_BYTES:
-                    raise ValueError(f"{field}: {name[:80]!r} is larger than {VARIABLE_BYTES} bytes")
-                total += size
-        if total > ENVIRONMENT_BYTES:
-            raise ValueError(
-                f"environment_vars and secrets are larger than {ENVIRONMENT_BYTES} bytes together: write files instead"
-            )
+        check_variables(self.environment_vars or {}, self.secrets or {})
         for name in self.secret_refs or ():
-            _check_name(name, field="secret_refs")
+            check_name(name, field="secret_refs")
             if name in (self.secrets or ()):
                 raise ValueError(
                     f"secret_refs: {name[:80]!r} is in secrets, too: leave it out of one of the two"
                 )
         return self
-
-
-def _check_name(name: str, *, field: str) -> None:
-    if not name or "=" in name or "\x00" in name:
-        raise ValueError(f"{field}: {name[:80]!r} is not a valid variable name")
 
 
 class GatewayAuth(BaseModel):
@@ -248,6 +232,9 @@ class SandboxResponse(BaseModel):
     group: str | None = Field(description="The group that it was created with.")
     secretRefs: dict[str, SecretReference]
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
+    estimatedWaitSeconds: float | None = Field(
+        description="With queuePosition: in how long it may be served, as others were lately; null: unknown."
+    )
     pendingMessage: str | None = Field(
         description="Progress of its image, or what its pool or its start lacks."
     )

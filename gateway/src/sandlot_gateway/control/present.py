@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from fastapi import Request, Response
@@ -34,12 +34,29 @@ def iso(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+class Place(NamedTuple):
+    """Where a PENDING sandbox is: its position in the queue, the seconds it may wait there, and what it waits for."""
+
+    position: int | None
+    wait: float | None
+    progress: str | None
+
+
+def place_of(sandbox: Sandbox, have: Services) -> Place:
+    lifecycle = have.lifecycle
+    wait = lifecycle.estimated_wait(sandbox)
+    return Place(
+        lifecycle.position(sandbox),
+        None if wait is None else round(wait, 1),
+        lifecycle.progress(sandbox),
+    )
+
+
 def sandbox_document(
     sandbox: Sandbox,
     *,
     user_agent: str,
-    position: int | None = None,
-    progress: str | None = None,
+    place: Place | None = None,
     auth: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     spec = sandbox.spec
@@ -102,8 +119,9 @@ def sandbox_document(
         "runEpoch": spec.run_epoch,
         "group": spec.group.id if spec.group is not None else None,
         "secretRefs": spec.secret_refs,
-        "queuePosition": position,
-        "pendingMessage": progress if sandbox.status is Status.PENDING else None,
+        "queuePosition": place and place.position,
+        "estimatedWaitSeconds": place and place.wait,
+        "pendingMessage": place.progress if place and sandbox.status is Status.PENDING else None,
     }
     if auth is not None:
         document["gatewayAuth"] = auth

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.control.field_types import Strict, Text, WholeNumber
+from sandlot_gateway.control.field_types import RunWeight, Strict, Text, WholeNumber
 
 _Key = Annotated[Text, Field(min_length=1, max_length=64)]
 _Value = Annotated[Text, Field(max_length=256)]
@@ -25,6 +25,10 @@ class RunBegin(Strict):
     metadata: dict[_Key, _Value] | None = Field(None, max_length=16, description="Shown; no effect.")
     take_over: bool | None = Field(None, description="true: also from a holder that still renews it.")
     end_sandboxes: bool | None = Field(None, description="true: end those of earlier holders (run_lost).")
+    weight: RunWeight = Field(
+        1,
+        description="Its turns in the queue, beside those of the tenant's other runs; a repeated PUT changes it.",
+    )
 
 
 class RunRenewal(Strict):
@@ -43,6 +47,7 @@ class RunResponse(BaseModel):
     holder: str
     grace_seconds: float
     metadata: dict[str, str]
+    weight: int = Field(description="Its turns in the queue, beside those of the tenant's other runs.")
     created_at: str = Field(description="When its first holder began it.")
     began_at: str = Field(description="When this holder did.")
     renewed_at: str
@@ -68,7 +73,7 @@ class RunCommand(BaseModel):
     sandbox_id: str
     op_id: str
     command: str | None = Field(
-        description="Its first 256 characters; null if the request was too large to look."
+        description="Its first 256 characters; null if the request was too large, or could not be read."
     )
     seconds: float = Field(description="From its turn to the end of the answer.")
     ended_at: str
@@ -76,8 +81,10 @@ class RunCommand(BaseModel):
 
 
 class RunCommands(BaseModel):
-    since: str = Field(description="When the gateways began to count, the last of them.")
-    silent_gateways: int = Field(description="Those that did not answer: their commands are missing.")
+    since: str = Field(description="When the present gateways began to count, the last of them.")
+    silent_gateways: int = Field(
+        description="Those that did not answer: the commands and ends that they counted are missing."
+    )
     count: int
     seconds: float = Field(description="Of all together, without their wait in the queue.")
     queued_seconds: float = Field(description="That they waited for their sandbox's turn.")
@@ -99,7 +106,7 @@ class RunUsage(BaseModel):
 class RunReport(BaseModel):
     run: RunResponse
     ends: dict[str, int] = Field(
-        description="Its ended sandboxes by verdict, also those without a record any more; at least."
+        description="Its ended sandboxes by verdict, also those without a record any more, as far as is known."
     )
     masked: dict[str, int] = Field(description="Of `ends`, those that the infrastructure lost: no samples.")
     starts: RunStarts

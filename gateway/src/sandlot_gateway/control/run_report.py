@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.run_tally import RunCounts, total
 from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunUnknown
 from sandlot_gateway.core.usage import HOUR, Amounts
+from sandlot_gateway.sandboxes import Sandbox
 
 router = APIRouter(prefix=PREFIX, tags=["runs"])
 
@@ -45,14 +47,14 @@ async def run_report(run_id: RunIdText, have: Have, who: Who) -> Response:
         raise refused(error) from error
     counted, silent = await _counted(have, key)
     counts = counts_of(have, who.name, run_id)
-    # Records are forgotten after a while, and a gateway that is gone takes along what it has counted: both are too few.
+    # Records are forgotten after a while, and a gateway that is gone takes along what it has counted: both lack some.
     ends = Counter(counted.ends) | counts[1]
     return json_response(
         {
             "run": run_document(lease, counts),
             "ends": ends,
             "masked": {name: count for name, count in ends.items() if name in INFRASTRUCTURE},
-            "starts": _starts(have, key),
+            "starts": starts_of(have.directory.list(tenant=who.name, run=run_id, per_page=1 << 30).sandboxes),
             "usage": usage,
             "commands": _commands(counted, silent=silent),
         }
@@ -98,12 +100,11 @@ def _commands(counted: RunCounts, *, silent: int) -> dict[str, Any]:
     }
 
 
-def _starts(have: Services, key: RunKey) -> dict[str, Any]:
-    tenant, run_id = key
-    found = have.directory.list(tenant=tenant, run=run_id, per_page=1 << 30).sandboxes
+def starts_of(sandboxes: Iterable[Sandbox]) -> dict[str, Any]:
+    """Return how long the creates of those took that became RUNNING."""
     waits = [
         (max(sandbox.started_at - sandbox.created_at, 0.0), sandbox.queued)
-        for sandbox in found
+        for sandbox in sandboxes
         if sandbox.started_at is not None
     ]
     return {

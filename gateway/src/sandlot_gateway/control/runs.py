@@ -19,7 +19,7 @@ from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.runs import Lease, RunId, RunRefused, RunRequest, RunUnknown
 from sandlot_gateway.engine.run_limit import MOST, TooManyRuns
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 router = APIRouter(prefix=PREFIX, tags=["runs"])
 
@@ -42,6 +42,7 @@ async def begin_run(run_id: RunIdText, body: RunBegin, have: Have, who: Who) -> 
         metadata=body.metadata or {},
         take_over=bool(body.take_over),
         end_sandboxes=bool(body.end_sandboxes),
+        weight=body.weight,
     )
     try:
         lease = await have.runs.begin(who.name, RunId(run_id), asked)
@@ -84,10 +85,13 @@ async def end_run(
 ) -> Response:
     """End a run; its sandboxes are deleted. One that is over already stays as it is."""
     note(run=run_id)
+    live = have.directory.list(tenant=who.name, run=run_id, active=True, per_page=1 << 30).sandboxes
     try:
         lease = await have.runs.finish(who.name, RunId(run_id), epoch)
     except (RunRefused, RunUnknown, BackendError) as error:
         raise refused(error) from error
+    # The report that a trainer asks for next has the ends that other gateways count.
+    await have.lifecycle.deleted_everywhere(*(sandbox for sandbox in live if not sandbox.live))
     return json_response(run_document(lease, counts_of(have, who.name, run_id)))
 
 
@@ -132,6 +136,16 @@ async def admitted(body: CreateRequest, *, have: Services, who: Tenant) -> int |
         raise refused(error, field="run_id") from error
 
 
+async def admitted_again(spec: Spec, *, have: Services, who: Tenant) -> None:
+    """Check that the run with whose lease a sandbox ends is still active, for another one like it. Raises ApiError."""
+    if spec.run is None or spec.run_epoch is None:
+        return
+    try:
+        await have.runs.admit(who.name, RunId(spec.run), spec.run_epoch)
+    except (RunRefused, RunUnknown, BackendError) as error:
+        raise refused(error) from error
+
+
 def refused(error: RunRefused | RunUnknown | BackendError, *, field: str | None = None) -> ApiError:
     named = f"{field}: " if field is not None else ""
     if isinstance(error, RunRefused):
@@ -166,6 +180,7 @@ def run_document(lease: Lease, counts: tuple[Counter[str], Counter[str]]) -> dic
         "holder": lease.holder,
         "grace_seconds": lease.grace,
         "metadata": lease.metadata,
+        "weight": lease.weight,
         "created_at": iso(lease.created_at),
         "began_at": iso(lease.began_at),
         "renewed_at": iso(lease.renewed_at),

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.service import NotRestorable
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.errors import NotRestorable
 from sandlot_gateway.control.begin import begin_sandbox
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
@@ -25,7 +25,13 @@ from sandlot_gateway.control.models import (
     SandboxResponse,
 )
 from sandlot_gateway.control.paths import PREFIX
-from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
+from sandlot_gateway.control.present import (
+    gateway_auth,
+    is_old_prime,
+    json_response,
+    place_of,
+    sandbox_document,
+)
 from sandlot_gateway.control.runs import admitted
 from sandlot_gateway.control.services import (
     READY_HOLD,
@@ -69,8 +75,7 @@ async def create(
         document = sandbox_document(
             sandbox,
             user_agent=user_agent,
-            position=have.lifecycle.position(sandbox),
-            progress=have.lifecycle.progress(sandbox),
+            place=place_of(sandbox, have),
             auth=gateway_auth(sandbox, have=have, request=request),
         )
         return json_response(document, status=201)
@@ -202,10 +207,8 @@ async def list_sandboxes(
 
 
 def _overview(sandbox: Sandbox, have: Services) -> dict[str, Any]:
-    position = progress = None
-    if sandbox.status is Status.PENDING:
-        position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)
-    document = sandbox_document(sandbox, user_agent="", position=position, progress=progress)
+    place = place_of(sandbox, have) if sandbox.status is Status.PENDING else None
+    document = sandbox_document(sandbox, user_agent="", place=place)
     without = {"environmentVars": {}, "secrets": {}, "secretRefs": {}}
     return {**document, **without, "startCommand": None, "advancedConfigs": None}
 
@@ -257,10 +260,8 @@ async def get(
         have.lifecycle.ends.orphans.used(sandbox.id)
     if is_old_prime(user_agent):
         await have.directory.changed(sandbox.id, timeout=READY_HOLD)
-    position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)
-    return json_response(
-        sandbox_document(sandbox, user_agent=user_agent, position=position, progress=progress)
-    )
+    place = place_of(sandbox, have)
+    return json_response(sandbox_document(sandbox, user_agent=user_agent, place=place))
 
 
 @router.delete(

@@ -13,6 +13,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_gateway import local_images, logs, registries
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.service import Checkpoints
+from sandlot_gateway.checkpoints.temporary import Temporary
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
 from sandlot_gateway.core.backend import Backend
@@ -49,6 +50,7 @@ class Services:
     exposures: Exposures
     runs: Runs
     checkpoints: Checkpoints | None  # None without a directory for them
+    temporary: Temporary | None  # None without checkpoints
     ssh: SshSessions | None  # None without a port for them
     counters: Counters
     accounts: Accounts

@@ -6,11 +6,11 @@ import math
 import platform
 import secrets
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from sandlot_contract.signals import signal_number
 
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand
@@ -49,7 +49,7 @@ def spec_of(
     _refuse_unsupported(request)
     _check_pool(request, pool)
     timeout, timeout_minutes = _timeout(request)
-    command, kind = _start_command(request)
+    command, kind = start_command(request.start_command)
     network = _network(request)
     image = request.docker_image or request.image or (pool.template.image if pool is not None else None)
     disk = request.disk_size_gb
@@ -247,8 +247,10 @@ def _egress(request: CreateRequest, *, network: str) -> Egress | None:
         raise ApiError(422, f"{field}: {error}", field=f"{field}.{error.number}") from error
 
 
-def _start_command(request: CreateRequest) -> tuple[str | list[str] | None, Any]:
-    command = request.start_command
+def start_command(
+    command: str | list[str] | StartCommand | None,
+) -> tuple[str | list[str] | None, Literal["string", "object"] | None]:
+    """Return the command of a request and its kind."""
     if command is None or command in ("", []):
         return None, None
     if isinstance(command, str):

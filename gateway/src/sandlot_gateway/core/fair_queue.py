@@ -1,16 +1,29 @@
-"""A fair queue: groups take turns, and within each the groups of the next level do. Plain data, no I/O."""
+"""A fair queue: groups take turns by weight, and within each the groups of the next level do. Plain data, no I/O."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import lcm
 from typing import NamedTuple
 
 Path = Sequence[str]  # the names of the groups that a waiter is in, the outermost first
 Turn = tuple[int, int]  # number, and the waiter's serial to order equal ones by
 # limit, number of groups -> what each group is sure of, even beyond the limit
 Share = Callable[[int, int], int]
+# the names of a group and of those around it -> its weight, from 1 to MOST_WEIGHT
+Weigh = Callable[[Path], int]
+
+MOST_WEIGHT = 1000
+# Between two turns of a group with weight 1. Whole numbers, since sums of fractions would drift apart: it is a multiple
+# of the usual weights, and of any other one within a millionth.
+_UNIT = lcm(*range(1, 26), 1000)
+
+
+def equal(path: Path) -> int:
+    """Give all groups the same weight."""
+    return 1
 
 
 class Place(NamedTuple):
@@ -32,6 +45,8 @@ class _Fifo:
     def index(self, path: Path, place: Place) -> int:
         return bisect_left(self.places, place)
 
+    ahead = index
+
     def leave(self, path: Path, place: Place) -> None:
         del self.places[self.index(path, place)]
 
@@ -52,6 +67,7 @@ class _Group:
     """A group and its turns. The i-th turn belongs to the i-th waiter of the group."""
 
     queue: FairQueue | _Fifo
+    step: int  # between two of its turns
     turns: list[Turn] = field(default_factory=list[Turn])
     # The last number that was given: with a number that was served out of turn, each newcomer would overtake older ones.
     last: int = 0
@@ -60,13 +76,16 @@ class _Group:
 class FairQueue:
     """Start-time fair queueing: each group's turns are numbered, and the lowest number of all groups is next.
 
-    A group with a thousand waiters delays another's first one by one turn, not by a thousand. Which of its waiters uses
-    a turn is up to the group: it is a queue of the same kind for the next level, first in, first out at the last one.
-    `shares`: one for each level.
+    The numbers of a group with weight 3 are a third as far apart as those of one with weight 1, so it has three turns
+    for each of the other's. A group with a thousand waiters delays another's first one of the same weight by one turn,
+    not by a thousand. Which of its waiters uses a turn is up to the group: it is a queue of the same kind for the next
+    level, first in, first out at the last one. `shares`: one for each level. `within`: the groups around this queue.
     """
 
-    def __init__(self, shares: Sequence[Share]) -> None:
+    def __init__(self, shares: Sequence[Share], weigh: Weigh = equal, *, within: Path = ()) -> None:
         self._share, *self._below = shares
+        self._weigh = weigh
+        self._within = within
         self._groups: dict[str, _Group] = {}
         self._turns: list[Turn] = []  # of all groups
         self._served = 0  # the highest number that was served: who begins to wait comes after it
@@ -77,13 +96,46 @@ class FairQueue:
     def add(self, path: Path, place: Place) -> None:
         """Give the waiter's group one more turn: after its others, or at the front for a waiter at the front."""
         if (group := self._groups.get(path[0])) is None:
-            group = self._groups[path[0]] = _Group(FairQueue(self._below) if self._below else _Fifo())
+            group = self._groups[path[0]] = self._new(path[0])
         number = self._served
         if place.behind:
-            number = group.last = max(self._served, group.last) + 1
+            number = group.last = max(self._served, group.last) + group.step
         insort(group.turns, (number, place.serial))
         insort(self._turns, (number, place.serial))
         group.queue.add(path[1:], place)
+
+    def _new(self, name: str) -> _Group:
+        within = (*self._within, name)
+        return _Group(
+            FairQueue(self._below, self._weigh, within=within) if self._below else _Fifo(), self._step(name)
+        )
+
+    def _step(self, name: str) -> int:
+        weight = self._weigh((*self._within, name))
+        return _UNIT // min(max(weight, 1), MOST_WEIGHT)  # a lease that was edited by hand may say 0
+
+    def reweigh(self) -> bool:
+        """Let the weights of now hold also for those that wait; return whether any differs from before.
+
+        A group's turns keep their order: those that are not due come nearer to the last one served, or farther away.
+        """
+        changed = False
+        for name, group in self._groups.items():
+            if isinstance(group.queue, FairQueue):
+                changed |= group.queue.reweigh()
+            if (step := self._step(name)) != group.step:
+                changed = True
+                group.turns = sorted(
+                    (self._scaled(turn[0], step, group.step), turn[1]) for turn in group.turns
+                )
+                group.last, group.step = self._scaled(group.last, step, group.step), step
+        if changed:
+            self._turns = sorted(turn for group in self._groups.values() for turn in group.turns)
+        return changed
+
+    def _scaled(self, number: int, step: int, before: int) -> int:
+        after = number - self._served
+        return number if after <= 0 else self._served + after * step // before
 
     def turn(self, path: Path, place: Place) -> Turn:
         """Return the turn of this waiter: who has the lowest one is next."""
@@ -93,6 +145,10 @@ class FairQueue:
     def index(self, path: Path, place: Place) -> int:
         """Return how many waiters are before this one."""
         return bisect_left(self._turns, self.turn(path, place))
+
+    def ahead(self, path: Path, place: Place) -> int:
+        """Return how many of its innermost group are before this one."""
+        return self._groups[path[0]].queue.ahead(path[1:], place)
 
     def in_turn(self) -> list[Place]:
         """Return the places of all waiters, the next one first."""
@@ -124,7 +180,7 @@ class FairQueue:
         """
         group, turn = self._groups[path[0]], self.turn(path, place)
         before = bisect_left(group.turns, turn)
-        self._served = max(self._served, turn[0] - before - 1 if before else turn[0])
+        self._served = max(self._served, turn[0] - (before + 1) * group.step if before else turn[0])
         group.queue.serve(path[1:], place)
         self._drop(path[0], turn)
 

@@ -72,7 +72,10 @@ class OtherGateways(Protocol):
         ...
 
     async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
-        """Ask all others for what they counted of a run; None for one that has not answered in time."""
+        """Ask all others for what they counted of a run; None for one that has not answered in time.
+
+        And one None if others may be unknown, since their addresses cannot be looked up.
+        """
         ...
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
-from .fair_queue import FairQueue, Place
+from .fair_queue import FairQueue, Place, Weigh, equal
 
 GroupId = NewType("GroupId", str)
 
@@ -45,16 +45,23 @@ class _Waiting:
 
 
 class GroupTurns:
-    """The groups of one gateway that have no instances yet; tenants, and the runs of each, take turns.
+    """The groups of one gateway that have no instances yet; tenants, and the runs of each, take turns by weight.
 
     `alone`: no other gateway takes instances. `chance` returns a random number from 0 to 1.
     """
 
-    def __init__(self, *, alone: bool, chance: Callable[[], float], patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        *,
+        alone: bool,
+        chance: Callable[[], float],
+        patience: float = PATIENCE,
+        weigh: Weigh = equal,
+    ) -> None:
         self._alone = alone
         self._chance = chance
         self._patience = patience
-        self._queue = FairQueue((_tenth, _evenly))
+        self._queue = FairQueue((_tenth, _evenly), weigh)
         self._groups: dict[GroupId, _Waiting] = {}
         self._serial = 0
         self._collecting: GroupId | None = None
@@ -101,6 +108,7 @@ class GroupTurns:
             turns.append(GiveBack(self._collecting))
             self._behind(self._groups[self._collecting], now)
             self._collecting = None
+        self._queue.reweigh()
         if self._collecting is None and (group := self._next(now)) is not None:
             waiting = self._groups[group]
             self._queue.serve(waiting.path, waiting.place)

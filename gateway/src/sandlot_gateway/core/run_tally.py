@@ -6,7 +6,7 @@ Plain data without clock or I/O. What is kept is bounded: `SLOWEST` commands of 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable
 from itertools import chain
 
@@ -19,7 +19,7 @@ SLOWEST = 20  # commands that are kept of a run
 COMMAND = 256  # characters of a command, as a sandbox's list of commands has
 _MOST_RUNS = 200  # of a tenant; as many may have a lease
 _GONE_SECONDS = 60.0  # that a run's lease may be unknown: another gateway may have just begun it
-_MOST_BODY = 256 << 10  # bytes of a request in which its command is looked for
+MOST_BODY = 256 << 10  # bytes of a request in which its command is looked for
 _MOST_ARGUMENTS = 64
 
 
@@ -28,7 +28,7 @@ class SlowCommand(msgspec.Struct, frozen=True):
 
     sandbox_id: SandboxId
     op_id: str
-    command: str | None  # its first characters; None if the request was too large to look
+    command: str | None  # its first characters; None if its request was too large, or could not be read
     seconds: float
     ended_at: float  # Unix seconds
     verdict: str | None  # None: of a stream, or without an answer
@@ -79,7 +79,7 @@ class RunTally:
 
     def __init__(self, *, since: float) -> None:
         self._since = since
-        self._tenants: dict[str, dict[RunId, _Kept]] = {}
+        self._tenants: dict[str, OrderedDict[RunId, _Kept]] = {}  # the last one used is the last
 
     def note(self, key: RunKey, *, seconds: float, queued: float) -> bool:
         """Count a command; return whether `keep` wants to know more of it."""
@@ -125,11 +125,19 @@ class RunTally:
         kept = None if runs is None else runs.get(run_id)
         if kept is None:
             if runs is None:
-                runs = self._tenants[tenant] = {}
+                runs = self._tenants[tenant] = OrderedDict()
             elif len(runs) >= _MOST_RUNS:
-                del runs[next(iter(runs))]
+                del runs[_least_needed(runs)]
             kept = runs[run_id] = _Kept()
+        elif runs is not None:
+            runs.move_to_end(run_id)
         return kept
+
+
+def _least_needed(runs: OrderedDict[RunId, _Kept]) -> RunId:
+    """Return a run whose lease is missing, else the one that was used least recently."""
+    missing = (run_id for run_id, kept in runs.items() if kept.missing_since < math.inf)
+    return next(missing, None) or next(iter(runs))
 
 
 def merged(*lists: Iterable[SlowCommand]) -> list[SlowCommand]:
@@ -162,9 +170,9 @@ def command_text(command: str | list[str] | None) -> str | None:
     return line[:COMMAND]
 
 
-def command_in(body: bytes) -> str | None:
+def command_in(body: bytes | bytearray) -> str | None:
     """Return the first characters of the command in a request's JSON; None if it cannot be read."""
-    if len(body) > _MOST_BODY:
+    if len(body) > MOST_BODY:
         return None
     try:
         return command_text(msgspec.json.decode(body, type=Asked).command)

@@ -12,6 +12,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from .demand import Demand, Seen
 from .evictions import Evictions
+from .fair_queue import Weigh, equal
 from .instances import Instance
 from .matching import Matching
 from .refusals import Refusals
@@ -45,6 +46,7 @@ from .supply_events import (
     queue_full,
 )
 from .supply_settings import SupplySettings
+from .wait_estimates import WaitEstimates
 from .waiting import Waiter, WaitList
 
 _TURNS = 4  # times `start_timeout`: the limit for a start that gets neither its turn nor capacity
@@ -59,11 +61,12 @@ class SupplyCore:
     queue. `start_timeout` counts from when the backend begins a start, because many at once wait for each other.
     """
 
-    def __init__(self, *, settings: SupplySettings, slots: Slots, seen: Seen) -> None:
+    def __init__(self, *, settings: SupplySettings, slots: Slots, seen: Seen, weigh: Weigh = equal) -> None:
         self.slots = slots
         self._settings = settings
         self._seen = seen
-        self._line = line = WaitList[Ask]()
+        self._line = line = WaitList[Ask](weigh)
+        self._estimates = WaitEstimates(line)
         self.waiters: dict[AskId, Waiter[Ask]] = {}
         self.starts = Starts()
         self._demand = Demand(line=line, starts=self.starts, seen=seen, kind=slots.kind)
@@ -125,6 +128,11 @@ class SupplyCore:
         waiter = self.waiters.get(ask)
         return self._line.position(waiter) if waiter is not None else 1
 
+    def estimated_wait(self, ask: AskId, now: float) -> float | None:
+        """Return in how many seconds a waiting ask may have its instance; None if that is unknown."""
+        waiter = self.waiters.get(ask)
+        return self._estimates.of(waiter, now) if waiter is not None else None
+
     @property
     def waiting(self) -> int:
         return len(self._line)
@@ -157,6 +165,7 @@ class SupplyCore:
             self._effects.append(Destroy(evicted))
         self._line.add(waiter, front=event.again)
         self.waiters[event.ask] = waiter
+        self._estimates.joined(waiter, self._now)
         self._evictions.asked(waiter)
         self._to_pump = event.at_once
 
@@ -176,6 +185,7 @@ class SupplyCore:
 
     def _leave(self, waiter: Waiter[Ask]) -> None:
         self._line.remove(waiter)
+        self._estimates.left(waiter, self._now)
         self._evictions.left(waiter.key)
         del self.waiters[waiter.value.id]
 
@@ -197,6 +207,7 @@ class SupplyCore:
     def _serve(self, waiter: Waiter[Ask], instance: Instance) -> None:
         ask = waiter.value
         self._line.serve(waiter)
+        self._estimates.served(waiter, self._now)
         self._leave(waiter)
         hold = self.slots.grant(instance)
         since = ask.started_at or self._now
@@ -275,6 +286,7 @@ class SupplyCore:
         self.refusals.passed(now)
         if self._look_at is None or now >= self._look_at:
             self._look_at = None
+            self._line.reweigh()
             for waiter, instance in self._matching.overlooked(now):
                 self._serve(waiter, instance)
         for instance_id in self._matching.overdue(now):

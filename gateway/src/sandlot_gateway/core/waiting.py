@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from sandlot_contract.template import Template
 
-from .fair_queue import FairQueue, Place, Turn
+from .fair_queue import FairQueue, Place, Turn, Weigh, equal
 
 T = TypeVar("T")
 
@@ -86,8 +86,8 @@ class _Line(Generic[T]):
 class WaitList(Generic[T]):
     """One fair queue of all waiters, and a line for each template. Waiters take turns whatever they wait for."""
 
-    def __init__(self) -> None:
-        self._queue = FairQueue((_tenth, _evenly))
+    def __init__(self, weigh: Weigh = equal) -> None:
+        self._queue = FairQueue((_tenth, _evenly), weigh)
         self._lines: dict[str, _Line[T]] = {}
         self._serial = 0
         # Both are found again when they are needed after a change: waiters by serial, and templates, in turn.
@@ -105,6 +105,11 @@ class WaitList(Generic[T]):
         self._queue.add(waiter.path, waiter.place)
         self._ranks = self._keys = None
         self._lines.setdefault(waiter.key, _Line()).add(waiter)
+
+    def reweigh(self) -> None:
+        """Let the weights of now hold also for those that wait."""
+        if self._queue.reweigh():
+            self._ranks = self._keys = None
 
     def turn(self, waiter: Waiter[T]) -> Turn:
         """Return what orders the waiters, until one joins or leaves: the lowest is next."""
@@ -191,6 +196,22 @@ class WaitList(Generic[T]):
     def position(self, waiter: Waiter[T]) -> int:
         """Return the waiter's place, 1 for the next, counting all earlier waiters of any template."""
         return self._queue.index(waiter.path, waiter.place) + 1
+
+    def ahead(self, waiter: Waiter[T]) -> tuple[int, int]:
+        """Return how many waiters of its run, and how many others, are before this one."""
+        own = self._queue.ahead(waiter.path, waiter.place)
+        return own, self._queue.index(waiter.path, waiter.place) - own
+
+    def ahead_of_kind(self, waiter: Waiter[T]) -> tuple[int, float]:
+        """Return how many waiters for the same template are before this one: of its run, and about how many others.
+
+        Of others, it is the share that they have of all other waiters: counting them for each waiter that is shown
+        would take too long.
+        """
+        own = self._lines[waiter.key].of[waiter.path]
+        of_others = len(self) - self._queue.size(waiter.path)
+        share = (self.waiting(waiter.key) - len(own)) / of_others if of_others else 0.0
+        return bisect_left(own, waiter.place, key=_by_place), self.ahead(waiter)[1] * share
 
     def _order(self, count: int) -> Callable[[Waiter[T]], Turn | int]:
         """Return what orders this many waiters: for many it is faster to find the order of all at once."""

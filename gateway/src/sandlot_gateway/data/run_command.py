@@ -6,8 +6,9 @@ import time
 
 from sandlot_contract.headers import OP_KEY
 
-from ..core.run_tally import RunTally, SlowCommand, command_in, command_text
+from ..core.run_tally import MOST_BODY, RunTally, SlowCommand, command_in, command_text
 from ..core.runs import RunId
+from .answers import Message, Receive
 from .routes import Route
 from .wire import Headers
 
@@ -24,6 +25,27 @@ class RunCommand:
         self.asked = asked
         self.op = ""
         self.began = time.perf_counter()
+
+    def collecting(self, receive: Receive) -> Receive:
+        """Return a `receive` for the rest of a request's body, which notes the command that is in the whole."""
+        found = bytearray(self.asked if isinstance(self.asked, bytes) else b"")
+        self.asked = None
+        collects = True
+
+        async def received() -> Message:
+            nonlocal collects
+            message = await receive()
+            if collects:
+                found.extend(message.get("body", b""))
+                complete = not message.get("more_body", False)
+                if complete:  # only its text is kept while the command runs
+                    self.asked = command_in(found)
+                if complete or len(found) > MOST_BODY:
+                    collects = False
+                    found.clear()
+            return message
+
+        return received
 
     def end(self, tally: RunTally, *, queued: float, op: bytes, headers: Headers, verdict: bytes) -> None:
         """Count it in its run. `op`, `headers`, `verdict`: of its request, its answer, and its end, if they say so."""

@@ -119,6 +119,8 @@ class SandboxHttp:
                 turn = await self._turns.enter(sandbox_id)
             if is_command and route.run is not None:
                 progress.command = RunCommand(route, route.run, first.get("body", b""))
+                if first.get("more_body", False):
+                    receive = progress.command.collecting(receive)
             if trace is not None:
                 trace.queued = now()
             return await forward(

@@ -12,7 +12,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
@@ -80,7 +80,6 @@ class Control:
 
     async def close(self) -> None:
         """Fail the builds that run here."""
-        await self._forks.close()
         await self._builds.close()
 
     async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:

@@ -8,13 +8,12 @@ import math
 import msgspec
 from sandlot_contract.ids import SandboxId
 
-from sandlot_gateway.checkpoints.store import Checkpoint, State
-from sandlot_gateway.control import egress
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.control.begin import begin_sandbox
 from sandlot_gateway.control.checkpoints import checkpoints_of
-from sandlot_gateway.control.services import Services, images_refusal
+from sandlot_gateway.control.copying import ImageRefused, lost_secrets, spec_now, usable
+from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive
-from sandlot_gateway.egress import EVERYTHING, Egress
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
@@ -49,21 +48,12 @@ async def settled(checkpoint: Checkpoint, have: Services) -> Checkpoint | None:
         await asyncio.sleep(_PAUSE)
 
 
-async def spec_now(sandbox: Sandbox, have: Services, *, what: str) -> Spec:
-    """Return what a sandbox like this one is created with, under the egress policy that it has now.
-
-    Raises Problem, ApiError.
-    """
-    spec = sandbox.spec
-    lost = sorted(set(spec.secret_names) - spec.secret_refs.keys())
-    if lost:
+async def spec_to_copy(sandbox: Sandbox, have: Services, *, what: str) -> Spec:
+    """Return what a sandbox like this one is created with, without other secrets. Raises Problem, ApiError."""
+    if lost := lost_secrets(sandbox.spec):
         text = f"{what}: the value of the secret {lost[0]!r} is not kept: create sandboxes with secret_refs instead"
         raise Problem(400, text)
-    policy = spec.egress
-    if spec.network != "none":
-        held = msgspec.convert((await egress.held_policy(sandbox, have=have))["policy"], Egress)
-        policy = None if held == EVERYTHING else held
-    return msgspec.structs.replace(spec, egress=policy, missed=None)
+    return await spec_now(sandbox, have=have)
 
 
 async def begin_like(
@@ -79,14 +69,12 @@ async def begin_like(
     hold: float = HOLD,
 ) -> Sandbox:
     """Begin a sandbox with these files, if the caller may still use its pool and its image. Raises Problem, ApiError."""
-    pool = have.backend.pool(spec.pool) if spec.pool is not None else None
-    usable = pool is not None and who.may_use(pool.owner) and pool.template.image in ("", spec.image)
-    checked = pool is not None and usable and bool(pool.template.image)  # when the pool was created
-    if not checked and (why := images_refusal(spec.image, have=have, who=who)):
-        raise Problem(400, f"templateID: {why}")
+    try:
+        spec = usable(spec, have=have, who=who)
+    except ImageRefused as error:
+        raise Problem(400, f"templateID: {error}") from error
     made = msgspec.structs.replace(
         spec,
-        pool=spec.pool if usable else None,
         timeout=float(timeout),
         timeout_minutes=math.ceil(timeout / 60),
         key=key,

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.store import Checkpoint
-from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.control.checkpoints import begin_checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
-from sandlot_gateway.tasks import Tasks
 
-from .copies import begin_like, spec_now, written
+from .copies import begin_like, spec_to_copy, written
 from .documents import id_of
 from .failures import Problem
 from .requests import checked_timeout, read
@@ -28,10 +26,8 @@ from .starts import CREATE_WAIT, HOLD, started
 
 _MOST = 20
 _WRITTEN_WITHIN = 30.0  # seconds: the rest of CREATE_WAIT is for the forks' start
-_ENTRY = "e2b.fork"  # of the metadata of its checkpoint
-_CLOSING = 1.0  # seconds
-
-_log = logging.getLogger(__name__)
+_LASTS = 600.0  # seconds, of its checkpoint if this gateway dies
+_OLD_ENTRY = "e2b.fork"  # of the metadata of such a checkpoint of an earlier version
 
 
 class Ready(Protocol):
@@ -44,7 +40,7 @@ class NewForks(msgspec.Struct):
 
 
 def is_forks(checkpoint: Checkpoint) -> bool:
-    return _ENTRY in checkpoint.metadata
+    return checkpoint.expires_at is not None or _OLD_ENTRY in checkpoint.metadata
 
 
 class Forks:
@@ -54,7 +50,6 @@ class Forks:
         self._ready = ready
         self._have = have
         self._begun = begun
-        self._tasks = Tasks()
 
     async def create(
         self, sandbox: Sandbox, body: bytes, *, receive: Receive, who: Tenant
@@ -66,8 +61,9 @@ class Forks:
             raise Problem(400, f"count: must be from 1 to {_MOST}")
         timeout = checked_timeout(asked.timeout)
         until = asyncio.get_running_loop().time() + CREATE_WAIT
-        spec = await spec_now(sandbox, have, what="fork")
-        checkpoint = await begin_checkpoint(sandbox, have, metadata={_ENTRY: ""})
+        spec = await spec_to_copy(sandbox, have, what="fork")
+        checkpoint = await begin_checkpoint(sandbox, have, lasts=_LASTS)
+        assert have.temporary is not None
         made: list[Sandbox] = []
 
         async def one() -> dict[str, Any]:
@@ -85,17 +81,13 @@ class Forks:
             checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the fork")
             results = await asyncio.gather(*(one() for _ in range(asked.count)))
         finally:
-            # In a task: a slow volume must not delay the answer.
-            self._tasks.spawn(self._drop(checkpoint))
+            have.temporary.release(checkpoint.id, checkpoint.tenant)
             note(id=id_of(sandbox), sandbox=sandbox.id, made=[each.id for each in made])
         if has_hung_up(receive):
             note(left=True)
             for each in made:
                 have.lifecycle.ends.delete(each, message="the caller left before fork was answered")
         return results
-
-    async def close(self) -> None:
-        await self._tasks.close(timeout=_CLOSING)
 
     async def _one(
         self,
@@ -125,10 +117,3 @@ class Forks:
         await started(began, receive=receive, have=self._have, hold=hold, within=within)
         await self._ready(began, receive=receive, until=until)
         return began
-
-    async def _drop(self, checkpoint: Checkpoint) -> None:
-        checkpoints = checkpoints_of(self._have)
-        try:
-            await checkpoints.delete(checkpoint)
-        except OSError as error:
-            _log.warning("the checkpoint %s of a fork is not deleted: %s", checkpoint.id, error)

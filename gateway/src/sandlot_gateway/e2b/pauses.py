@@ -18,7 +18,7 @@ from sandlot_contract.ids import SandboxId, created_at
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
@@ -26,7 +26,7 @@ from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox
 
-from .copies import begin_like, spec_now, written
+from .copies import begin_like, spec_to_copy, written
 from .documents import id_of
 from .failures import Problem
 from .starts import started
@@ -101,7 +101,7 @@ class Pauses:
         have = self._have
         if sandbox.status is not Status.RUNNING:
             raise Problem(503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")])
-        spec = await spec_now(sandbox, have, what="pause")
+        spec = await spec_to_copy(sandbox, have, what="pause")
         was = msgspec.structs.replace(sandbox, id=id_of(sandbox), spec=spec)
         entry = msgspec.json.encode(_Record(was, secrets.token_hex(8))).decode()
         if (size := len(entry.encode())) > _MOST_RECORD:

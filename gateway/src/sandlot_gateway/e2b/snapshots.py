@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.store import Checkpoint, State
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.control.checkpoint_models import METADATA_MAX
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.services import Services

@@ -11,7 +11,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.checkpoints.service import RestoreFailed
+from sandlot_gateway.checkpoints.errors import RestoreFailed
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.secret_refs import SecretSource

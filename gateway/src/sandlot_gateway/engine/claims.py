@@ -108,6 +108,11 @@ class Claimer:
         ticket = self._tickets.get(sandbox_id)
         return ticket.position if ticket is not None else None
 
+    def estimated_wait(self, sandbox_id: SandboxId) -> float | None:
+        """Return in how many seconds a waiting sandbox may have its instance; None if that is unknown."""
+        ticket = self._tickets.get(sandbox_id)
+        return ticket.estimated_wait if ticket is not None else None
+
     def progress(self, sandbox_id: SandboxId) -> str | None:
         """Return how far the sandbox's image is, see `Preparation.progress`; None if no claim is under way."""
         preparation = self._preparations.get(sandbox_id)

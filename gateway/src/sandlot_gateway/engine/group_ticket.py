@@ -68,6 +68,11 @@ class GroupTicket:
         return self._group.position
 
     @property
+    def estimated_wait(self) -> float | None:
+        """Unknown, as it depends on how many instances each group needs that is before its own."""
+        return None
+
+    @property
     def trouble(self) -> str | None:
         return self.real.trouble if self.real is not None else None
 

@@ -74,7 +74,7 @@ class Lifecycle:
         quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
         self.admission = Admission(quotas, holdings=directory.holdings)
         alone = backend.single_gateway
-        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random))
+        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random, weigh=supply.weigh))
         self.claimer = Claimer(
             supply=supply,
             groups=places,
@@ -220,6 +220,9 @@ class Lifecycle:
 
     def position(self, sandbox: Sandbox) -> int | None:
         return self.claimer.position(sandbox.id)
+
+    def estimated_wait(self, sandbox: Sandbox) -> float | None:
+        return self.claimer.estimated_wait(sandbox.id)
 
     def progress(self, sandbox: Sandbox) -> str | None:
         unread = self.bringup.unread(sandbox.id)

@@ -130,6 +130,11 @@ class Runs:
         found = [self._with_heard(lease) for lease in leases if lease.tenant == tenant]
         return sorted(found, key=lambda lease: -lease.began_at)
 
+    def weight(self, tenant: str, run_id: RunId) -> int:
+        """Return the weight of a run's creates; 1 if it is not known to be active, or has no lease."""
+        lease = self._leases.get((tenant, run_id))
+        return lease.weight if lease is not None and lease.active else 1
+
     async def _checked(self, key: RunKey, epoch: int | None) -> Lease:
         """Return a lease that is active. Only what the store says now refuses anyone."""
         if (lease := self._leases.get(key)) is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from sandlot_contract.ids import InstanceId, SandboxId
 
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
+from sandlot_gateway.core.fair_queue import Weigh, equal
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import PendingCreate
 from sandlot_gateway.core.reuse import UNBOUND, Binding
@@ -51,7 +52,10 @@ _log = logging.getLogger(__name__)
 
 
 class Supply:
-    """One per gateway, on the event loop's clock. Calls `prime` with the address of each instance that becomes warm."""
+    """One per gateway, on the event loop's clock. Calls `prime` with the address of each instance that becomes warm.
+
+    `weigh`: the weights by which tenants and runs take turns.
+    """
 
     def __init__(
         self,
@@ -60,9 +64,11 @@ class Supply:
         slots: Slots,
         settings: SupplySettings | None = None,
         prime: Callable[[str], Coroutine[Any, Any, None]] | None = None,
+        weigh: Weigh = equal,
     ) -> None:
-        self._core = SupplyCore(settings=settings or SupplySettings(), slots=slots, seen=backend)
+        self._core = SupplyCore(settings=settings or SupplySettings(), slots=slots, seen=backend, weigh=weigh)
         self.slots = slots
+        self.weigh = weigh
         self._backend = backend
         self._prime = prime
         self._numbers = count(1)
@@ -116,6 +122,9 @@ class Supply:
 
     def position(self, ask: AskId) -> int:
         return self._core.position(ask)
+
+    def estimated_wait(self, ask: AskId) -> float | None:
+        return self._core.estimated_wait(ask, self._now())
 
     def trouble(self, ask: AskId) -> str | None:
         return trouble(self._core, self._backend, ask)

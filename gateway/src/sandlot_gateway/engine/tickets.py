@@ -24,6 +24,8 @@ class Queue(Protocol):
 
     def position(self, ask: AskId) -> int: ...
 
+    def estimated_wait(self, ask: AskId) -> float | None: ...
+
     def trouble(self, ask: AskId) -> str | None: ...
 
     def put_back(self, hold: Hold, *, binding: Binding | None = None, awaits: str | None = None) -> bool: ...
@@ -72,6 +74,11 @@ class Ticket:
     @property
     def position(self) -> int:
         return self._supply.position(self._ask)
+
+    @property
+    def estimated_wait(self) -> float | None:
+        """In how many seconds it may come to a grant; None if that is unknown."""
+        return self._supply.estimated_wait(self._ask)
 
     @property
     def trouble(self) -> str | None:

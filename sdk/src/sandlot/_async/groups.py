@@ -60,23 +60,25 @@ class AsyncGroup(Generic[Box]):
 
 async def created(
     client: AsyncClient,
-    members: list[dict[str, Any]],
+    path: str,
+    asked: Mapping[str, Any],
     *,
     idempotency_key: str | None,
     wait: float,
+    span: str,
     make: Callable[[SandboxInfo, Mapping[str, Any] | None], Box],
 ) -> AsyncGroup[Box]:
-    """Create a group and wait for it. Raises BadRequest, Busy, SandboxLost or WaitTimeout; then none of it is left."""
+    """Create what is asked for, a group, and wait for it. Raises BadRequest, Busy, SandboxLost or WaitTimeout; then none of it is left."""
     if wait <= 0:
         raise ValueError("wait: must be more than 0 seconds, since a group is handed out as a whole")
     key = idempotency_key or calls.new_id()
     deadline = now() + wait
-    with tracing.span("sandlot.create_group"):
+    with tracing.span(span):
         try:
             while True:
                 left = max(deadline - now(), 0.0)
                 body = {
-                    "members": members,
+                    **asked,
                     "idempotency_key": key,
                     # Longer than its deadline, which says more than that the time is over.
                     "wait_seconds": min(left + 1.0, HOLD_SECONDS),
@@ -84,7 +86,7 @@ async def created(
                 }
                 try:
                     document = await client.call(
-                        "POST", "/group", body=body, timeout=HOLD_SECONDS + 30, patience=left + CLEANUP
+                        "POST", path, body=body, timeout=HOLD_SECONDS + 30, patience=left + CLEANUP
                     )
                 except Busy as error:
                     # Not by the client, which would ask for minutes: the time to wait is over with the deadline.
@@ -108,7 +110,7 @@ async def created(
                 await sleep(PAUSE)
         except (*ABANDONED, ConnectionFailed, WaitTimeout):  # after any other answer none of it is left
             if idempotency_key is None:  # else another caller may use it
-                await shielded(lambda: _forget(client, members, key))
+                await shielded(lambda: _forget(client, path, asked, key))
             raise
 
 
@@ -127,11 +129,11 @@ async def _delete_quietly(client: AsyncClient, group_id: str) -> None:
         return
 
 
-async def _forget(client: AsyncClient, members: list[dict[str, Any]], key: str) -> None:
+async def _forget(client: AsyncClient, path: str, asked: Mapping[str, Any], key: str) -> None:
     """Delete the group of an abandoned create; repeating its idempotency key returns the id."""
-    body = {"members": members, "idempotency_key": key, "wait_seconds": 0, "deadline_seconds": 1}
+    body = {**asked, "idempotency_key": key, "wait_seconds": 0, "deadline_seconds": 1}
     try:
-        document = await client.call("POST", "/group", body=body, timeout=CLEANUP, patience=CLEANUP)
+        document = await client.call("POST", path, body=body, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
     await _delete_quietly(client, str(document.get("id", "")))

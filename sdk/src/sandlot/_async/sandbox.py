@@ -13,6 +13,7 @@ from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
 from sandlot._async.contexts import AsyncPythonContexts
 from sandlot._async.files import AsyncFiles
+from sandlot._async.forks import AsyncForks
 from sandlot._async.groups import AsyncGroup
 from sandlot._async.network import AsyncNetwork
 from sandlot._protocol import calls, checks, documents, tracing
@@ -32,7 +33,7 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints):
+class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints, AsyncForks):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
     def __init__(
@@ -158,9 +159,11 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
         client = client or await default_client()
         return await groups.created(
             client,
-            group_bodies.members(of, create),
+            "/group",
+            {"members": group_bodies.members(of, create)},
             idempotency_key=idempotency_key,
             wait=wait,
+            span="sandlot.create_group",
             make=lambda info, auth: cls(client=client, info=info, auth=auth),
         )
 
@@ -199,7 +202,9 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
             query += f"&is_active={str(active).lower()}"
         while True:
             per_page = 1000 if limit is None else max(1, min(1000, limit))
-            document = await client.call("GET", f"/sandbox?page={page}&per_page={per_page}{query}")
+            document = await client.call(
+                "GET", f"/sandbox?overview=true&page={page}&per_page={per_page}{query}"
+            )
             infos = (documents.sandbox_info(item) for item in document.get("sandboxes") or ())
             # A gateway that knows no runs or groups ignores the query: the caller would get, and might delete, all sandboxes.
             found += [info for info in infos if run in (None, info.run) and group in (None, info.group)]

@@ -177,6 +177,12 @@ def concurrency(value: object) -> int:
     return value
 
 
+def weight(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
+        raise ValueError(f"weight: must be a whole number from 1 to 1000, not {value!r}")
+    return value
+
+
 def path_part(value: object, *, name: str) -> str:
     """Quote an id as one segment of a URL's path."""
     if not isinstance(value, str) or not value or value in (".", ".."):

@@ -167,6 +167,8 @@ def sandbox_info(document: Document) -> SandboxInfo:
         cold_reason=document.get("coldReason"),
         timings={str(key): float(value) for key, value in timings.items() if isinstance(value, int | float)},
         notes=tuple(document.get("notes") or ()),
+        queue_position=document.get("queuePosition"),
+        estimated_wait=document.get("estimatedWaitSeconds"),
     )
 
 

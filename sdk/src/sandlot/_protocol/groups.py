@@ -1,11 +1,12 @@
-"""Builds the body of a group of creates from the arguments of `create`."""
+"""Builds the bodies of groups of creates, and of forks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sandlot._protocol import calls
+from sandlot._protocol import calls, checks
+from sandlot._protocol.checks import Command
 
 DEFAULTS: dict[str, Any] = {
     "image": None,
@@ -58,3 +59,31 @@ def _member(given: dict[str, Any]) -> dict[str, Any]:
     document = calls.create_document(**{**DEFAULTS, **given}, idempotency_key="", wait_seconds=0.0)
     del document["idempotency_key"], document["wait_seconds"]
     return {**document, "count": count}
+
+
+def forks(
+    n: int,
+    *,
+    start_command: bool | Command,
+    name: str | None,
+    labels: Sequence[str] | None,
+    secrets: Mapping[str, str] | None,
+    timeout: float | None,
+) -> dict[str, Any]:
+    """Build the body of a fork; what is None stays as the sandbox has it."""
+    if n < 1:
+        raise ValueError(f"n: {n!r} is not 1 or more")
+    document: dict[str, Any] = {"count": n}
+    if start_command is True:
+        document["same_start_command"] = True
+    elif start_command is not False:
+        document["start_command"] = checks.argv(start_command)
+    if name is not None:
+        document["name"] = name
+    if labels is not None:
+        document["labels"] = checks.words(labels, name="labels")
+    if secrets:
+        document["secrets"] = checks.strings(secrets, name="secrets")
+    if timeout is not None:
+        document["timeout_seconds"] = checks.seconds(timeout, name="timeout")
+    return document

@@ -84,6 +84,7 @@ def begin_body(
     metadata: Mapping[str, str] | None,
     take_over: bool,
     end_sandboxes: bool,
+    weight: int,
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "holder": holder,
@@ -95,6 +96,8 @@ def begin_body(
         body["name"] = name
     if metadata:
         body["metadata"] = checks.strings(metadata, name="metadata")
+    if checks.weight(weight) != 1:  # else also servers that know no weights begin the run
+        body["weight"] = weight
     return body
 
 
@@ -113,6 +116,7 @@ def run_info(document: Document) -> RunInfo:
         finished_at=document.get("finished_at"),
         sandboxes=dict(document.get("sandboxes") or {}),
         verdicts=dict(document.get("verdicts") or {}),
+        weight=int(document.get("weight") or 1),
     )
 
 

@@ -61,23 +61,25 @@ class Group(Generic[Box]):
 
 def created(
     client: Client,
-    members: list[dict[str, Any]],
+    path: str,
+    asked: Mapping[str, Any],
     *,
     idempotency_key: str | None,
     wait: float,
+    span: str,
     make: Callable[[SandboxInfo, Mapping[str, Any] | None], Box],
 ) -> Group[Box]:
-    """Create a group and wait for it. Raises BadRequest, Busy, SandboxLost or WaitTimeout; then none of it is left."""
+    """Create what is asked for, a group, and wait for it. Raises BadRequest, Busy, SandboxLost or WaitTimeout; then none of it is left."""
     if wait <= 0:
         raise ValueError("wait: must be more than 0 seconds, since a group is handed out as a whole")
     key = idempotency_key or calls.new_id()
     deadline = now() + wait
-    with tracing.span("sandlot.create_group"):
+    with tracing.span(span):
         try:
             while True:
                 left = max(deadline - now(), 0.0)
                 body = {
-                    "members": members,
+                    **asked,
                     "idempotency_key": key,
                     # Longer than its deadline, which says more than that the time is over.
                     "wait_seconds": min(left + 1.0, HOLD_SECONDS),
@@ -85,7 +87,7 @@ def created(
                 }
                 try:
                     document = client.call(
-                        "POST", "/group", body=body, timeout=HOLD_SECONDS + 30, patience=left + CLEANUP
+                        "POST", path, body=body, timeout=HOLD_SECONDS + 30, patience=left + CLEANUP
                     )
                 except Busy as error:
                     # Not by the client, which would ask for minutes: the time to wait is over with the deadline.
@@ -109,7 +111,7 @@ def created(
                 sleep(PAUSE)
         except (*ABANDONED, ConnectionFailed, WaitTimeout):  # after any other answer none of it is left
             if idempotency_key is None:  # else another caller may use it
-                shielded(lambda: _forget(client, members, key))
+                shielded(lambda: _forget(client, path, asked, key))
             raise
 
 
@@ -128,11 +130,11 @@ def _delete_quietly(client: Client, group_id: str) -> None:
         return
 
 
-def _forget(client: Client, members: list[dict[str, Any]], key: str) -> None:
+def _forget(client: Client, path: str, asked: Mapping[str, Any], key: str) -> None:
     """Delete the group of an abandoned create; repeating its idempotency key returns the id."""
-    body = {"members": members, "idempotency_key": key, "wait_seconds": 0, "deadline_seconds": 1}
+    body = {**asked, "idempotency_key": key, "wait_seconds": 0, "deadline_seconds": 1}
     try:
-        document = client.call("POST", "/group", body=body, timeout=CLEANUP, patience=CLEANUP)
+        document = client.call("POST", path, body=body, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
     _delete_quietly(client, str(document.get("id", "")))

@@ -29,7 +29,8 @@ class Run:
     Sandboxes that this process and those that it starts create meanwhile belong to the run, by SANDLOT_RUN_ID. If no
     process renews it for `grace` seconds, as after a SIGKILL, the server ends them with the verdict `run_lost`.
     `take_over`: also from a holder that still renews it, as when a trainer resumes before its old lease is over; the old
-    one gets RunLost. `end_sandboxes`: end those of earlier holders then. `on_lost` is called in the thread. `report`:
+    one gets RunLost. `end_sandboxes`: end those of earlier holders then. `weight` from 1 to 1000: with 3, the run has
+    three turns in the queue for each of another run of the tenant with 1. `on_lost` is called in the thread. `report`:
     the file of an HTML page about the run, written at the end of the block; if that fails, the log has a warning.
     Entering raises Conflict if another holder has the run. A forked child that leaves the block ends nothing.
     """
@@ -43,6 +44,7 @@ class Run:
         end_sandboxes: bool = False,
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        weight: int = 1,
         on_lost: Callable[[SandlotError], None] | None = None,
         report: str | os.PathLike[str] | None = None,
         client: Client | None = None,
@@ -55,6 +57,7 @@ class Run:
             metadata=metadata,
             take_over=take_over,
             end_sandboxes=end_sandboxes,
+            weight=weight,
         )
         self._report = (
             None if report is None else Path(report).absolute()
@@ -193,13 +196,8 @@ class Run:
         from sandlot.reports.run import page  # only for those who want one
 
         try:
-            found = client.call(
-                "GET",
-                f"{leases.path(self._run_id)}/report",
-                timeout=_REPORT_SECONDS,
-                patience=_REPORT_SECONDS,
-            )
-            written = page(leases.run_report(found))
+            found = Runs(client=client).report(self._run_id, timeout=_REPORT_SECONDS)
+            written = page(found)
             run_blocking(lambda: written.write(path))
         except (SandlotError, OSError) as error:
             _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
@@ -220,10 +218,18 @@ class Runs:
         """Return a run, with its sandboxes by status and verdict. Raises NotFound."""
         return leases.run_info((self._connected()).call("GET", leases.path(run_id)))
 
-    def report(self, run_id: str) -> RunReport:
-        """Return what became of a run's sandboxes, what they used, and its slowest commands. Raises NotFound."""
-        path = f"{leases.path(run_id)}/report"
-        return leases.run_report((self._connected()).call("GET", path))
+    def report(self, run_id: str, *, timeout: float | None = None) -> RunReport:
+        """Return what became of a run's sandboxes, what they used, and its slowest commands. Raises NotFound.
+
+        `timeout`: seconds after which it is not asked for again.
+        """
+        found = (self._connected()).call(
+            "GET",
+            f"{leases.path(run_id)}/report",
+            timeout=60.0 if timeout is None else timeout,
+            patience=timeout,
+        )
+        return leases.run_report(found)
 
     def end(self, run_id: str) -> RunInfo:
         """End a run, whoever holds it, and delete its sandboxes. Raises NotFound."""

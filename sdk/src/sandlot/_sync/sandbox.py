@@ -19,6 +19,7 @@ from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
 from sandlot._sync.contexts import PythonContexts
 from sandlot._sync.files import Files
+from sandlot._sync.forks import Forks
 from sandlot._sync.groups import Group
 from sandlot._sync.network import Network
 from sandlot._tasks_sync import ABANDONED, each, now, shielded, sleep
@@ -33,7 +34,7 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class Sandbox(Commands, PythonContexts, Network, Checkpoints):
+class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks):
     """A sandbox on a server. `with` deletes it at the end of the block."""
 
     def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:
@@ -157,9 +158,11 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints):
         client = client or default_client()
         return groups.created(
             client,
-            group_bodies.members(of, create),
+            "/group",
+            {"members": group_bodies.members(of, create)},
             idempotency_key=idempotency_key,
             wait=wait,
+            span="sandlot.create_group",
             make=lambda info, auth: cls(client=client, info=info, auth=auth),
         )
 
@@ -198,7 +201,7 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints):
             query += f"&is_active={str(active).lower()}"
         while True:
             per_page = 1000 if limit is None else max(1, min(1000, limit))
-            document = client.call("GET", f"/sandbox?page={page}&per_page={per_page}{query}")
+            document = client.call("GET", f"/sandbox?overview=true&page={page}&per_page={per_page}{query}")
             infos = (documents.sandbox_info(item) for item in document.get("sandboxes") or ())
             # A gateway that knows no runs or groups ignores the query: the caller would get, and might delete, all sandboxes.
             found += [info for info in infos if run in (None, info.run) and group in (None, info.group)]

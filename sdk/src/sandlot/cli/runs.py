@@ -15,6 +15,7 @@ runs = typer.Typer(help="Training runs, with whose leases their sandboxes end.",
 
 _SLOWEST = 5  # commands that are shown
 _COMMAND = 80  # characters of each
+_REPORT_SECONDS = 5.0  # that `show` waits for what it can do without
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
@@ -29,6 +30,7 @@ _COLUMNS: dict[str, Callable[[RunInfo], object]] = {
     "RUNNING": lambda run: run.sandboxes.get("RUNNING", 0),
     "PENDING": lambda run: run.sandboxes.get("PENDING", 0),
     "ENDED": lambda run: sum(run.verdicts.values()),
+    "WEIGHT": lambda run: run.weight,
     "BEGAN": lambda run: run.began_at,
     "RENEWED": lambda run: run.renewed_at,
     "HOLDER": lambda run: output.printable(run.holder),
@@ -51,16 +53,20 @@ def list_runs(context: typer.Context, json: output.Json = False) -> None:
 @runs.command("show")
 def show_run(run_id: RunId, json: output.Json = False) -> None:
     """Show a run with its sandboxes by status, the verdicts of those that have ended, its usage and slowest commands."""
-    from sandlot import NotFound, Runs
+    from sandlot import Runs
+    from sandlot.errors import SandlotError
 
     with output.connection.client() as client:
         runs = Runs(client=client)
         run = runs.get(run_id)
-        try:
-            report = None if json else runs.report(run_id)
-        except NotFound:  # a server of before has none
-            report = None
-    output.show(run, json=json, text=_text(run, report))
+        missing = ""
+        report: RunReport | None = None
+        if not json:
+            try:
+                report = runs.report(run_id, timeout=_REPORT_SECONDS)
+            except SandlotError as error:  # also NotFound, of a server of before
+                missing = str(error)
+    output.show(run, json=json, text=_text(run, report, missing=missing))
 
 
 @runs.command("report")
@@ -93,14 +99,16 @@ def end_run(run_id: RunId, json: output.Json = False) -> None:
     output.show(run, json=json, text=f"{run.id}: {run.state}")
 
 
-def _text(run: RunInfo, report: RunReport | None) -> str:
-    from sandlot.reports.run import counts, facts, slowest
+def _text(run: RunInfo, report: RunReport | None, *, missing: str = "") -> str:
+    """Return the lines of a run and its report. `missing`: why there is no report."""
+    from sandlot.reports.run import counts, facts, slowest, without_report
 
     lines = {
         "run": run.id,
         "name": run.name or "-",
         "state": run.state,
         "holder": f"{run.holder} (epoch {run.epoch})",
+        "weight": str(run.weight),
         "grace": f"{run.grace:g} s",
         "began": run.began_at,
         "renewed": run.renewed_at,
@@ -108,7 +116,7 @@ def _text(run: RunInfo, report: RunReport | None) -> str:
         "metadata": ", ".join(f"{key}={value}" for key, value in run.metadata.items()) or "-",
         "sandboxes": counts(run.sandboxes),
         "verdicts": counts(run.verdicts if report is None else report.ends),
-        **(facts(report) if report is not None else {}),
+        **(facts(report) if report is not None else without_report(run, why=missing)),
     }
     shown = [f"{name:<10} {output.printable(text)}" for name, text in lines.items()]
     if report is not None and report.commands.slowest:

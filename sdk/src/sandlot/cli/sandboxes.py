@@ -1,4 +1,4 @@
-"""run, exec, ps, logs, rm: run commands in sandboxes, list and delete sandboxes."""
+"""run, exec, fork, ps, logs, rm: run commands in sandboxes, fork, list and delete sandboxes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 def register(app: typer.Typer) -> None:
     app.command(context_settings=AS_GIVEN)(run)
     app.command("exec", context_settings=AS_GIVEN)(execute)
+    app.command()(fork)
     app.command()(ps)
     app.command()(logs)
     app.command()(rm)
@@ -197,6 +198,27 @@ def _ended(event: Exit) -> int:
     return output.command_code(event)
 
 
+def fork(
+    sandbox: Annotated[str, typer.Argument(metavar="ID", help="The sandbox.")],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
+    start: Annotated[bool, typer.Option("--start", help="Run its start command in each.")] = False,
+    label: Annotated[list[str] | None, typer.Option(help="Label, in place of its labels.")] = None,
+    name: Annotated[str | None, typer.Option(help="A display name, which a number follows.")] = None,
+    lifetime: Annotated[
+        float | None, typer.Option(help="Seconds until each ends by itself; default: as its own.")
+    ] = None,
+    json: output.Json = False,
+) -> None:
+    """Create sandboxes with the files that one has now, all or none, and print their ids."""
+    from sandlot import Sandbox
+
+    with output.lost_is_said(), output.connection.client() as client:
+        box = Sandbox.connect(sandbox, client=client)
+        made = box.fork(count, start_command=start, labels=label, name=name, timeout=lifetime)
+    ids = [one.id for one in made]
+    output.show({"group_id": made.id, "sandbox_ids": ids}, json=json, text="\n".join(ids))
+
+
 def ps(
     label: Annotated[list[str] | None, typer.Option(help="Only sandboxes with all these labels.")] = None,
     run_name: Annotated[str | None, typer.Option("--run", help="Only sandboxes of this run.")] = None,
@@ -218,6 +240,9 @@ def ps(
 
 
 def _state(info: SandboxInfo) -> str:
+    if info.queue_position is not None and info.status == "PENDING":
+        wait = "" if info.estimated_wait is None else f", about {info.estimated_wait:.0f} s"
+        return f"PENDING (place {info.queue_position}{wait})"
     return f"{info.status} ({info.verdict})" if info.verdict else info.status
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from sandlot.errors import INFRASTRUCTURE
 from sandlot.reports.page import Figure, Page, Table
-from sandlot.runs import RunReport
+from sandlot.runs import RunInfo, RunReport
 
 
 def counts(found: Mapping[str, int]) -> str:
@@ -20,12 +21,22 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
 
 
+def to_mask(masked: Mapping[str, int]) -> str:
+    """Return how many sandboxes the infrastructure lost, by their verdicts."""
+    return f"{sum(masked.values())} lost by the infrastructure" + (f" ({counts(masked)})" if masked else "")
+
+
+def without_report(run: RunInfo, *, why: str) -> dict[str, str]:
+    """Return what the run alone tells where its report cannot be had."""
+    masked = {verdict: count for verdict, count in run.verdicts.items() if verdict in INFRASTRUCTURE}
+    return {"to mask": to_mask(masked), "report": f"not available: {why}"}
+
+
 def facts(report: RunReport) -> dict[str, str]:
     """Return what the report adds to the run itself, by name."""
     commands, used = report.commands, report.usage
     found = {
-        "to mask": f"{sum(report.masked.values())} lost by the infrastructure"
-        + (f" ({counts(report.masked)})" if report.masked else ""),
+        "to mask": to_mask(report.masked),
         "starts": _starts(report),
         "usage": f"{used.core_seconds / 3600:.3f} core-hours, {used.memory_gib_seconds / 3600:.3f} GiB-hours of memory"
         + (f", {used.gpu_seconds / 3600:.3f} GPU-hours" if used.gpu_seconds else "")
@@ -34,7 +45,7 @@ def facts(report: RunReport) -> dict[str, str]:
         f"queued for {seconds(commands.queued_seconds)}; counted since {commands.since}",
     }
     if commands.silent_gateways:
-        found["missing"] = f"commands of gateways that did not answer: {commands.silent_gateways}"
+        found["missing"] = f"commands and ends of gateways that did not answer: {commands.silent_gateways}"
     return found
 
 

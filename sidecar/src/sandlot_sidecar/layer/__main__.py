@@ -1,6 +1,7 @@
 """Entry point, `python -m sandlot_sidecar.layer JOB FD [MAX_BYTES [SELECTION]]`: writes or restores one archive.
 
-JOB is `export` or `restore`, SELECTION a JSON object `{"paths": [...], "without": [...]}` for an export.
+JOB is `export`, `store` (an export that does not compress) or `restore`, SELECTION a JSON object
+`{"paths": [...], "without": [...]}` for an export.
 
 The first line of standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
 follows it; on restore it is the result. The exit status is 0 on success, and after the first line of an export one of
@@ -34,10 +35,10 @@ def main(arguments: list[str]) -> int:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
-        if job == "export":
-            _export(fd, limit, selection)
-        else:
+        if job == "restore":
             _restore(fd, limit)
+        else:
+            _export(fd, limit, selection, compresses=job == "export")
     except LayerError as error:
         _say({"error": error.code, "message": error.message})
         return 1
@@ -51,11 +52,12 @@ def main(arguments: list[str]) -> int:
     except (ValueError, MemoryError) as error:
         # Only the files or the archive have sizes and names of this sort.
         found = by_files(error)
-        code = found.code if job == "export" else "bad_request"
+        exports = job != "restore"
+        code = found.code if exports else "bad_request"
         _say(
             {
                 "error": code,
-                "message": found.message if job == "export" else f"the archive is unreadable: {error!r}",
+                "message": found.message if exports else f"the archive is unreadable: {error!r}",
             }
         )
         return 1
@@ -74,13 +76,13 @@ def _selection(text: str) -> Selection:
     return Selection(paths=tuple(document["paths"]), without=tuple(document["without"]))
 
 
-def _export(fd: int, limit: int | None, selection: Selection) -> None:
+def _export(fd: int, limit: int | None, selection: Selection, *, compresses: bool) -> None:
     entries, size = measure(fd, selection)
     if limit is not None and size > limit:
         text = f"the sandbox's files add up to {size} bytes, over the limit of {limit}: delete some"
         raise LayerError("too_large", text)
     _say({"entries": entries, "bytes": size})
-    exporter = Exporter(sys.stdout.buffer, max_bytes=limit, selection=selection)
+    exporter = Exporter(sys.stdout.buffer, max_bytes=limit, selection=selection, compresses=compresses)
     try:
         exporter.run(fd)
     except (LayerError, OSError, ValueError, MemoryError) as error:

@@ -39,11 +39,11 @@ def attribute_bytes(pax_headers: Mapping[str, str]) -> int:
 
 
 class Gzip:
-    """A writable file that compresses."""
+    """A writable file in gzip's format, which compresses or only stores."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: BinaryIO, *, compresses: bool) -> None:
         self._out = out
-        self._packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+        self._packer = zlib.compressobj(1 if compresses else 0, zlib.DEFLATED, 31)
 
     def write(self, data: bytes) -> int:
         packed = self._packer.compress(data)
@@ -78,9 +78,16 @@ class _Exactly:
 class Exporter:
     """Writes entries one by one; `max_bytes` limits the total size of files."""
 
-    def __init__(self, out: BinaryIO, *, max_bytes: int | None, selection: Selection = EVERYTHING) -> None:
+    def __init__(
+        self,
+        out: BinaryIO,
+        *,
+        max_bytes: int | None,
+        selection: Selection = EVERYTHING,
+        compresses: bool = True,
+    ) -> None:
         self._selection = selection
-        self._gzip = Gzip(out)
+        self._gzip = Gzip(out, compresses=compresses)
         stream: Any = self._gzip
         self._tar: Any = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self._left = max_bytes

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 KIND = "application/vnd.sandlot.layer"
 MAX_LINE = 64 * 1024
 PATHS, NAMES = 16, 64  # of a selection
+SILENCE = 4000.0  # seconds without a byte of an archive, which may still be written: longer than any fork's deadline
 CUT = {
     "too_large": "the files grew beyond the limit, or have too many names, during the export: try again",
     "unreadable": "a file changed during the export so that it cannot be stored: try again",
@@ -60,7 +61,9 @@ class LayerRoutes:
         """Stream the archive; one at a time, since each reads the whole layer."""
         instance = self._instance
         instance.life.gate()
-        limit = fields.query_int(request.query(), "max_bytes", minimum=0)
+        query = request.query()
+        limit = fields.query_int(query, "max_bytes", minimum=0)
+        job = "store" if query.get("compressed") == "0" else "export"
         body = request.json()
         paths = [_relative(path) for path in fields.strings(body, "paths", most=PATHS)]
         without = fields.strings(body, "without", most=NAMES)
@@ -74,7 +77,7 @@ class LayerRoutes:
         instance.use.stream_begins()
         process = None
         try:
-            process = await self._start("export", merged=False, limit=limit, selection=selection)
+            process = await self._start(job, merged=False, limit=limit, selection=selection)
             process.close_stdin()
             await self._send(request, process, selected=selection is not None)
         finally:
@@ -135,7 +138,12 @@ class LayerRoutes:
         process = await self._start("restore", merged=True, limit=limit)
         try:
             stream = request.stream
-            while stream is not None and (data := await stream.read()):
+            while stream is not None:
+                # The gateway's node may have died without closing the connection.
+                async with asyncio.timeout(SILENCE):
+                    data = await stream.read()
+                if not data:
+                    break
                 try:
                     await process.write(data)
                 except BrokenPipeError:

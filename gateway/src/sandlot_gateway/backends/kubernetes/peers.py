@@ -158,16 +158,21 @@ class Peers:
 
     async def run_counts(self, tenant: str, run_id: RunId) -> list[RunCounts | None]:
         """Ask all gateways for what they counted of a run, see `OtherGateways.run_counts`."""
-        addresses, _ = await self._others()
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                addresses, all_known = await self._others()
+        except TimeoutError:
+            return [None]
         target = f"/internal/runs/{run_id}/counts?{urlencode({'tenant': tenant})}"
         answers = await asyncio.gather(*(self._calls.ask(address, target) for address in addresses))
-        return [
+        counts = [
             None
             if isinstance(answer, Missing)
             or answer.status != 200  # one of an earlier version has no such route
             else _read(answer, RunCounts, address=address)
             for address, answer in zip(addresses, answers, strict=True)
         ]
+        return counts if all_known else [*counts, None]  # there may be more of them
 
     async def end_of(self, sandbox_id: SandboxId) -> RecordedEnd | None:
         """Return the sandbox's end, or None if no gateway knows one in time; others may still believe that it runs."""

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pydantic import ValidationError
 from sandlot_contract.statuses import Status
 
-from sandlot_gateway.checkpoints.store import State as CheckpointState
+from sandlot_gateway.checkpoints.checkpoint import State as CheckpointState
 from sandlot_gateway.control.checkpoint_models import CheckpointRequest
 from sandlot_gateway.control.checkpoints import begin_checkpoint
 from sandlot_gateway.control.errors import ApiError

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sandlot_gateway.checkpoints.store import State as CheckpointState
+from sandlot_gateway.checkpoints.checkpoint import State as CheckpointState
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.models import CreateRequest

@@ -56,7 +56,8 @@ export function sandbox(root, { id, tell }) {
 }
 
 function why(one) {
-  const place = one.queuePosition ? `place ${count(one.queuePosition)} in the queue. ` : "";
+  const wait = one.estimatedWaitSeconds === null ? "" : `, about ${count(Math.round(one.estimatedWaitSeconds))} s`;
+  const place = one.queuePosition ? `place ${count(one.queuePosition)} in the queue${wait}. ` : "";
   return place + line(one.pendingMessage ?? (one.queuePosition ? "No slot is free yet." : "It is being started."), 500);
 }
 

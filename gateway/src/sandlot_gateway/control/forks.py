@@ -1,0 +1,250 @@
+"""The route that forks a sandbox: a group of others like it, which begin with the files that it has now.
+
+The files go by a checkpoint, whose id follows from the request's key. The forks claim their instances while it is being
+written, and it is deleted when they run or have failed, or when it expires.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from sandlot_contract.statuses import Status
+
+from sandlot_gateway.audit.call import note
+from sandlot_gateway.checkpoints.checkpoint import State
+from sandlot_gateway.control.begin import create_refusal
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.copying import ImageRefused, lost_secrets, spec_now, usable
+from sandlot_gateway.control.errors import ApiError, body_errors
+from sandlot_gateway.control.fork_models import ForkRequest
+from sandlot_gateway.control.group_models import GroupResponse
+from sandlot_gateway.control.groups import DEADLINE, answered, check_slots
+from sandlot_gateway.control.paths import PREFIX
+from sandlot_gateway.control.runs import admitted_again
+from sandlot_gateway.control.sandboxes import UserAgent
+from sandlot_gateway.control.services import Have, Owned, Services, Who
+from sandlot_gateway.control.translate import start_command
+from sandlot_gateway.control.variable_checks import check_variables
+from sandlot_gateway.core.group_turns import GroupId
+from sandlot_gateway.core.supply_events import QueueFull
+from sandlot_gateway.engine.errors import GroupKeyUsed, QuotaReached
+from sandlot_gateway.engine.group import Group
+from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
+
+router = APIRouter(prefix=PREFIX, tags=["groups"])
+
+_LASTS_LONGER = 120.0  # seconds: the checkpoint than the group's deadline
+
+Wanted = list[tuple[Spec, dict[str, str]]]
+
+
+@router.post(
+    "/sandbox/{sandbox_id}/fork",
+    status_code=201,
+    response_model=GroupResponse,
+    responses=body_errors(404, 409, 429, 501, 507),
+    summary="(Sandlot) Fork a sandbox: others with its files, all or none",
+)
+async def fork(
+    sandbox: Owned,
+    body: ForkRequest,
+    request: Request,
+    have: Have,
+    who: Who,
+    user_agent: UserAgent = "",
+) -> Response:
+    """Create a group of sandboxes with the files that this one has now; answer as for a group."""
+    checkpoints_of(have)
+    key = body.idempotency_key or secrets.token_hex(16)
+    digest = hashlib.sha256(f"fork\0{who.name}\0{sandbox.id}\0{key}".encode()).hexdigest()
+    group_id, checkpoint_id = GroupId(f"gr-{digest[:32]}"), f"cp-{digest[32:56]}"
+    await have.learn_claims(who)
+    is_known = _is_known(group_id, body.count, have=have, who=who)
+    if not is_known and sandbox.status is not Status.RUNNING:
+        raise ApiError(409, f"the sandbox is {sandbox.status}; a fork needs a RUNNING one")
+    spec = sandbox.spec if is_known else await _spec(sandbox, have=have, who=who)
+    wanted = _wanted(spec, body, group_id=group_id, checkpoint_id=checkpoint_id)
+    deadline = body.deadline_seconds or DEADLINE
+    if is_known:
+        group = _begun(group_id, wanted, deadline=deadline, have=have, who=who)
+    else:
+        _check_room([spec for spec, _ in wanted], have=have, who=who)
+        group = await _begun_with_files(
+            sandbox, group_id, wanted, checkpoint_id=checkpoint_id, deadline=deadline, have=have, who=who
+        )
+    note(id=sandbox.id, made=[member.id for member in group.members])
+    return await answered(
+        group,
+        key=key,
+        hold=have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds,
+        comes_back=body.idempotency_key is not None,
+        request=request,
+        have=have,
+        user_agent=user_agent,
+    )
+
+
+def _is_known(group_id: GroupId, count: int, *, have: Services, who: Tenant) -> bool:
+    """Return whether the forks of this key have begun, so that their files are those of an earlier request."""
+    if have.lifecycle.groups.get(group_id, who.name) is not None:
+        return True
+    keys = (_member_key(group_id, index) for index in range(count))
+    return all(have.directory.by_key(who.name, key) is not None for key in keys)
+
+
+async def _spec(sandbox: Sandbox, *, have: Services, who: Tenant) -> Spec:
+    try:
+        spec = usable(await spec_now(sandbox, have=have), have=have, who=who)
+    except ImageRefused as error:
+        raise ApiError(409, f"the sandbox's image cannot be used for others: {error}") from error
+    await admitted_again(spec, have=have, who=who)
+    return spec
+
+
+def _wanted(spec: Spec, body: ForkRequest, *, group_id: GroupId, checkpoint_id: str) -> Wanted:
+    """Return spec and secrets of each fork. Raises ApiError."""
+    values = _secrets(spec, body)
+    changes = {
+        "labels": spec.labels if body.labels is None else body.labels,
+        "secret_names": sorted({*spec.secret_refs, *values}),
+        "checkpoint": checkpoint_id,
+        "continues": None,
+    }
+    if not body.same_start_command:
+        command, kind = start_command(body.start_command)
+        changes |= {
+            "start_command": command,
+            "start_kind": kind,
+            "run_image_command": False,
+            "ready_command": None,
+        }
+    if body.timeout_seconds is not None:
+        changes |= {
+            "timeout": body.timeout_seconds,
+            "timeout_minutes": math.ceil(body.timeout_seconds / 60),
+        }
+    name = body.name or spec.name[:90]
+    return [
+        (
+            msgspec.structs.replace(
+                spec,
+                name=f"{name}-{index}",
+                group=GroupRef(group_id, body.count, index),
+                key=_member_key(group_id, index),
+                **changes,
+            ),
+            values,
+        )
+        for index in range(body.count)
+    ]
+
+
+def _secrets(spec: Spec, body: ForkRequest) -> dict[str, str]:
+    """Return the values of the forks' secrets. Raises ApiError if one of the sandbox's is missing."""
+    values = body.secrets or {}
+    missing = [name for name in lost_secrets(spec) if name not in values]
+    if missing:
+        raise ApiError(
+            422,
+            f"secrets: the value of the sandbox's secret {missing[0][:80]!r} is not kept: give it here, or create"
+            " sandboxes with secret_refs",
+            field="secrets",
+        )
+    twice = sorted(values.keys() & spec.secret_refs.keys())
+    if twice:
+        text = f"secrets: {twice[0][:80]!r} is in the sandbox's secret_refs: leave it out here"
+        raise ApiError(422, text, field="secrets")
+    try:
+        check_variables(spec.env, values)
+    except ValueError as error:
+        raise ApiError(422, str(error), field="secrets") from error
+    return values
+
+
+def _check_room(specs: list[Spec], *, have: Services, who: Tenant) -> None:
+    """Refuse more forks than quotas and pools allow, before any file is read. Raises ApiError."""
+    # Those that outlived their gateway count already.
+    new = [spec for spec in specs if have.directory.by_key(who.name, spec.key or "") is None]
+    try:
+        check_slots(specs, have=have, who=who)
+        have.lifecycle.admission.check_group(who, new)
+    except QuotaReached as error:
+        raise _of_count(create_refusal(error, have=have)) from error
+    except ApiError as error:
+        raise _of_count(error) from error
+
+
+async def _begun_with_files(
+    sandbox: Sandbox,
+    group_id: GroupId,
+    wanted: Wanted,
+    *,
+    checkpoint_id: str,
+    deadline: float,
+    have: Services,
+    who: Tenant,
+) -> Group:
+    """Begin the checkpoint, then the forks, which wait for it. Raises ApiError."""
+    temporary = have.temporary
+    assert temporary is not None
+    temporary.hold(checkpoint_id)
+    try:
+        await _begin_checkpoint(sandbox, checkpoint_id, lasts=deadline + _LASTS_LONGER, have=have)
+        group = _begun(group_id, wanted, deadline=deadline, have=have, who=who)
+    except BaseException:
+        temporary.release(checkpoint_id, who.name)
+        raise
+
+    async def is_over() -> bool:
+        await group.settled.wait()
+        return (
+            group.complete or group.failure is not None
+        )  # else this gateway stops, and another one may go on
+
+    temporary.release(checkpoint_id, who.name, after=is_over)
+    return group
+
+
+async def _begin_checkpoint(sandbox: Sandbox, checkpoint_id: str, *, lasts: float, have: Services) -> None:
+    """Begin the checkpoint, or use the one that an earlier or another request of this key has begun. Raises ApiError."""
+    checkpoints = checkpoints_of(have)
+    for is_last in (False, True):
+        found = await checkpoints.get(sandbox.tenant, checkpoint_id)
+        if found is not None and found.state is not State.FAILED:
+            return
+        try:
+            await begin_checkpoint(sandbox, have, checkpoint_id=checkpoint_id, lasts=lasts)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            if is_last or sandbox.status is not Status.RUNNING:
+                text = f"the sandbox's files cannot be copied now: {error.detail}"
+                raise ApiError(503, text, headers={"retry-after": "1"}) from error
+        else:
+            return
+
+
+def _begun(group_id: GroupId, wanted: Wanted, *, deadline: float, have: Services, who: Tenant) -> Group:
+    try:
+        return have.lifecycle.groups.begin(group_id, wanted, tenant=who, deadline=deadline)
+    except GroupKeyUsed as error:
+        raise ApiError(409, f"idempotency_key: {error}", field="idempotency_key") from error
+    except (QueueFull, QuotaReached) as error:
+        raise _of_count(create_refusal(error, have=have)) from error
+
+
+def _of_count(error: ApiError) -> ApiError:
+    """Return an error of a group's members as one of the number of forks."""
+    if error.field != "members":
+        return error
+    detail = error.detail.removeprefix("members: ")
+    return ApiError(error.status, f"count: {detail}", field="count", headers=error.headers, extra=error.extra)
+
+
+def _member_key(group_id: GroupId, index: int) -> str:
+    return f"{group_id}-{index}"
