@@ -67,7 +67,7 @@ async def simulated_cluster(name: str) -> AsyncIterator[SimulatedCluster]:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-kwok-")))
         server = stack.enter_context(api_server(directory))
-        client = KubeClient(server.access())
+        client = KubeClient(server.access(), patience=60.0)  # its API server has the machine with the load
         stack.push_async_callback(client.close)
         yield SimulatedCluster(directory, server, client, server.namespace(name), stack)
 

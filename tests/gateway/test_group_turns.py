@@ -21,6 +21,7 @@ class Asked:
     need: int
     gateway: int
     held: set[int] = field(default_factory=set)
+    dead: int = 0  # of what it got while it collects: it finds that when the next one comes
     claimed: set[int] = field(default_factory=set)
     claims: bool = False  # it had all, and asks the sidecars
     handed_out: bool = False
@@ -61,6 +62,7 @@ class World:
             match turn:
                 case GiveBack(name):
                     self.groups[name].held.clear()
+                    self.groups[name].dead = 0
                 case Collect(name):
                     assert not self.groups[name].held, "a group begins with nothing"
 
@@ -100,6 +102,7 @@ class World:
         match event:
             case "grant":
                 group.held.add(slot)
+                group.dead = 0
                 turns.got(GroupId(str(name)), now=now)
                 if len(group.held) == group.need:
                     group.claims = True
@@ -112,6 +115,7 @@ class World:
                 group.held.add(slot)
             case "lost":  # a start or a warm slot, which no sidecar was asked for yet
                 group.held.discard(slot)
+                group.dead += turns.collecting == name
             case "stuck" | "died":  # it fails as a whole, and its caller asks again
                 group.held.clear()
                 group.claimed.clear()
@@ -131,6 +135,9 @@ class World:
             assert collects or group.claims or not group.held, (
                 "only a group that collects or claims holds any"
             )
+            assert len(group.held) + group.dead < group.need or not collects, (
+                "one that collects asks for some"
+            )
             assert not group.handed_out or group.over or len(group.claimed) == group.need, "never a part"
 
     def key(self) -> object:
@@ -141,7 +148,7 @@ class World:
                 for turns in self.turns
             ),
             tuple(
-                (frozenset(one.held), frozenset(one.claimed), one.claims, one.handed_out, one.over)
+                (frozenset(one.held), one.dead, frozenset(one.claimed), one.claims, one.handed_out, one.over)
                 for one in self.groups.values()
             ),
             tuple(

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from sandlot import AsyncClient, AsyncSandbox, Busy, SandboxLost
 from sandlot_gateway.core.backend import BackendError
+from sandlot_gateway.engine import group_members
 
 from tests.gateway.conftest import KEY, Running, running
 from tests.gateway.warm_pool import warmed
@@ -130,6 +131,39 @@ async def test_a_gateway_that_restarts_finds_the_group_of_a_key(state_dir, machi
     async with running(state_dir, machine) as box:
         assert _ids(await _group(box, 3, idempotency_key="k")) == before
         assert len(machine.claimed()) == 3
+
+
+async def test_a_group_of_which_a_part_runs_may_wait_for_its_turn(
+    state_dir, machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more_room(claim: dict[str, Any]) -> None:
+        machine.room = 2
+
+    async with running(state_dir, machine, spare_seconds=0.0, drain=0.1) as box:
+        machine.hold_ready = asyncio.Event()
+        await _group(box, 3, idempotency_key="k", wait_seconds=0)
+        await until(lambda: len(machine.sidecars) == 3)
+        *_, lost = machine.sidecars.values()
+        lost.before_claim, lost.lose_answers = no_more_room, 100
+        machine.hold_ready.set()
+        await until(lambda: len(box.gateway.directory.list(tenant="alpha", status="RUNNING").sandboxes) == 2)
+        await until(lambda: len(machine.instances) == 2)
+    before = {sidecar.claim["sandbox_id"] for sidecar in machine.claimed()}
+    monkeypatch.setattr(group_members, "PATIENCE", 0.2)
+    monkeypatch.setattr(group_members, "_LOOK_EVERY", 0.05)
+    async with running(state_dir, machine, spare_seconds=0.0) as box:
+        machine.room = 3
+        ahead = asyncio.create_task(
+            _group(box, 2, idempotency_key="ahead", wait_seconds=25, deadline_seconds=60)
+        )
+        await until(lambda: len(machine.instances) == 3)
+        waits = await _group(box, 3, idempotency_key="k", wait_seconds=1)
+        assert (waits["status"], waits["queuePosition"]) == ("PENDING", 2), waits
+        machine.room = 5
+        assert (await ahead)["status"] == "RUNNING"
+        after = await _group(box, 3, idempotency_key="k", wait_seconds=25)
+        assert after["status"] == "RUNNING", after
+        assert before < set(_ids(after))
 
 
 async def test_the_key_of_a_group_that_failed_is_free_also_after_a_restart(state_dir, machine) -> None:

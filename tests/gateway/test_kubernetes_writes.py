@@ -101,7 +101,7 @@ async def test_what_ends_in_one_moment_costs_less_than_four_with_all_that_is_wri
         await until(lambda: not world.server.call("GET", listed)["items"], seconds=150)
         after = [len(world.server.writes(user, namespace=world.namespace)) for user in world.server.tokens]
         written = Counter(world.server.writes("controller", namespace=world.namespace))
-    assert written["deletecollection", "pods"] + written["delete", "pods"] <= 2 * rounds
+    assert written["deletecollection", "pods"] + written["delete", "pods"] < at_once * rounds
     # Leases are not counted; the statuses of the pool and the removal of what has ended are.
     assert sum(after) - sum(before) <= 4 * at_once * rounds, written
 

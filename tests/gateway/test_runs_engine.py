@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,8 @@ ONE, OTHER = RunId("one"), RunId("other")
 class Store(LocalRuns):
     """Leases in a file, by a clock that the test sets; each answer takes `slow` s.
 
-    `stuck` cannot be written, and `unreadable` cannot be read either.
+    `stuck` cannot be written, and `unreadable` cannot be read either. `passed`: is called when a read of all has passed
+    the place of what begins now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,12 +32,18 @@ class Store(LocalRuns):
         self.slow = 0.0
         self.stuck: RunId | None = None
         self.unreadable: RunId | None = None
+        self.passed: Callable[[], Awaitable[object]] | None = None
 
     async def all(self, *, answered: Callable[[], object] = lambda: None) -> list[Lease]:
+        found = [lease for lease in await super().all() if lease.id != self.unreadable]
+        passed, self.passed = self.passed, None
         for _ in range(2):
             self.time += self.slow
             answered()
-        return [lease for lease in await super().all() if lease.id != self.unreadable]
+            if passed is not None:
+                await passed()
+                passed = None
+        return found
 
     async def find(self, tenant: str, run_id: RunId) -> Lease | None:
         if run_id == self.unreadable:
@@ -157,3 +164,16 @@ async def test_a_lease_that_becomes_readable_again_has_its_whole_grace(store: St
     assert not upgraded.ended
     await here.look(8)
     assert here.ended == [mine]
+
+
+async def test_a_run_that_begins_during_a_read_is_lost_after_its_grace(store: Store) -> None:
+    here, there = Gateway(store), Gateway(store)
+    await here.runs.begin("b", OTHER, RunRequest("h", 3600.0))  # it reads each second
+    await here.look(2)
+    store.slow, store.passed = 2.5, lambda: there.runs.begin("a", ONE, RunRequest("h", 20.0))
+    await here.look(1)
+    store.slow = 0.0
+    await here.look(30)
+    lease = await here.runs.find("a", ONE)
+    assert lease.finished_at is not None
+    assert lease.finished_at - lease.began_at < 22.0

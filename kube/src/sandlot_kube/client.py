@@ -35,12 +35,15 @@ class KubeClient:
     carry out. aiohttp itself repeats a GET, PUT or DELETE whose kept-alive connection was dead.
     """
 
-    def __init__(self, access: Access, *, wall: Callable[[], float] = time.time) -> None:
-        """`wall`: this machine's clock, in Unix seconds."""
+    def __init__(
+        self, access: Access, *, wall: Callable[[], float] = time.time, patience: float = 10.0
+    ) -> None:
+        """`wall`: this machine's clock, in Unix seconds. `patience`: seconds of a request that says no other time."""
         self.access = access
         self._session: aiohttp.ClientSession | None = None
         self._sockets = Sockets()
         self._wall = wall
+        self._patience = patience
         self._ahead = 0.0
         self._compare_at = 0.0  # on the monotonic clock
 
@@ -75,12 +78,12 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = "application/json",
-        timeout: float = 10.0,
+        timeout: float | None = None,
     ) -> bytes:
         """Return the body of a 2xx response. A `body` that is not bytes is encoded as JSON. Raises KubeError."""
         data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
-        limits = aiohttp.ClientTimeout(total=timeout)
+        limits = aiohttp.ClientTimeout(total=self._patience if timeout is None else timeout)
         async with self._answer(
             method, path, params=params, data=data, headers=headers, timeout=limits
         ) as answer:

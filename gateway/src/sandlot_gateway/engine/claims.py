@@ -21,7 +21,8 @@ from sandlot_gateway.tracing.trace import stage
 
 from .claim_body import claim_body, if_held
 from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
-from .group_places import GroupPlaces, GroupTicket
+from .group_places import GroupPlaces
+from .group_ticket import GroupTicket
 from .images import NotHere, Patience, Preparation, has_own, judged, not_laid
 from .start_command import resolve
 from .supply import Supply

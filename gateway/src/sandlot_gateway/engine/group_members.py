@@ -179,7 +179,10 @@ class GroupMembers:
         while True:
             await asyncio.sleep(_LOOK_EVERY)
             running = group.running
-            waits = any(self._claimer.position(member.id) is not None for member in group.members)
+            # A group that waits for its turn, or collects, has lost nothing; members may run that were found by their keys.
+            waits = not self._places.has(group.id) and any(
+                self._claimer.position(member.id) is not None for member in group.members
+            )
             if running != before or not running or not waits:
                 since, before = loop.time(), running
             elif (

@@ -11,67 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from sandlot_contract.ids import SandboxId
-from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn, full
-from sandlot_gateway.core.supply_events import CannotStart, Grant, StartFailed
+from sandlot_gateway.core.supply_events import CannotStart, Grant
 
+from .group_ticket import GroupTicket
 from .supply import Supply
 from .tickets import Need, Ticket
-
-# Ends of starts that say nothing of what was asked for: each has two starts, as that of a single create.
-_LOST: frozenset[str] = frozenset(
-    {
-        SandboxVerdict.EVICTED,
-        SandboxVerdict.NODE_LOST,
-        SandboxVerdict.SIDECAR_LOST,
-        SandboxVerdict.SANDBOX_LOST,
-    }
-)
-_MORE_PLACES = 2  # of one member whose starts were lost
-
-
-class GroupTicket:
-    """A member's place, used like a `Ticket`; it comes to a grant together with those of the other members."""
-
-    def __init__(self, group: _Group, need: Need, *, begun: bool) -> None:
-        self.need = need
-        self.begun = begun
-        self.since = _now()
-        self.losses = 0  # of places, by the infrastructure
-        self.real: Ticket | None = None  # while its group collects
-        self.future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
-        self._group = group
-
-    async def wait(self) -> Grant:
-        return await self.future
-
-    def cancel(self) -> None:
-        self.future.cancel()
-        self._group.without(self)
-
-    def begin(self) -> None:
-        self.begun = True
-        self._group.look()
-
-    def give_back(self) -> None:
-        if self.real is not None and self.future.done():
-            self.real.give_back()
-        else:
-            self.cancel()
-
-    @property
-    def position(self) -> int:
-        return self._group.position
-
-    @property
-    def estimated_wait(self) -> float | None:
-        """Unknown, as it depends on how many instances each group needs that is before its own."""
-        return None
-
-    @property
-    def trouble(self) -> str | None:
-        return self.real.trouble if self.real is not None else None
 
 
 class GroupPlaces:
@@ -83,6 +29,10 @@ class GroupPlaces:
         self._groups: dict[GroupId, _Group] = {}
         self._of: dict[SandboxId, _Group] = {}
         self._timer: asyncio.TimerHandle | None = None
+
+    def has(self, group_id: GroupId) -> bool:
+        """Return whether the group has no instances yet."""
+        return group_id in self._groups
 
     def full(self, tenant: str, run: str, *, limit: int) -> int | None:
         """Return how many groups wait if one more of this run may not."""
@@ -199,7 +149,7 @@ class _Group:
         self._places.forget(sandbox_id)
         self.expected.discard(sandbox_id)
         if (ticket := self._tickets.pop(sandbox_id, None)) is not None:
-            _give_up(ticket)
+            ticket.give_up()
             ticket.future.cancel()
         self.look()
 
@@ -212,7 +162,7 @@ class _Group:
         """Give up all members' places."""
         self._over = True  # else what is left after each member would be looked at as a group
         for ticket in self._tickets.values():
-            _give_up(ticket)
+            ticket.give_up()
             ticket.future.cancel()
         self.expected.clear()
         self._tickets.clear()
@@ -235,7 +185,9 @@ class _Group:
             else:
                 self._joined = True
                 self._places.join(self)
-        elif all(ticket.real is not None and ticket.real.granted for ticket in self._tickets.values()):
+        elif not self._replaced() and all(
+            ticket.real is not None and ticket.real.granted for ticket in self._tickets.values()
+        ):
             self._hand_over()
 
     def collect(self) -> None:
@@ -246,11 +198,23 @@ class _Group:
     def give_back(self) -> None:
         """Give up all places and instances; the members wait on."""
         for ticket in self._tickets.values():
-            _give_up(ticket)
+            ticket.give_up()
 
     def _place(self, ticket: GroupTicket) -> None:
         ticket.real = self._places.place(ticket.need)
         ticket.real.when_done(partial(self._came, ticket, ticket.real))
+
+    def _replaced(self) -> bool:
+        """Take places for members whose instances were lost since their grants; return whether there were any.
+
+        Nothing says so at the loss: it is found when the next instance comes, and the last one hands over none without.
+        """
+        # Without a limit but the group's deadline, as for a single create: what was ready says nothing of the request.
+        found = [ticket for ticket in self._tickets.values() if ticket.was_taken]
+        for ticket in found:
+            ticket.give_up()  # the ledger keeps a lost slot until its hold ends
+            self._place(ticket)
+        return bool(found)
 
     def _came(self, ticket: GroupTicket, place: Ticket, future: asyncio.Future[Grant]) -> None:
         if ticket.real is not place or self._over or ticket.future.done():
@@ -260,7 +224,7 @@ class _Group:
         elif (error := future.exception()) is None:
             self._places.got(self)
             self.look()
-        elif isinstance(error, CannotStart) or _may_start_again(ticket, error):
+        elif isinstance(error, CannotStart) or ticket.may_start_again(error):
             self._place(ticket)  # it waits until the group's deadline
         else:
             ticket.real = None
@@ -275,20 +239,6 @@ class _Group:
                 queued = max(grant.queued, _now() - ticket.since - grant.start)
                 ticket.future.set_result(replace(grant, queued=queued))
         self._places.leave(self)
-
-
-def _may_start_again(ticket: GroupTicket, error: BaseException) -> bool:
-    """Return whether a member whose starts failed gets another place, and count that."""
-    if not isinstance(error, StartFailed) or error.verdict not in _LOST:
-        return False
-    ticket.losses += 1
-    return ticket.losses <= _MORE_PLACES
-
-
-def _give_up(ticket: GroupTicket) -> None:
-    place, ticket.real = ticket.real, None
-    if place is not None:
-        place.give_back()
 
 
 def _now() -> float:

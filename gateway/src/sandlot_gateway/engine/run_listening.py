@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from sandlot_gateway.core.runs import Lease, RunKey
 
+_APART = 2.0  # seconds by which two gateways may know the store's clock differently
 _GAP = 3.0  # seconds by which an answer of the store may be late; less than the shortest grace
 
 
@@ -31,11 +32,11 @@ class RunListening:
         return now - self._reached_at > max(lease.grace / 2, _GAP)
 
     def appeared(self, key: RunKey, lease: Lease, *, looked_at: float, now: float) -> None:
-        """Note a lease that was not known. `looked_at`: when all were read last.
+        """Note a lease that was not known. `looked_at`: when the last read of all began.
 
         If it is older than that, it could not be read then, and neither could its renewals be heard.
         """
-        if lease.began_at < looked_at:
+        if lease.began_at < looked_at - _APART:
             self._readable_since[key] = now
 
     def keep(self, keys: Collection[RunKey]) -> None:

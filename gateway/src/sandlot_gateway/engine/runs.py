@@ -54,7 +54,7 @@ class Runs:
         # Times are by the store's clock.
         self._listening = RunListening()
         self._pause = _TICK
-        self._read_at = float("-inf")  # of all leases
+        self._looked_at = self._read_at = float("-inf")  # begin and end of the last read of all leases
         self._at_once = asyncio.Semaphore(_AT_ONCE)  # requests of callers, which must not hold up the others
         self._own_at_once = asyncio.Semaphore(_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
@@ -179,7 +179,7 @@ class Runs:
 
     def _appeared(self, key: RunKey, lease: Lease) -> None:
         if key not in self._leases:
-            self._listening.appeared(key, lease, looked_at=self._read_at, now=self._store.now())
+            self._listening.appeared(key, lease, looked_at=self._looked_at, now=self._store.now())
 
     def _with_heard(self, lease: Lease) -> Lease:
         epoch, at = self._heard.get((lease.tenant, lease.id), (0, 0.0))
@@ -221,7 +221,7 @@ class Runs:
             raise failures[0]
 
     async def _read_all(self) -> None:
-        before = dict(self._leases)
+        before, began_at = dict(self._leases), self._store.now()
         leases = await self._store.all(answered=self._reached)
         found = {(lease.tenant, lease.id): lease for lease in leases}
         for key, lease in self._leases.items():
@@ -232,7 +232,7 @@ class Runs:
         self._listening.keep(found)
         self._leases = found
         self._reached()
-        self._read_at = self._store.now()
+        self._looked_at, self._read_at = began_at, self._store.now()
         self._ends.seen(found, now=self._read_at)
         self.tally.forget_but(found.keys(), now=self._read_at)
 
