@@ -37,7 +37,8 @@ async def test_a_gateway_that_gives_up_leaves_the_copy_to_the_one_that_began_it(
         temporary = other.gateway.temporary
         assert temporary is not None
         await until(lambda: not temporary._uses)
-        assert [copy["id"] for copy in await copies()] == [copy["id"] for copy in before]
+        after = await copies()
+        assert [copy["id"] for copy in after] == [copy["id"] for copy in before]
         world.kubelet.makes_cold()
         told = (await asking).json()
         while told["status"] == "PENDING":  # it may take longer than a call waits
