@@ -30,7 +30,7 @@ async def test_a_gateway_that_gives_up_leaves_the_copy_to_the_one_that_began_it(
         async def durable() -> list[dict[str, Any]]:
             return [copy for copy in await copies() if copy["state"] == "DURABLE"]
 
-        before = await until(durable)
+        before: list[dict[str, Any]] = await until(durable)
         asked = await other.client.post(path, json={**body, "wait_seconds": 20, "deadline_seconds": 1})
         assert asked.status_code == 503, asked.text
         # It has ended what it does after a group: a gateway that stops waits for that.
