@@ -192,6 +192,12 @@ class Checkpoints:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
 
+    async def extend(self, checkpoint: Checkpoint, *, lasts: float) -> None:
+        """Let a checkpoint that this gateway began expire in `lasts` seconds, or later if it did so before. Raises OSError."""
+        checkpoint.expires_at = max(checkpoint.expires_at or 0.0, time.time() + lasts)
+        if checkpoint.state is not State.PENDING:  # else its writer records that
+            await asyncio.to_thread(self._store.update, checkpoint)
+
     async def revoke(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the files of a checkpoint, and let its document tell for a while why: it is FAILED. Raises OSError."""
         await asyncio.to_thread(self._store.revoke, checkpoint, why)

@@ -119,8 +119,8 @@ class Store:
         self._deletions.check(checkpoint.id)
         part.path.replace(self._places.archive(checkpoint.id))
         self._places.sync()
-        checkpoint.state = State.DURABLE
         checkpoint.stored_bytes = part.size
+        checkpoint.state = State.DURABLE
         self.save(checkpoint)
         self.release(checkpoint, part)
 
@@ -146,6 +146,12 @@ class Store:
         found = self._read(checkpoint.id)
         if found is None or found.created_at == checkpoint.created_at:
             self._deletions.begin(checkpoint.id)
+
+    def update(self, checkpoint: Checkpoint) -> None:
+        """Write the document of a checkpoint again, unless it was deleted."""
+        found = self._read(checkpoint.id)
+        if found is not None and found.created_at == checkpoint.created_at:
+            self.save(checkpoint)
 
     def revoke(self, checkpoint: Checkpoint, error: str) -> None:
         """Delete the archive of a DURABLE checkpoint that is still there; it is FAILED from then on, and says why."""

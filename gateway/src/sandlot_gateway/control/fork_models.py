@@ -33,7 +33,7 @@ class ForkRequest(Strict):
         None,
         gt=0,
         le=MINUTES_MAX * 60,
-        description="Lifetime from the start; default: as the sandbox's create.",
+        description="Lifetime from the claim, the copy of the files included; default: as the sandbox's create.",
     )
     idempotency_key: str | None = Field(
         None,

@@ -1,7 +1,7 @@
 """The route that forks a sandbox: a group of others like it, which begin with the files that it has now.
 
 The files go by a checkpoint, whose id follows from the request's key. The forks claim their instances while it is being
-written, and it is deleted when they run or have failed, or when it expires.
+written. The gateway that began it deletes it when they run or have failed; else it expires.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.checkpoints.checkpoint import State
 from sandlot_gateway.control.begin import create_refusal
-from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
+from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.copying import ImageRefused, lost_secrets, spec_now, usable
 from sandlot_gateway.control.errors import ApiError, body_errors
+from sandlot_gateway.control.fork_copies import begun_forks, copied, copy_of
 from sandlot_gateway.control.fork_models import ForkRequest
 from sandlot_gateway.control.group_models import GroupResponse
 from sandlot_gateway.control.groups import DEADLINE, answered, check_slots
@@ -37,8 +39,6 @@ from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
 
 router = APIRouter(prefix=PREFIX, tags=["groups"])
-
-_LASTS_LONGER = 120.0  # seconds: the checkpoint than the group's deadline
 
 Wanted = list[tuple[Spec, dict[str, str]]]
 
@@ -65,15 +65,21 @@ async def fork(
     group_id, checkpoint_id = GroupId(f"gr-{digest[:32]}"), f"cp-{digest[32:56]}"
     await have.learn_claims(who)
     is_known = _is_known(group_id, body.count, have=have, who=who)
-    if not is_known and sandbox.status is not Status.RUNNING:
-        raise ApiError(409, f"the sandbox is {sandbox.status}; a fork needs a RUNNING one")
-    spec = sandbox.spec if is_known else await _spec(sandbox, have=have, who=who)
+    if is_known:
+        spec = sandbox.spec
+    elif sandbox.status is Status.RUNNING:
+        spec = await _admitted(await spec_now(sandbox, have=have), have=have, who=who)
+    elif await copy_of(who.name, checkpoint_id, have=have) is not None:
+        keys = _member_keys(group_id, body.count)
+        spec = await _admitted(_last_spec(sandbox, keys, have=have), have=have, who=who)
+    else:
+        raise _not_running(sandbox)
     wanted = _wanted(spec, body, group_id=group_id, checkpoint_id=checkpoint_id)
     deadline = body.deadline_seconds or DEADLINE
     if is_known:
         group = _begun(group_id, wanted, deadline=deadline, have=have, who=who)
     else:
-        _check_room([spec for spec, _ in wanted], have=have, who=who)
+        _check_room(wanted, have=have, who=who)
         group = await _begun_with_files(
             sandbox, group_id, wanted, checkpoint_id=checkpoint_id, deadline=deadline, have=have, who=who
         )
@@ -93,13 +99,28 @@ def _is_known(group_id: GroupId, count: int, *, have: Services, who: Tenant) -> 
     """Return whether the forks of this key have begun, so that their files are those of an earlier request."""
     if have.lifecycle.groups.get(group_id, who.name) is not None:
         return True
-    keys = (_member_key(group_id, index) for index in range(count))
+    keys = _member_keys(group_id, count)
     return all(have.directory.by_key(who.name, key) is not None for key in keys)
 
 
-async def _spec(sandbox: Sandbox, *, have: Services, who: Tenant) -> Spec:
+def _last_spec(sandbox: Sandbox, keys: list[str], *, have: Services) -> Spec:
+    """Return the spec of a sandbox that has ended, with the egress policy that it had at the fork. Raises ApiError."""
+    spec = sandbox.spec
+    if spec.network == "none":
+        return spec
+    begun = begun_forks(sandbox.tenant, keys, have=have)
+    if not begun:
+        raise _not_running(sandbox)  # its policy may have become stricter than its create's
+    return msgspec.structs.replace(spec, egress=begun[0].spec.egress, missed=None)
+
+
+def _not_running(sandbox: Sandbox) -> ApiError:
+    return ApiError(409, f"the sandbox is {sandbox.status}; a fork needs a RUNNING one")
+
+
+async def _admitted(spec: Spec, *, have: Services, who: Tenant) -> Spec:
     try:
-        spec = usable(await spec_now(sandbox, have=have), have=have, who=who)
+        spec = usable(spec, have=have, who=who)
     except ImageRefused as error:
         raise ApiError(409, f"the sandbox's image cannot be used for others: {error}") from error
     await admitted_again(spec, have=have, who=who)
@@ -135,12 +156,12 @@ def _wanted(spec: Spec, body: ForkRequest, *, group_id: GroupId, checkpoint_id: 
                 spec,
                 name=f"{name}-{index}",
                 group=GroupRef(group_id, body.count, index),
-                key=_member_key(group_id, index),
+                key=key,
                 **changes,
             ),
             values,
         )
-        for index in range(body.count)
+        for index, key in enumerate(_member_keys(group_id, body.count))
     ]
 
 
@@ -166,17 +187,14 @@ def _secrets(spec: Spec, body: ForkRequest) -> dict[str, str]:
     return values
 
 
-def _check_room(specs: list[Spec], *, have: Services, who: Tenant) -> None:
-    """Refuse more forks than quotas and pools allow, before any file is read. Raises ApiError."""
-    # Those that outlived their gateway count already.
-    new = [spec for spec in specs if have.directory.by_key(who.name, spec.key or "") is None]
+def _check_room(wanted: Wanted, *, have: Services, who: Tenant) -> None:
+    """Refuse what quotas, pools, queues and the key do not allow, before any file is read. Raises ApiError."""
     try:
-        check_slots(specs, have=have, who=who)
-        have.lifecycle.admission.check_group(who, new)
-    except QuotaReached as error:
-        raise _of_count(create_refusal(error, have=have)) from error
+        check_slots([spec for spec, _ in wanted], have=have, who=who)
     except ApiError as error:
         raise _of_count(error) from error
+    with _refusals(have):
+        have.lifecycle.groups.check(wanted, tenant=who)
 
 
 async def _begun_with_files(
@@ -192,12 +210,13 @@ async def _begun_with_files(
     """Begin the checkpoint, then the forks, which wait for it. Raises ApiError."""
     temporary = have.temporary
     assert temporary is not None
-    temporary.hold(checkpoint_id)
+    use = temporary.hold(checkpoint_id)
     try:
-        await _begin_checkpoint(sandbox, checkpoint_id, lasts=deadline + _LASTS_LONGER, have=have)
-        group = _begun(group_id, wanted, deadline=deadline, have=have, who=who)
+        keys = [spec.key or "" for spec, _ in wanted]
+        left = await copied(sandbox, checkpoint_id, use=use, keys=keys, deadline=deadline, have=have)
+        group = _begun(group_id, wanted, deadline=left, have=have, who=who)
     except BaseException:
-        temporary.release(checkpoint_id, who.name)
+        temporary.release(checkpoint_id)
         raise
 
     async def is_over() -> bool:
@@ -206,32 +225,20 @@ async def _begun_with_files(
             group.complete or group.failure is not None
         )  # else this gateway stops, and another one may go on
 
-    temporary.release(checkpoint_id, who.name, after=is_over)
+    temporary.release(checkpoint_id, after=is_over)
     return group
 
 
-async def _begin_checkpoint(sandbox: Sandbox, checkpoint_id: str, *, lasts: float, have: Services) -> None:
-    """Begin the checkpoint, or use the one that an earlier or another request of this key has begun. Raises ApiError."""
-    checkpoints = checkpoints_of(have)
-    for is_last in (False, True):
-        found = await checkpoints.get(sandbox.tenant, checkpoint_id)
-        if found is not None and found.state is not State.FAILED:
-            return
-        try:
-            await begin_checkpoint(sandbox, have, checkpoint_id=checkpoint_id, lasts=lasts)
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            if is_last or sandbox.status is not Status.RUNNING:
-                text = f"the sandbox's files cannot be copied now: {error.detail}"
-                raise ApiError(503, text, headers={"retry-after": "1"}) from error
-        else:
-            return
-
-
 def _begun(group_id: GroupId, wanted: Wanted, *, deadline: float, have: Services, who: Tenant) -> Group:
-    try:
+    with _refusals(have):
         return have.lifecycle.groups.begin(group_id, wanted, tenant=who, deadline=deadline)
+
+
+@contextmanager
+def _refusals(have: Services) -> Iterator[None]:
+    """Make ApiErrors of a group's refusals."""
+    try:
+        yield
     except GroupKeyUsed as error:
         raise ApiError(409, f"idempotency_key: {error}", field="idempotency_key") from error
     except (QueueFull, QuotaReached) as error:
@@ -246,5 +253,5 @@ def _of_count(error: ApiError) -> ApiError:
     return ApiError(error.status, f"count: {detail}", field="count", headers=error.headers, extra=error.extra)
 
 
-def _member_key(group_id: GroupId, index: int) -> str:
-    return f"{group_id}-{index}"
+def _member_keys(group_id: GroupId, count: int) -> list[str]:
+    return [f"{group_id}-{index}" for index in range(count)]

@@ -81,7 +81,7 @@ class Forks:
             checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the fork")
             results = await asyncio.gather(*(one() for _ in range(asked.count)))
         finally:
-            have.temporary.release(checkpoint.id, checkpoint.tenant)
+            have.temporary.delete(checkpoint)
             note(id=id_of(sandbox), sandbox=sandbox.id, made=[each.id for each in made])
         if has_hung_up(receive):
             note(left=True)

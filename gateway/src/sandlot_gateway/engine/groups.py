@@ -67,6 +67,10 @@ class Groups:
         group = self._groups.get(group_id)
         return group if group is not None and group.tenant == tenant else None
 
+    def check(self, wanted: Wanted, *, tenant: Tenant) -> None:
+        """Raise what `begin` would raise now for a group that is not known here."""
+        self._members.known(wanted, tenant=tenant)
+
     def begin(
         self,
         group_id: GroupId,
