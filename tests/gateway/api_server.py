@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from sandlot_kube import paths
 from sandlot_kube.errors import KubeError, KubeUnreachable
+from sandlot_kube.pages import Pages
 
 NAMESPACE = "default"
 SANDBOXES, PODS, POOLS = paths.sandboxes(NAMESPACE), paths.pods(NAMESPACE), paths.pools(NAMESPACE)
@@ -176,6 +177,9 @@ class Client:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def pages(self, path: str, *, limit: int, **_: Any) -> Pages:
+        return Pages(self, path, {"limit": str(limit)}, timeout=10.0)
 
     async def lines(
         self, path: str, *, params: Mapping[str, str], idle: float, opened: Callable[[], None]

@@ -12,8 +12,9 @@ import aiohttp
 import msgspec
 
 from sandlot_kube.access import Access, from_environment
-from sandlot_kube.answers import Page, read
+from sandlot_kube.answers import Page
 from sandlot_kube.errors import KubeError, KubeUnreachable
+from sandlot_kube.pages import Pages
 from sandlot_kube.sockets import Sockets
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -96,7 +97,7 @@ class KubeClient:
 
         Status 410 says that it took too long: the rest belongs to a list that the API server has forgotten.
         """
-        return _Pages(self, path, {**(params or {}), "limit": str(limit)}, timeout)
+        return Pages(self, path, {**(params or {}), "limit": str(limit)}, timeout=timeout)
 
     async def lines(
         self, path: str, *, params: Mapping[str, str], idle: float, opened: Callable[[], None]
@@ -205,29 +206,6 @@ class KubeClient:
             return
         if abs(ahead - self._ahead) > _SAME:
             self._ahead = ahead if abs(ahead) > _SAME else 0.0
-
-
-class _Pages:
-    """Has nothing to close, unlike a generator: its reader may stop anywhere."""
-
-    def __init__(self, client: KubeClient, path: str, query: dict[str, str], timeout: float) -> None:
-        self._client = client
-        self._path = path
-        self._query = query
-        self._timeout = timeout
-        self._is_over = False
-
-    def __aiter__(self) -> AsyncIterator[Page]:
-        return self
-
-    async def __anext__(self) -> Page:
-        if self._is_over:
-            raise StopAsyncIteration
-        body = await self._client.request("GET", self._path, params=self._query, timeout=self._timeout)
-        page = read(body, Page)
-        self._query["continue"] = page.metadata.go_on
-        self._is_over = not page.metadata.go_on
-        return page
 
 
 def _refusal(answer: aiohttp.ClientResponse, body: bytes) -> KubeError:
