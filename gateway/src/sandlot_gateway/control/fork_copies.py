@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from sandlot_contract.statuses import Status
 
@@ -34,7 +34,7 @@ async def copied(
     checkpoint_id: str,
     *,
     use: Use,
-    keys: Iterable[str],
+    keys: Collection[str],
     deadline: float,
     have: Services,
 ) -> float:
@@ -45,13 +45,18 @@ async def copied(
             found = await copy_of(sandbox.tenant, checkpoint_id, have=have)
             if found is not None and (left := await _left(found, use, deadline=deadline, have=have)) > 0:
                 return left
-            _check_moment(begun_forks(sandbox.tenant, keys, have=have))
+            begun = begun_forks(sandbox.tenant, keys, have=have)
+            if len(begun) == len(keys):
+                return deadline  # another request of the key has begun all meanwhile: none needs a copy
+            _check_moment(begun)
             try:
                 use.own = await begin_checkpoint(sandbox, have, checkpoint_id=checkpoint_id, lasts=lasts)
             except ApiError as error:
                 if error.status != 409:
                     raise
-                if is_last or sandbox.status is not Status.RUNNING:
+                if sandbox.status is not Status.RUNNING:
+                    raise  # a later try cannot succeed
+                if is_last:
                     text = f"the sandbox's files cannot be copied now: {error.detail}"
                     raise ApiError(503, text, headers={"retry-after": "1"}) from error
             else:
