@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-import pytest_asyncio
 from sandlot import (
     AsyncClient,
     AsyncSandbox,
@@ -25,14 +21,14 @@ from sandlot import (
 from sandlot_gateway.checkpoints.quota import StoreLimits
 from sandlot_gateway.checkpoints.store import Store
 
-from tests import plain_http
-from tests.e2e.processes import sidecars
+from tests.gateway.real_stack import ask, client, run, stopped_sidecars
 from tests.leaks import no_leaks
 from tests.stack import Stack
-from tests.stopped import stopped
 from tests.waiting import until, until_empty
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
+
+__all__ = ["client"]
 
 OTHERS = "other-key"
 MOST = 4
@@ -64,29 +60,6 @@ def stack() -> Iterator[Stack]:
         ) as running,
     ):
         yield running
-
-
-@pytest_asyncio.fixture
-async def client(stack: Stack) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(url=stack.url, api_key=stack.api_key) as client:
-        yield client
-
-
-def ask(stack: Stack, method: str, path: str, *, key: str | None = None, body: Any = None) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {key or stack.api_key}"}
-    return plain_http.request(method, f"{stack.url}/api/v1{path}", headers=headers, json=body, timeout=60)
-
-
-async def run(box: AsyncSandbox, command: str) -> str:
-    result = await box.exec(command)
-    assert result.ok, result
-    return result.stdout
-
-
-@contextmanager
-def stopped_sidecars(stack: Stack) -> Iterator[None]:
-    with stopped(*sidecars(stack)):
-        yield
 
 
 async def test_files_deletions_modes_and_links_come_back(client: AsyncClient) -> None:

@@ -6,24 +6,20 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-import pytest_asyncio
 from sandlot import AsyncClient, AsyncSandbox, BadRequest, Busy, Conflict, NotFound, SandboxLost
 
-from tests import plain_http
-from tests.e2e.processes import sidecars
+from tests.gateway.real_stack import ask, client, run, stopped_sidecars
 from tests.leaks import no_leaks
 from tests.stack import Stack
-from tests.stopped import stopped
 from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
+
+__all__ = ["client"]
 
 OTHERS, FEW = "other-key", "few-key"
 
@@ -47,30 +43,6 @@ def stack() -> Iterator[Stack]:
             ) as running,
         ):
             yield running
-
-
-@pytest_asyncio.fixture
-async def client(stack: Stack) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(url=stack.url, api_key=stack.api_key) as client:
-        yield client
-
-
-def ask(stack: Stack, method: str, path: str, *, key: str | None = None, body: Any = None) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {key or stack.api_key}"}
-    return plain_http.request(method, f"{stack.url}/api/v1{path}", headers=headers, json=body, timeout=60)
-
-
-async def run(box: AsyncSandbox, command: str) -> str:
-    result = await box.exec(command)
-    assert result.ok, result
-    return result.stdout
-
-
-@contextmanager
-def copies_wait(stack: Stack) -> Iterator[None]:
-    """For the block no sandbox that runs now sends its files; one without a network can be forked meanwhile."""
-    with stopped(*sidecars(stack)):
-        yield
 
 
 async def no_copy_of(box: AsyncSandbox) -> None:
@@ -162,7 +134,7 @@ async def test_one_key_is_one_fork_also_of_a_gateway_that_died(stack: Stack, cli
     async with await AsyncSandbox.create(client=client, network="none") as box:
         await run(box, "echo here > /file")
         body = {"count": 2, "idempotency_key": "k", "wait_seconds": 0}
-        with copies_wait(stack):
+        with stopped_sidecars(stack):
             begun = ask(stack, "POST", f"/sandbox/{box.id}/fork", body=body).json()
             assert (begun["status"], begun["idempotency_key"]) == ("PENDING", "k")
             stack.kill()
@@ -187,7 +159,7 @@ async def test_one_key_is_one_fork_also_of_a_gateway_that_died(stack: Stack, cli
 async def test_a_caller_that_leaves_has_nothing_left(stack: Stack, client: AsyncClient) -> None:
     async with await AsyncSandbox.create(client=client, network="none", labels=["left"]) as box:
         head = f"POST /api/v1/sandbox/{box.id}/fork HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {stack.api_key}"
-        with copies_wait(stack):
+        with stopped_sidecars(stack):
             _, caller = await asyncio.open_connection("127.0.0.1", stack.port)
             caller.write(
                 f'{head}\r\ncontent-length: 12\r\ncontent-type: application/json\r\n\r\n{{"count": 2}}'.encode()
