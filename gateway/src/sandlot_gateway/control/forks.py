@@ -17,14 +17,13 @@ from fastapi import APIRouter, Request, Response
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
-from sandlot_gateway.control.begin import create_refusal
 from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.copying import ImageRefused, lost_secrets, spec_now, usable
 from sandlot_gateway.control.errors import ApiError, body_errors
 from sandlot_gateway.control.fork_copies import begun_forks, copied, copy_of
 from sandlot_gateway.control.fork_models import ForkRequest
 from sandlot_gateway.control.group_models import GroupResponse
-from sandlot_gateway.control.groups import DEADLINE, answered, check_slots
+from sandlot_gateway.control.groups import DEADLINE, answered, check_slots, member_key, refusals
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.runs import admitted_again
 from sandlot_gateway.control.sandboxes import UserAgent
@@ -32,8 +31,6 @@ from sandlot_gateway.control.services import Have, Owned, Services, Who
 from sandlot_gateway.control.translate import start_command
 from sandlot_gateway.control.variable_checks import check_variables
 from sandlot_gateway.core.group_turns import GroupId
-from sandlot_gateway.core.supply_events import QueueFull
-from sandlot_gateway.engine.errors import GroupKeyUsed, QuotaReached
 from sandlot_gateway.engine.group import Group
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
@@ -189,11 +186,8 @@ def _secrets(spec: Spec, body: ForkRequest) -> dict[str, str]:
 
 def _check_room(wanted: Wanted, *, have: Services, who: Tenant) -> None:
     """Refuse what quotas, pools, queues and the key do not allow, before any file is read. Raises ApiError."""
-    try:
+    with _of_count(), refusals(have):
         check_slots([spec for spec, _ in wanted], have=have, who=who)
-    except ApiError as error:
-        raise _of_count(error) from error
-    with _refusals(have):
         have.lifecycle.groups.check(wanted, tenant=who)
 
 
@@ -230,28 +224,21 @@ async def _begun_with_files(
 
 
 def _begun(group_id: GroupId, wanted: Wanted, *, deadline: float, have: Services, who: Tenant) -> Group:
-    with _refusals(have):
+    with _of_count(), refusals(have):
         return have.lifecycle.groups.begin(group_id, wanted, tenant=who, deadline=deadline)
 
 
 @contextmanager
-def _refusals(have: Services) -> Iterator[None]:
-    """Make ApiErrors of a group's refusals."""
+def _of_count() -> Iterator[None]:
+    """Make an error of a group's members one of the number of forks."""
     try:
         yield
-    except GroupKeyUsed as error:
-        raise ApiError(409, f"idempotency_key: {error}", field="idempotency_key") from error
-    except (QueueFull, QuotaReached) as error:
-        raise _of_count(create_refusal(error, have=have)) from error
-
-
-def _of_count(error: ApiError) -> ApiError:
-    """Return an error of a group's members as one of the number of forks."""
-    if error.field != "members":
-        return error
-    detail = error.detail.removeprefix("members: ")
-    return ApiError(error.status, f"count: {detail}", field="count", headers=error.headers, extra=error.extra)
+    except ApiError as error:
+        if error.field != "members":
+            raise
+        text = f"count: {error.detail.removeprefix('members: ')}"
+        raise ApiError(error.status, text, field="count", headers=error.headers, extra=error.extra) from error
 
 
 def _member_keys(group_id: GroupId, count: int) -> list[str]:
-    return [f"{group_id}-{index}" for index in range(count)]
+    return [member_key(group_id, index) for index in range(count)]

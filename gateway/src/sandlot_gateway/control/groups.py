@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
@@ -55,14 +56,9 @@ async def create(
     key = body.idempotency_key or secrets.token_hex(16)
     group_id = _group_id(key, tenant=who.name)
     wanted = await _wanted(body, group_id=group_id, have=have, who=who)
-    groups = have.lifecycle.groups
-    try:
+    with refusals(have):
         deadline = body.deadline_seconds or DEADLINE
-        group = groups.begin(group_id, wanted, tenant=who, deadline=deadline)
-    except GroupKeyUsed as error:
-        raise ApiError(409, f"idempotency_key: {error}", field="idempotency_key") from error
-    except (QueueFull, QuotaReached) as error:
-        raise create_refusal(error, have=have) from error
+        group = have.lifecycle.groups.begin(group_id, wanted, tenant=who, deadline=deadline)
     note(id=group_id)
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     return await answered(
@@ -74,6 +70,22 @@ async def create(
         have=have,
         user_agent=user_agent,
     )
+
+
+@contextmanager
+def refusals(have: Services) -> Iterator[None]:
+    """Make ApiErrors of what a group may be refused for."""
+    try:
+        yield
+    except GroupKeyUsed as error:
+        raise ApiError(409, f"idempotency_key: {error}", field="idempotency_key") from error
+    except (QueueFull, QuotaReached) as error:
+        raise create_refusal(error, have=have) from error
+
+
+def member_key(group_id: GroupId, index: int) -> str:
+    """Return the idempotency key of one sandbox of a group."""
+    return f"{group_id}-{index}"
 
 
 async def answered(
@@ -210,7 +222,7 @@ async def _wanted(
         for _ in range(member.count):
             index = len(found)
             name = member.name or f"{spec.name}-{index}"
-            ref, key = GroupRef(group_id, size, index), f"{group_id}-{index}"
+            ref, key = GroupRef(group_id, size, index), member_key(group_id, index)
             one = msgspec.structs.replace(spec, name=name, group=ref, key=key)
             found.append((one, member.secrets or {}))
     check_slots([spec for spec, _ in found], have=have, who=who)

@@ -18,6 +18,7 @@ from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.run_models import RunReport
 from sandlot_gateway.control.runs import RunIdText, counts_of, refused, run_document
 from sandlot_gateway.control.services import Have, Services, Who
+from sandlot_gateway.control.usage import LONGEST_DAYS, amounts_document
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.run_tally import RunCounts, total
 from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunUnknown
@@ -26,7 +27,7 @@ from sandlot_gateway.sandboxes import Sandbox
 
 router = APIRouter(prefix=PREFIX, tags=["runs"])
 
-_LONGEST = 31 * 24 * HOUR
+_LONGEST = LONGEST_DAYS * 24 * HOUR
 
 
 @router.get(
@@ -68,16 +69,7 @@ async def _usage(have: Services, lease: Lease) -> dict[str, Any]:
     groups = await have.accounts.between(
         since, now, group=lambda key: key.run == lease.id, tenant=lease.tenant, most=2
     )
-    used = groups.get(True, Amounts())
-    return {
-        "since": iso(since // HOUR * HOUR),
-        "sandboxes": used.sandboxes,
-        "sandbox_seconds": round(used.seconds, 3),
-        "core_seconds": round(used.core_seconds, 3),
-        "memory_gib_seconds": round(used.memory_gib_seconds, 3),
-        "disk_gib_seconds": round(used.disk_gib_seconds, 3),
-        "gpu_seconds": round(used.gpu_seconds, 3),
-    }
+    return {"since": iso(since // HOUR * HOUR), **amounts_document(groups.get(True, Amounts()))}
 
 
 async def _counted(have: Services, key: RunKey) -> tuple[RunCounts, int]:

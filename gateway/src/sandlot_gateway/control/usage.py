@@ -22,7 +22,7 @@ router = APIRouter(prefix=PREFIX, tags=["usage"])
 
 _ROWS = 10_000
 _DAY = 24 * HOUR
-_LONGEST_DAYS = 31
+LONGEST_DAYS = 31
 GroupBy = Literal["tenant", "run", "hour", "day"]
 
 
@@ -75,8 +75,8 @@ async def usage(
         raise ApiError(422, "until: must be after 1970-01-01T00:00:00Z", field="until")
     if begin >= end:
         raise ApiError(422, "since: must be before until, and in the past", field="since")
-    if end - begin > _LONGEST_DAYS * _DAY + HOUR:  # an hour more, since clocks are put back
-        text = f"since: more than {_LONGEST_DAYS} days before until; ask for the time in parts"
+    if end - begin > LONGEST_DAYS * _DAY + HOUR:  # an hour more, since clocks are put back
+        text = f"since: more than {LONGEST_DAYS} days before until; ask for the time in parts"
         raise ApiError(422, text, field="since")
     if not who.operates:
         if tenant not in (None, who.name):
@@ -120,6 +120,12 @@ def _row(tenant: str | None, run: str | None, begin: float | None, amounts: Amou
         "tenant": tenant,
         "run": run,
         "time": at,
+        **amounts_document(amounts),
+    }
+
+
+def amounts_document(amounts: Amounts) -> dict[str, Any]:
+    return {
         "sandboxes": amounts.sandboxes,
         "sandbox_seconds": round(amounts.seconds, 3),
         "core_seconds": round(amounts.core_seconds, 3),
