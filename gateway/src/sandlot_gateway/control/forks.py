@@ -32,12 +32,11 @@ from sandlot_gateway.control.translate import start_command
 from sandlot_gateway.control.variable_checks import check_variables
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.engine.group import Group
+from sandlot_gateway.engine.group_members import Wanted
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
 
 router = APIRouter(prefix=PREFIX, tags=["groups"])
-
-Wanted = list[tuple[Spec, dict[str, str]]]
 
 
 @router.post(

@@ -30,6 +30,7 @@ from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, GroupFailed, GroupKeyUsed, QuotaReached
 from sandlot_gateway.engine.group import Group
+from sandlot_gateway.engine.group_members import Wanted
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError
@@ -205,9 +206,7 @@ async def _members(group_id: GroupId, *, have: Services, who: Tenant) -> list[Sa
     return sorted(found, key=lambda member: member.spec.group.index if member.spec.group is not None else 0)
 
 
-async def _wanted(
-    body: GroupRequest, *, group_id: GroupId, have: Services, who: Tenant
-) -> list[tuple[Spec, dict[str, str]]]:
+async def _wanted(body: GroupRequest, *, group_id: GroupId, have: Services, who: Tenant) -> Wanted:
     """Return spec and secrets of each sandbox. Raises ApiError, with the member of the field."""
     size = sum(member.count for member in body.members)
     found: list[tuple[Spec, dict[str, str]]] = []

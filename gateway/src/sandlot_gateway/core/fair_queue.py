@@ -210,3 +210,19 @@ class FairQueue:
         if group is None:
             return None if share else 0
         return group.queue.full(path[1:], share)
+
+
+def of_tenants(weigh: Weigh = equal) -> FairQueue:
+    """Return a queue in which tenants take turns, and the runs of each.
+
+    Even beyond a limit each tenant has a tenth of it, and each of its runs an even share of that tenth.
+    """
+    return FairQueue((_tenth, _evenly), weigh)
+
+
+def _tenth(limit: int, tenants: int) -> int:
+    return min(limit, max(1, limit // 10))
+
+
+def _evenly(limit: int, runs: int) -> int:
+    return limit // runs

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
-from .fair_queue import FairQueue, Place, Weigh, equal
+from .fair_queue import Place, Weigh, equal, of_tenants
 
 GroupId = NewType("GroupId", str)
 
@@ -61,7 +61,7 @@ class GroupTurns:
         self._alone = alone
         self._chance = chance
         self._patience = patience
-        self._queue = FairQueue((_tenth, _evenly), weigh)
+        self._queue = of_tenants(weigh)
         self._groups: dict[GroupId, _Waiting] = {}
         self._serial = 0
         self._collecting: GroupId | None = None
@@ -150,15 +150,7 @@ def full(waiting: Sequence[tuple[str, str]], tenant: str, run: str, *, limit: in
     """Return whether one more group of this run may not wait beside those of these tenants and runs."""
     if len(waiting) < limit:
         return False
-    queue = FairQueue((_tenth, _evenly))
+    queue = of_tenants()
     for serial, path in enumerate(waiting):
         queue.add(path, Place(behind=True, serial=serial))
     return queue.full((tenant, run), limit) is not None
-
-
-def _tenth(limit: int, tenants: int) -> int:
-    return min(limit, max(1, limit // 10))
-
-
-def _evenly(limit: int, runs: int) -> int:
-    return limit // runs

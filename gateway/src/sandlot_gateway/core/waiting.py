@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from sandlot_contract.template import Template
 
-from .fair_queue import FairQueue, Place, Turn, Weigh, equal
+from .fair_queue import Place, Turn, Weigh, equal, of_tenants
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class WaitList(Generic[T]):
     """One fair queue of all waiters, and a line for each template. Waiters take turns whatever they wait for."""
 
     def __init__(self, weigh: Weigh = equal) -> None:
-        self._queue = FairQueue((_tenth, _evenly), weigh)
+        self._queue = of_tenants(weigh)
         self._lines: dict[str, _Line[T]] = {}
         self._serial = 0
         # Both are found again when they are needed after a change: waiters by serial, and templates, in turn.
@@ -220,11 +220,3 @@ class WaitList(Generic[T]):
         if (ranks := self._ranks) is None:
             ranks = self._ranks = {place.serial: rank for rank, place in enumerate(self._queue.in_turn())}
         return lambda waiter: ranks[waiter.place.serial]
-
-
-def _tenth(limit: int, tenants: int) -> int:
-    return min(limit, max(1, limit // 10))
-
-
-def _evenly(limit: int, runs: int) -> int:
-    return limit // runs
