@@ -1,7 +1,11 @@
-"""The frameworks that make rollouts for the load tests: the Python and the program of each, and how to find its sandboxes."""
+"""The frameworks that make rollouts for the load tests: the Python and the program of each, and how to find its sandboxes.
+
+`python -m loadtests.code_env.frameworks` makes their environments; the cluster's network has no package index.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from loadtests.code_env.messages import Setup
@@ -11,7 +15,7 @@ from loadtests.load.profile import Framework, Profile
 from tests.frameworks.harbor_results import ALONE
 from tests.frameworks.installed import installed_sdk
 from tests.frameworks.listed import frameworks
-from tests.prime.environments import EnvironmentFailed, environment
+from tests.prime.environments import EnvironmentFailed, environment, make_all
 
 PROGRAMS: dict[Framework, str] = {
     "verifiers": "loadtests.code_env.program",
@@ -24,11 +28,16 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRE
 def python_of(by: Framework) -> Path:
     """Return the Python of the environment in which the tests run it unmodified. Raises PlaceFailed."""
     try:
-        if by == "verifiers":
-            return environment("verifiers", "0.1.14", also=("prime-sandboxes==0.2.36",))
-        return frameworks()[by].environment()
+        return _environment(by)
     except EnvironmentFailed as error:
         raise PlaceFailed(f"{by} cannot be installed: {error}; is a package index reachable?") from error
+
+
+def _environment(by: Framework) -> Path:
+    """Return the Python of its environment. Raises EnvironmentFailed."""
+    if by == "verifiers":
+        return environment("verifiers", "0.1.14", also=("prime-sandboxes==0.2.36",))
+    return frameworks()[by].environment()
 
 
 def missing(profile: Profile) -> str | None:
@@ -57,3 +66,7 @@ def of_phase(by: Framework, *, label: str, phase: str) -> tuple[tuple[str, ...],
     if by == "harbor":
         return ("harbor",), f"{label}-{phase}"
     return (label, phase), None
+
+
+if __name__ == "__main__":
+    make_all((by, partial(_environment, by)) for by in PROGRAMS)

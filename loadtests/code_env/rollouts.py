@@ -111,6 +111,9 @@ async def rollout_process(
             command = [str(python), "-B", "-m", PROGRAMS[by]]
             async with Generators([setup], log=log, command=command, env=env) as process:
                 yield RolloutProcess(process, model, place=place, label=label, zero=zero, seed=seed)
+    if by == "verl" and place.breakable:
+        # Else the gateway keeps them for a while, beside the sandboxes of the next profile.
+        await AsyncSandbox.delete_many(labels=of_phase(by, label=label, phase="")[0], client=place.client)
 
 
 async def _setup(
