@@ -34,6 +34,7 @@ SLOTS = {
     "slots.enabled": "true",
     "sandboxes.pods.imagePullPolicy": '"IfNotPresent"',
 }
+POOL = "bench"  # name of the pools, before their runtime
 CLAIM = "gateway.checkpoints.claim"
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
 
@@ -66,7 +67,7 @@ class Site:
         cpu: float = 1,
         template: Mapping[str, Any] | None = None,
         slots: bool = False,
-        name: str = "bench",
+        name: str = POOL,
     ) -> AsyncIterator[Pool]:
         """Fill a pool, and remove it with all sandboxes and pods at the end. `template` overrides the default one.
 

@@ -29,7 +29,7 @@ from loadtests.load.lag import LagWatch
 
 FILE = os.path.join(sysconfig.get_path("purelib"), "verl/utils/reward_score/sandbox_fusion/__init__.py")
 AT_ONCE = 64  # requests of all rollouts, as verl has by default
-MEMORY_MB = 1024
+MEMORY_MB = 256  # less than the smallest sandbox has
 TEST_SECONDS = 10
 
 

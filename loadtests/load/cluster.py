@@ -21,7 +21,7 @@ from sandlot_kube import paths
 from sandlot_kube.errors import KubeError
 
 from loadtests.cluster import agents
-from loadtests.cluster.site import Installation, Pool, Site
+from loadtests.cluster.site import POOL, Installation, Pool, Site
 from loadtests.load import peers_in_pod, pods_exec
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
@@ -58,7 +58,7 @@ class Cluster:
     def __init__(self, *, runtime: str, values: Mapping[str, str], needs: Needs = NOTHING) -> None:
         self.name = f"the chart on a cluster, sandboxes under {runtime}"
         self._runtime = runtime
-        fusion = {"gateway.config.fusion": json.dumps([IMAGE])} if needs.fusion else {}
+        fusion = {"gateway.config.fusion": json.dumps([f"@{POOL}-{runtime}"])} if needs.fusion else {}
         self._installation = Installation({**fusion, **values}, checkpoints=needs.checkpoints)
         self._site: Site | None = None
         self._pool: Pool | None = None
