@@ -43,8 +43,9 @@ def _environment(by: Framework) -> Path:
 def missing(profile: Profile) -> str | None:
     """Return why the framework of a profile's rollouts is not on this machine, or None."""
     try:
-        for by in {phase.rollouts.by for phase in profile.phases if phase.rollouts is not None}:
-            python_of(by)
+        for phase in profile.phases:
+            if phase.rollouts is not None:
+                python_of(phase.rollouts.by)
     except PlaceFailed as error:
         return str(error)
     return None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Sequence
+from typing import Any
 
 from sandlot import AsyncPools, AsyncSandbox
 from sandlot.models import ExecResult
@@ -162,7 +163,7 @@ async def _creates(calls: Calls, kind: str, count: int) -> Sequence[AsyncSandbox
         return ()
 
 
-def _asked(calls: Calls) -> dict[str, object]:
+def _asked(calls: Calls) -> dict[str, Any]:
     setup = calls.actor.setup
     return {
         "image": setup.image,
