@@ -37,8 +37,8 @@ from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.runs import Runs
+from sandlot_gateway.engine.scheduling import TenantScheduling
 from sandlot_gateway.engine.supply import Supply
-from sandlot_gateway.engine.weights import Weights
 from sandlot_gateway.events.journal import Journal
 from sandlot_gateway.events.relay import Relay
 from sandlot_gateway.events.service import Events
@@ -121,7 +121,7 @@ class Gateway:
                 spare_seconds=settings.spare_seconds,
             ),
             prime=self._prime,
-            weigh=Weights(quotas, of_run=lambda tenant, run: self.runs.weight(tenant, run)),
+            schedule=TenantScheduling(quotas, of_run=lambda tenant, run: self.runs.scheduling(tenant, run)),
         )
         self.sidecars = Sidecars(self.pool)
         self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas)
