@@ -49,6 +49,7 @@ from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
 from sandlot_gateway.mcp import mcp_of
 from sandlot_gateway.metrics import Metrics
+from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
@@ -77,7 +78,9 @@ class Gateway:
     `start` recovers the sandboxes of an earlier gateway; `stop` leaves them running for the next one, or ends them.
     """
 
-    def __init__(self, settings: Settings, *, keys: Keys, quotas: Quotas, make_backend: MakeBackend) -> None:
+    def __init__(
+        self, settings: Settings, *, keys: Keys, quotas: Quotas, prices: PriceList, make_backend: MakeBackend
+    ) -> None:
         state_dir = settings.state_dir
         self.settings = settings
         self.tokens = Tokens(master_keys(settings))
@@ -228,6 +231,7 @@ class Gateway:
             settings=settings,
             keys=keys,
             quotas=quotas,
+            prices=prices,
             tokens=self.tokens,
             backend=self.backend,
             directory=self.directory,

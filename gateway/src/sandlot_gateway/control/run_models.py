@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from sandlot_gateway.control.field_types import RunPriority, RunWeight, Strict, Text, WholeNumber
+from sandlot_gateway.control.usage_models import UsageCost
 
 _Key = Annotated[Text, Field(min_length=1, max_length=64)]
 _Value = Annotated[Text, Field(max_length=256)]
@@ -106,6 +107,7 @@ class RunUsage(BaseModel):
     memory_gib_seconds: float
     disk_gib_seconds: float
     gpu_seconds: float
+    cost: UsageCost | None = Field(description="null: the operator has set no prices.")
 
 
 class RunReport(BaseModel):

@@ -32,10 +32,22 @@ class _Passed(NamedTuple):
     higher: int = 0
 
     def plus(self, more: _Passed) -> _Passed:
-        return _Passed(*(one + other for one, other in zip(self, more, strict=True)))
+        return _Passed(
+            self.seconds + more.seconds,
+            self.served + more.served,
+            self.joined + more.joined,
+            self.own + more.own,
+            self.higher + more.higher,
+        )
 
     def since(self, then: _Passed) -> _Passed:
-        return _Passed(*(one - other for one, other in zip(self, then, strict=True)))
+        return _Passed(
+            self.seconds - then.seconds,
+            self.served - then.served,
+            self.joined - then.joined,
+            self.own - then.own,
+            self.higher - then.higher,
+        )
 
 
 class _Lane:
@@ -170,10 +182,11 @@ class WaitEstimates(Generic[T]):
     def _passed(self, key: _Key, now: float) -> _Passed:
         lane, of_kind = self._lanes[key], self._lanes[key[:1]]
         lower = higher = 0
-        for (tenant, priority), joined in of_kind.joined_by.items() if len(key) > 1 else ():
-            if tenant == key[1]:
-                lower += joined if priority < lane.priority else 0
-                higher += joined if priority > lane.priority else 0
+        if lane is not of_kind:
+            for (tenant, priority), joined in of_kind.joined_by.items():
+                if tenant in key[1:2]:
+                    lower += joined if priority < lane.priority else 0
+                    higher += joined if priority > lane.priority else 0
         return _Passed(now, of_kind.served, of_kind.joined - lower, lane.joined, higher)
 
 
