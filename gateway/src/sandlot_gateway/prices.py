@@ -81,7 +81,9 @@ def _by_type(given: object) -> dict[str, int]:
 def _billionths(given: object, *, name: str) -> int:
     """Return an amount exactly: JSON's numbers come as decimals, never as floats."""
     amount = Decimal(given) if isinstance(given, str) and _AMOUNT.fullmatch(given) else given
-    if isinstance(amount, Decimal) and 0 <= amount <= _MOST:  # before `quantize`, since 1e999999999 is a number, too
+    if (
+        isinstance(amount, Decimal) and 0 <= amount <= _MOST
+    ):  # before `quantize`, since 1e999999999 is a number, too
         rounded = amount.quantize(_LEAST)
         if rounded == amount:
             return int(rounded.scaleb(DIGITS))

@@ -187,9 +187,8 @@ class Matching:
             return head
         first: Waiter[Ask] | None = None
         unprepared: Waiter[Ask] | None = None
-        least: dict[
-            str, int
-        ] = {}  # tenant -> the priority that the first of its creates which may have it has
+        # tenant -> the priority of the first of its creates that the instance would do for
+        least: dict[str, int] = {}
         for waiter in self._line.first(head.key, tenant=tenant, limit=_PLACES):
             priority = self._line.priority(waiter.tenant, waiter.run)
             if priority < least.get(waiter.tenant, priority):
