@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_gateway.core.fair_queue import Scheduling
+from sandlot_gateway.core.group_turns import GroupId, GroupTurns
+from sandlot_gateway.core.instances import Instance, by_template
+from sandlot_gateway.core.ready import first_come
+from sandlot_gateway.core.slots import Slots
+from sandlot_gateway.engine.group_places import GroupPlaces
+from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.engine.tickets import Need
 
 from tests.gateway.conftest import API, Running, running
-from tests.gateway.machine import Machine
+from tests.gateway.machine import Machine, StubBackend
+from tests.gateway.replica import TEMPLATE, TOKENS
 from tests.gateway.test_run_weights import EACH, begin, first_turns, wait_all
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 
 async def test_a_run_s_priority_orders_its_creates_and_outlives_the_gateway(
@@ -61,3 +72,41 @@ async def test_a_priority_takes_no_turn_of_another_tenant(state_dir: Path, machi
 async def test_a_priority_that_is_none_is_a_422_that_names_it(box: Running, priority: object) -> None:
     refused = await begin(box, "bad-priority", priority=priority)
     assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, "priority")
+
+
+def scheduled(path: Sequence[str]) -> Scheduling:
+    return Scheduling(priority=1) if path[-1] == "high" else Scheduling()
+
+
+async def test_what_a_group_has_collected_goes_to_a_create_of_higher_priority(machine: Machine) -> None:
+    machine.hold_ready = asyncio.Event()  # no start is ever ready: only what the test offers is
+    supply = Supply(
+        backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"),
+        slots=Slots(rank=first_come(), kind=by_template),
+        schedule=scheduled,
+    )
+    turns = GroupTurns(
+        alone=True, chance=lambda: 0.0, patience=0.2, schedule=scheduled, outranked=supply.outranked
+    )
+    places = GroupPlaces(supply, turns)
+
+    def offer(name: str) -> None:
+        supply.report_warm(Instance(InstanceId(name), TEMPLATE, f"unix:/{name}", "token", "p"), 1)
+
+    members = [SandboxId("a"), SandboxId("b")]
+    places.expect(GroupId("g"), members, tenant="t", run="low")
+    found = [places.ticket(one, Need(TEMPLATE, "t", run="low"), at_once=True) for one in members]
+    offer("first")
+    high = supply.ticket(Need(TEMPLATE, "t", run="high"))
+    assert not high.granted, "the group has it"
+    async with asyncio.timeout(SECONDS):
+        assert (await high.wait()).hold.instance.id == "first"
+    assert not any(ticket is None or ticket.future.done() for ticket in found)
+    offer("second")
+    offer("third")
+    async with asyncio.timeout(SECONDS):
+        got = [(await ticket.wait()).hold.instance.id for ticket in found if ticket is not None]
+    assert sorted(got) == ["second", "third"]
+    places.close()
+    await supply.close()
+    machine.hold_ready.set()
