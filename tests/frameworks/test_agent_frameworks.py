@@ -70,8 +70,9 @@ def test_nemo_gym(server: Server, run_framework: Callable[..., str]) -> None:
     assert_nothing_left(server)
 
 
-def test_pydantic_ai(server: Server, run_framework: Callable[..., str]) -> None:
-    told = run_framework("pydantic-ai-slim", *PYTEST, str(HERE / "pydantic_ai_suite.py"))
+def test_pydantic_ai(server: Server, run_suite: Callable[..., str]) -> None:
+    name = "Pydantic AI's suite for workspaces"
+    told = run_suite("pydantic-ai-slim", name, *PYTEST, str(HERE / "pydantic_ai_suite.py"))
     skipped = re.findall(r"^SKIPPED \[\d+\] .*: (.*)$", told, flags=re.MULTILINE)
     assert sorted(skipped) == [
         "backend does not implement SupportsRealpath",  # Pydantic AI then resolves links by the shell
@@ -80,11 +81,11 @@ def test_pydantic_ai(server: Server, run_framework: Callable[..., str]) -> None:
     assert_nothing_left(server)
 
 
-def test_deep_agents(server: Server, run_framework: Callable[..., str]) -> None:
+def test_deep_agents(server: Server, run_suite: Callable[..., str]) -> None:
     words = [*PYTEST, "-o", "asyncio_mode=auto", str(HERE / "deepagents_suite.py")]
     if WHOLE not in os.environ:
         words += ["-k", f"not ({' or '.join(IN_PIECES)})"]
-    run_framework("deepagents", *words)
+    run_suite("deepagents", "langchain-tests", *words)
     assert_nothing_left(server)
 
 
