@@ -18,9 +18,9 @@ SUITE = """
 import json, pytest
 from tests.frameworks.outcomes import Outcomes
 
-def test_own(record_property):
+def test_own(request):
     outcomes = Outcomes("its own", passed=44, skipped={"test_root": "root may"}, failed={"test_x": "1 != 2"})
-    record_property("suite", outcomes.as_text())
+    request.node.user_properties.append(("suite", outcomes.as_text()))
 
 def test_wrong():
     assert 1 == 2, "first | line\\nsecond"
