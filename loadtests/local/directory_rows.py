@@ -17,7 +17,7 @@ from loadtests.reading import Reading
 
 UP, DOWN = "directory_up", "directory_down"
 ROWS = (UP, DOWN)
-FILES = 10_000
+FILES = 2_000  # with 10,000 a round takes a minute
 SIZE = 1_000  # bytes of each
 IN_A_FOLDER = 100
 ROUNDS = 3
