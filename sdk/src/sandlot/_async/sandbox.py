@@ -271,7 +271,7 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
 
         async def called(item: Item) -> Result:
             for left in reversed(range(attempts)):
-                own = {} if create_for is None else await create_for(item)
+                own: Mapping[str, Any] = {} if create_for is None else await create_for(item)
                 try:
                     async with await cls.create(**{**create, **own}) as box:
                         return await function(box, item)

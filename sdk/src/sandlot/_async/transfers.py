@@ -79,16 +79,17 @@ class AsyncTransfer:
             return await self._download_file(*file)
 
         while waiting:
-            level, waiting = waiting, []
-            for (directory, here), entries in zip(level, await _all(listed, level), strict=True):
+            below: list[tuple[str, Path]] = []
+            for (directory, here), entries in zip(waiting, await _all(listed, waiting), strict=True):
                 here.mkdir(parents=True, exist_ok=True)
                 for entry in entries:
                     name = safe_name(entry)
                     inside = f"{directory.rstrip('/')}/{name}"
                     if entry.type == "dir":
-                        waiting.append((inside, here / name))
+                        below.append((inside, here / name))
                     elif entry.type == "file":
                         files.append((inside, here / name, entry))
+            waiting = below
         self._meter.total = sum(entry.size for _, _, entry in files)
         return sum(await _all(receive, files))
 

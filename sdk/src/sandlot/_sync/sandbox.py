@@ -268,7 +268,7 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks):
 
         def called(item: Item) -> Result:
             for left in reversed(range(attempts)):
-                own = {} if create_for is None else create_for(item)
+                own: Mapping[str, Any] = {} if create_for is None else create_for(item)
                 try:
                     with cls.create(**{**create, **own}) as box:
                         return function(box, item)

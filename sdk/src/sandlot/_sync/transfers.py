@@ -80,16 +80,17 @@ class Transfer:
             return self._download_file(*file)
 
         while waiting:
-            level, waiting = waiting, []
-            for (directory, here), entries in zip(level, _all(listed, level), strict=True):
+            below: list[tuple[str, Path]] = []
+            for (directory, here), entries in zip(waiting, _all(listed, waiting), strict=True):
                 here.mkdir(parents=True, exist_ok=True)
                 for entry in entries:
                     name = safe_name(entry)
                     inside = f"{directory.rstrip('/')}/{name}"
                     if entry.type == "dir":
-                        waiting.append((inside, here / name))
+                        below.append((inside, here / name))
                     elif entry.type == "file":
                         files.append((inside, here / name, entry))
+            waiting = below
         self._meter.total = sum(entry.size for _, _, entry in files)
         return sum(_all(receive, files))
 
