@@ -270,10 +270,12 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Recover, then accept requests. Raises BackendError, and OSError for an audit log that cannot be written."""
+        """Recover, then accept requests. Raises BackendError, and OSError for an audit log or a store that cannot be used."""
         if self.audit is not None:
             self.audit.open()
         self.accounts.open()
+        if self.checkpoints is not None:
+            await self.checkpoints.start()
         ended, running = self.archive.load()
         for sandbox in ended:
             self.directory.add(sandbox)

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from sandlot_gateway.checkpoints.quota import StoreLimits
+from pathlib import Path
+
+from sandlot_gateway.checkpoints.interface import CheckpointStore
+from sandlot_gateway.checkpoints.rules import StoreLimits
 from sandlot_gateway.checkpoints.service import Checkpoints
+from sandlot_gateway.checkpoints.store import Store
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.settings import Settings
 
 
 def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkpoints | None:
-    """Return the checkpoints of a gateway with these settings; None without a directory for them."""
+    """Return the checkpoints of a gateway with these settings; None without a place for them."""
     directory = settings.checkpoints()
-    if directory is None:
+    if directory is None and settings.checkpoint_s3 is None:
         return None
     limits = StoreLimits(
         total_bytes=settings.checkpoint_total,
         tenant_bytes=lambda tenant: quotas.of_tenant(tenant).checkpoint_bytes,
         tenant_count=settings.checkpoint_tenant_count,
         failed_keep=settings.checkpoint_failed_keep,
+        keep=lambda tenant: quotas.of_tenant(tenant).checkpoint_keep_seconds,
     )
-    return Checkpoints(directory, pool=pool, max_bytes=settings.checkpoint_max, limits=limits)
+    store = _store(settings, directory, limits=limits)
+    return Checkpoints(store, pool=pool, max_bytes=settings.checkpoint_max)
+
+
+def _store(settings: Settings, directory: Path | None, *, limits: StoreLimits) -> CheckpointStore:
+    if settings.checkpoint_s3 is not None:
+        # Not before: it needs a package of an extra.
+        from sandlot_gateway.checkpoints.s3.store import S3Store
+        from sandlot_gateway.s3_place import place
+
+        found = place(
+            settings.checkpoint_s3,
+            endpoint=settings.checkpoint_s3_endpoint,
+            region=settings.checkpoint_s3_region,
+        )
+        return S3Store(found, limits=limits)
+    assert directory is not None
+    return Store(directory, limits=limits)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
-from sandlot_gateway.checkpoints.deletions import Deleted
-from sandlot_gateway.checkpoints.errors import Busy, NotRestorable, RestoreFailed
-from sandlot_gateway.checkpoints.part import Part
-from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Occupied, Store
+from sandlot_gateway.checkpoints.errors import (
+    Busy,
+    Deleted,
+    NotRestorable,
+    Occupied,
+    RestoreFailed,
+    StoreError,
+    Trouble,
+)
+from sandlot_gateway.checkpoints.interface import CheckpointStore, Reading, Writing
+from sandlot_gateway.checkpoints.rules import StoreFull
 from sandlot_gateway.checkpoints.transfer import (
     EVERYTHING,
     Fetched,
@@ -46,10 +50,10 @@ _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
 
 
 class Checkpoints:
-    """The checkpoints of all sandboxes; `max_bytes` limits the files of one, `limits` the whole store."""
+    """The checkpoints of all sandboxes; `max_bytes` limits the files of one."""
 
-    def __init__(self, directory: Path, *, pool: HttpPool, max_bytes: int, limits: StoreLimits) -> None:
-        self._store = Store(directory, limits=limits)
+    def __init__(self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int) -> None:
+        self._store = store
         self._pool = pool
         self._max_bytes = max_bytes
         self._tasks = Tasks()
@@ -57,6 +61,15 @@ class Checkpoints:
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
+
+    async def start(self) -> None:
+        """Find out whether the store can be used; one that does not answer now is asked later. Raises StoreError."""
+        try:
+            await asyncio.to_thread(self._store.check)
+        except StoreError as error:
+            if error.trouble is not Trouble.DOWN:
+                raise
+            _log.warning("no checkpoints until the store answers: %s", error)
 
     async def create(
         self,
@@ -211,19 +224,19 @@ class Checkpoints:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
 
     @asynccontextmanager
-    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[int]:
+    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[Reading]:
         """Open a checkpoint's archive once it is complete and there is a turn to send it. Raises NotRestorable, OSError."""
         await self._written(tenant, checkpoint_id)
         checkpoint = await self.restorable(tenant, checkpoint_id)
         try:
-            fd = await asyncio.to_thread(self._store.open, checkpoint)
+            archive = await in_thread(self._store.open, checkpoint)
         except FileNotFoundError:
             raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
         try:
             async with self._turn:
-                yield fd
+                yield archive
         finally:
-            os.close(fd)
+            archive.close()
 
     async def _written(self, tenant: str, checkpoint_id: str) -> None:
         """Wait while a checkpoint is PENDING."""
@@ -241,14 +254,16 @@ class Checkpoints:
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
         # A thread on a stalled volume ends with the process, which releases the lock of its file.
-        return await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
+        cut = await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
+        self._store.close()
+        return cut
 
     async def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:
             await asyncio.to_thread(self._store.sweep)
             self._sweep_at = time.monotonic() + _SWEEP_EVERY
 
-    async def _write(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> None:
+    async def _write(self, checkpoint: Checkpoint, instance: Instance, part: Writing) -> None:
         try:
             fetched = await self._fetched(checkpoint, instance, part)
             checkpoint.entries, checkpoint.occupied_bytes = fetched.entries, fetched.bytes
@@ -260,7 +275,7 @@ class Checkpoints:
         finally:
             await in_thread(self._release, checkpoint, part)
 
-    async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> Fetched:
+    async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Writing) -> Fetched:
         fetch = functools.partial(
             fetch_layer,
             write=part.write,
@@ -280,7 +295,7 @@ class Checkpoints:
                     raise
             await asyncio.sleep(_LOOK_EVERY)
 
-    def _release(self, checkpoint: Checkpoint, part: Part) -> None:
+    def _release(self, checkpoint: Checkpoint, part: Writing) -> None:
         try:
             self._store.release(checkpoint, part)
         except OSError as error:  # the next reader repeats it
