@@ -19,7 +19,7 @@ class Place(msgspec.Struct, frozen=True):
     region: str
 
 
-def place(text: str, *, endpoint: str | None, region: str = "us-east-1") -> Place:
+def place(text: str, *, endpoint: str | None = None, region: str = "us-east-1") -> Place:
     """Return the place that `s3://BUCKET/PREFIX` names. Raises ValueError."""
     found = _PLACE.match(text)
     if found is None:

@@ -45,7 +45,7 @@ class CheckpointStore(Protocol):
     """Checkpoints that all gateways share. A tenant's DURABLE ones may expire: see StoreLimits."""
 
     def check(self) -> None:
-        """Find out whether the store can be used. Raises StoreError."""
+        """Find out whether the store can be used; one that does not answer now is asked later. Raises StoreError."""
         ...
 
     def new_id(self) -> str: ...

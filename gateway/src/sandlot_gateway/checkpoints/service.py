@@ -12,15 +12,7 @@ from contextlib import asynccontextmanager
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
-from sandlot_gateway.checkpoints.errors import (
-    Busy,
-    Deleted,
-    NotRestorable,
-    Occupied,
-    RestoreFailed,
-    StoreError,
-    Trouble,
-)
+from sandlot_gateway.checkpoints.errors import Busy, Deleted, NotRestorable, Occupied, RestoreFailed
 from sandlot_gateway.checkpoints.interface import CheckpointStore, Reading, Writing
 from sandlot_gateway.checkpoints.rules import StoreFull
 from sandlot_gateway.checkpoints.transfer import (
@@ -44,6 +36,7 @@ _NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not repl
 _MEASURING = 1.0  # seconds, of an answer that has other contents
 _FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
 _LOOK_EVERY = 0.1  # seconds
+_TURN_WITHIN = 60.0  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 _STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
 _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
@@ -63,13 +56,8 @@ class Checkpoints:
         self._sweep_at = 0.0
 
     async def start(self) -> None:
-        """Find out whether the store can be used; one that does not answer now is asked later. Raises StoreError."""
-        try:
-            await asyncio.to_thread(self._store.check)
-        except StoreError as error:
-            if error.trouble is not Trouble.DOWN:
-                raise
-            _log.warning("no checkpoints until the store answers: %s", error)
+        """Find out whether the store can be used. Raises StoreError."""
+        await asyncio.to_thread(self._store.check)
 
     async def create(
         self,
@@ -88,7 +76,7 @@ class Checkpoints:
         and OSError.
         """
         await self._deleted_stop(sandbox)
-        async with self._lock:
+        async with self._turn_to_create():
             await self._sweep()
             if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
                 # Its maker ends the sandbox next, and then has nothing else.
@@ -140,6 +128,16 @@ class Checkpoints:
         self._writers[key] = writer
         writer.add_done_callback(lambda _: self._writers.pop(key, None))
         return checkpoint
+
+    @asynccontextmanager
+    async def _turn_to_create(self) -> AsyncIterator[None]:
+        """Raises TimeoutError, an OSError: others may wait for a store that does not answer."""
+        async with asyncio.timeout(_TURN_WITHIN):
+            await self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     async def _deleted(self, sandbox: Sandbox) -> list[Checkpoint]:
         """Return the deleted checkpoints of a sandbox that are still being written."""

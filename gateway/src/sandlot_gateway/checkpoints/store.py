@@ -19,6 +19,7 @@ from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.deletions import Deletions
 from sandlot_gateway.checkpoints.errors import Deleted, Occupied
+from sandlot_gateway.checkpoints.interface import Writing
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.places import Places
 from sandlot_gateway.checkpoints.quota import Quota
@@ -133,8 +134,9 @@ class Store:
             raise
         return part
 
-    def finish(self, checkpoint: Checkpoint, part: Part) -> None:
+    def finish(self, checkpoint: Checkpoint, part: Writing) -> None:
         """Make a complete archive durable, mark its checkpoint DURABLE, and release it. Raises Deleted."""
+        assert isinstance(part, Part)
         if checkpoint.expires_at is None:
             os.fsync(part.fd)
         self._deletions.check(checkpoint.id)
@@ -146,7 +148,7 @@ class Store:
         self.save(checkpoint)
         self.release(checkpoint, part)
 
-    def release(self, checkpoint: Checkpoint, part: Part) -> None:
+    def release(self, checkpoint: Checkpoint, part: Writing) -> None:
         """Stop writing a checkpoint; one that was deleted meanwhile loses its files. A second call does nothing."""
         part.close()
         self._deletions.finish(checkpoint.id)

@@ -17,7 +17,7 @@ PART = 8 << 20  # bytes; a store takes 10,000 parts
 _LARGER_FROM, _LARGER = 5000, 64 << 20
 _MOST_PARTS = 10_000
 _PREFIX = "archives/"
-_TRIES = 5  # of a read, each where the last one ended, with no byte in between
+_TRIES = 3  # of a read, each where the last one ended, with no byte in between
 _PAUSE = 0.2  # seconds, doubled each time
 
 

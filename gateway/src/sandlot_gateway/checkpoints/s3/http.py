@@ -43,10 +43,12 @@ class Http:
         self._credentials = credentials
         self._host = urlsplit(place.endpoint).netloc
         timeout = urllib3.Timeout(connect=_CONNECT, read=answer_within)
-        self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, timeout=timeout, retries=False)
+        self._pool = urllib3.connection_from_url(
+            place.endpoint, maxsize=_CONNECTIONS, timeout=timeout, retries=False
+        )
 
     def close(self) -> None:
-        self._pool.clear()
+        self._pool.close()
 
     def send(
         self,
@@ -73,12 +75,10 @@ class Http:
                 if answer.status in expected or not failed:
                     return Answer(answer.status, answer.headers, data)
                 failure = self.failure(method, answer.status, data)
-                if failure.trouble is not Trouble.DOWN:
-                    raise failure
-            if pause is None:
-                break
+            if failure.trouble is not Trouble.DOWN or pause is None:
+                raise failure
             time.sleep(pause)
-        raise failure
+        raise AssertionError("the last pause is None")
 
     def once(
         self,
@@ -102,8 +102,10 @@ class Http:
             region=self.place.region,
             keys=self._credentials.current(),
         )
-        url = f"{self.place.endpoint}{path}{'?' if asked else ''}{asked}"
-        return self._pool.request(method, url, headers=sent, body=body, preload_content=False, redirect=False)
+        url = f"{path}?{asked}" if asked else path
+        return self._pool.urlopen(
+            method, url, headers=sent, body=body, preload_content=False, redirect=False, retries=False
+        )
 
     def unreachable(self, error: HTTPError) -> StoreError:
         """Return the error for a store that does not answer."""

@@ -6,13 +6,14 @@ conditional on what its writer has seen. A document with `deleted` is of a check
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
-from sandlot_gateway.checkpoints.errors import Occupied, StoreError
+from sandlot_gateway.checkpoints.errors import Occupied, StoreError, Trouble
 from sandlot_gateway.checkpoints.interface import Writing
 from sandlot_gateway.checkpoints.quota import Quota
 from sandlot_gateway.checkpoints.rules import (
@@ -33,6 +34,8 @@ from sandlot_gateway.checkpoints.s3.records import Record, Records, Seen
 from sandlot_gateway.checkpoints.s3.signing import Credentials
 from sandlot_gateway.checkpoints.s3.writing import Renewer, S3Part
 from sandlot_gateway.s3_place import Place
+
+_log = logging.getLogger(__name__)
 
 _DEAD_AFTER = 15.0  # seconds without a write, by the store's clock
 _RENEW_EVERY = 2.0  # seconds
@@ -67,10 +70,12 @@ class S3Store:
         self._is_checked = False
 
     def check(self) -> None:
-        with self._checking:
-            if not self._is_checked:
-                probe(self.bucket)
-                self._is_checked = True
+        try:
+            self._probe()
+        except StoreError as error:
+            if error.trouble is not Trouble.DOWN:
+                raise
+            _log.warning("no checkpoints until the store answers: %s", error)
 
     def close(self) -> None:
         self.bucket.http.close()
@@ -102,7 +107,7 @@ class S3Store:
         return [one.checkpoint for one in kept]
 
     def begin(self, checkpoint: Checkpoint) -> S3Part:
-        self.check()
+        self._probe()
         self._check_limits(checkpoint.tenant)
         checkpoint.updated_at = time.time()
         record = Record(checkpoint, archive=f"{checkpoint.id}-{secrets.token_hex(8)}")
@@ -202,6 +207,12 @@ class S3Store:
 
     def expire(self) -> float | None:
         return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
+
+    def _probe(self) -> None:
+        with self._checking:
+            if not self._is_checked:
+                probe(self.bucket)
+                self._is_checked = True
 
     def _change(self, checkpoint: Checkpoint, change: Callable[[Seen], None]) -> None:
         """Change a checkpoint's document, not that of a later one with its id; again if it changes at that moment."""
