@@ -23,6 +23,7 @@ from sandlot_gateway.checkpoints.transfer import (
     fetch_layer,
     send_layer,
 )
+from sandlot_gateway.checkpoints.turns import in_turn
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.sandboxes import Sandbox
@@ -36,7 +37,6 @@ _NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not repl
 _MEASURING = 1.0  # seconds, of an answer that has other contents
 _FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
 _LOOK_EVERY = 0.1  # seconds
-_TURN_WITHIN = 60.0  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 _STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
 _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
@@ -76,7 +76,7 @@ class Checkpoints:
         and OSError.
         """
         await self._deleted_stop(sandbox)
-        async with self._turn_to_create():
+        async with in_turn(self._lock):
             await self._sweep()
             if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
                 # Its maker ends the sandbox next, and then has nothing else.
@@ -128,16 +128,6 @@ class Checkpoints:
         self._writers[key] = writer
         writer.add_done_callback(lambda _: self._writers.pop(key, None))
         return checkpoint
-
-    @asynccontextmanager
-    async def _turn_to_create(self) -> AsyncIterator[None]:
-        """Raises TimeoutError, an OSError: others may wait for a store that does not answer."""
-        async with asyncio.timeout(_TURN_WITHIN):
-            await self._lock.acquire()
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     async def _deleted(self, sandbox: Sandbox) -> list[Checkpoint]:
         """Return the deleted checkpoints of a sandbox that are still being written."""

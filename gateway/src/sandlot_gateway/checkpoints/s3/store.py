@@ -10,14 +10,13 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Occupied, StoreError, Trouble
 from sandlot_gateway.checkpoints.interface import Writing
 from sandlot_gateway.checkpoints.quota import Quota
 from sandlot_gateway.checkpoints.rules import (
-    STOPPED,
     StoreLimits,
     check_count,
     is_id,
@@ -32,6 +31,7 @@ from sandlot_gateway.checkpoints.s3.names import Names
 from sandlot_gateway.checkpoints.s3.probe import probe
 from sandlot_gateway.checkpoints.s3.records import Record, Records, Seen
 from sandlot_gateway.checkpoints.s3.signing import Credentials
+from sandlot_gateway.checkpoints.s3.states import States
 from sandlot_gateway.checkpoints.s3.writing import Renewer, S3Part
 from sandlot_gateway.s3_place import Place
 
@@ -40,7 +40,6 @@ _log = logging.getLogger(__name__)
 _DEAD_AFTER = 15.0  # seconds without a write, by the store's clock
 _RENEW_EVERY = 2.0  # seconds
 _MEASURE_EVERY = 1.0  # seconds
-_TRIES = 20  # of a change that others change too
 
 
 class S3Store:
@@ -59,11 +58,13 @@ class S3Store:
         http = Http(place, credentials=credentials or Credentials(), answer_within=answer_within)
         self.bucket = Bucket(http)
         self._limits = limits
-        self._dead_after = dead_after
         self._renew_every = renew_every
         self._records = Records(self.bucket)
         self._archives = Archives(self.bucket)
         self._names = Names(self.bucket)
+        self._states = States(
+            self._records, self._archives, self._names, limits=limits, dead_after=dead_after
+        )
         self._renewer = Renewer(every=max(renew_every, 0.1))
         self._quota = Quota(self._sizes, limits=limits, every=_MEASURE_EVERY)
         self._checking = threading.Lock()
@@ -85,22 +86,26 @@ class S3Store:
 
     def get(self, checkpoint_id: str) -> Checkpoint | None:
         seen = self._records.read(checkpoint_id) if is_id(checkpoint_id) else None
-        found = self._settled(seen) if seen is not None else None
+        found = self._states.settled(seen) if seen is not None else None
         return found.checkpoint if found is not None else None
 
     def all(self) -> list[Checkpoint]:
-        return oldest_first([seen.checkpoint for seen in self._present(self._records.all())])
+        return oldest_first([seen.checkpoint for seen in self._states.present(self._records.all())])
 
     def deleted(self) -> list[Checkpoint]:
-        return [seen.checkpoint for seen in self._records.all() if seen.record.deleted and self._lives(seen)]
+        return [
+            seen.checkpoint
+            for seen in self._records.all()
+            if seen.record.deleted and self._states.lives(seen)
+        ]
 
     def named(self, tenant: str, name: str) -> list[Checkpoint]:
-        present = self._present(self._records.all())
+        present = self._states.present(self._records.all())
         found = [one for one in present if (one.checkpoint.tenant, one.checkpoint.name) == (tenant, name)]
         order = self._names.order(tenant, name) if len(found) > 1 else []
         places = {archive: number for number, archive in enumerate(order)}
         # A writer has its place before its document says so: one that dies in between stays the first all the same.
-        whole = [self._completed(one) if one.record.archive in places else one for one in found]
+        whole = [self._states.completed(one) if one.record.archive in places else one for one in found]
         last = len(places)
         kept = [one for one in whole if one is not None]
         kept.sort(key=lambda one: (places.get(one.record.archive, last), one.checkpoint.updated_at))
@@ -144,7 +149,7 @@ class S3Store:
         if part.is_deleted:
             seen = self._records.read(checkpoint.id)
             if seen is not None and seen.record.archive == part.record.archive:
-                self._forget(seen)
+                self._states.forget(seen)
             else:
                 self._archives.delete(part.record.archive, complete=False)
 
@@ -163,14 +168,7 @@ class S3Store:
         return self._archives.open(seen.record.archive, size=checkpoint.stored_bytes or 0)
 
     def delete(self, checkpoint: Checkpoint) -> None:
-        def delete(seen: Seen) -> None:
-            if not seen.record.deleted:
-                seen.record.deleted = True
-                seen = Seen(seen.record, self._records.write(seen.record, over=seen.etag), 0.0)
-            if not self._lives(seen):
-                self._forget(seen)
-
-        self._change(checkpoint, delete)
+        self._states.delete(checkpoint)
 
     def update(self, checkpoint: Checkpoint) -> None:
         def update(seen: Seen) -> None:
@@ -178,7 +176,7 @@ class S3Store:
                 seen.record.checkpoint = checkpoint
                 self._records.write(seen.record, over=seen.etag)
 
-        self._change(checkpoint, update)
+        self._states.change(checkpoint, update)
 
     def revoke(self, checkpoint: Checkpoint, error: str) -> None:
         def revoke(seen: Seen) -> None:
@@ -190,7 +188,7 @@ class S3Store:
             self._records.write(seen.record, over=seen.etag)  # first: nobody begins to read the archive then
             self._archives.delete(seen.record.archive, complete=True)
 
-        self._change(checkpoint, revoke)
+        self._states.change(checkpoint, revoke)
 
     def used(self) -> int:
         return self._quota.used()
@@ -200,7 +198,7 @@ class S3Store:
 
     def sweep(self) -> None:
         found = self._records.all()
-        self._present(found)
+        self._states.present(found)
         known = {seen.record.archive for seen in found}
         self._archives.sweep(known)
         self._names.sweep(known)
@@ -214,18 +212,6 @@ class S3Store:
                 probe(self.bucket)
                 self._is_checked = True
 
-    def _change(self, checkpoint: Checkpoint, change: Callable[[Seen], None]) -> None:
-        """Change a checkpoint's document, not that of a later one with its id; again if it changes at that moment."""
-        for _ in range(_TRIES):
-            seen = self._records.read(checkpoint.id)
-            if seen is None or not seen.is_of(checkpoint):
-                return None
-            try:
-                return change(seen)
-            except Conflict:
-                continue
-        raise StoreError(f"checkpoint {checkpoint.id} changes all the time: try again")
-
     def _created(self, record: Record) -> str:
         """Write the document of a new checkpoint; return its ETag. Raises Occupied."""
         for is_last in (False, True):
@@ -233,79 +219,22 @@ class S3Store:
                 return self._records.write(record, over=None)
             except Conflict as error:
                 seen = self._records.read(record.checkpoint.id)
-                if is_last or (seen is not None and (not seen.record.deleted or self._lives(seen))):
+                if is_last or (seen is not None and (not seen.record.deleted or self._states.lives(seen))):
                     raise Occupied from error
                 if seen is not None:
-                    self._forget(seen)
+                    self._states.forget(seen)
         raise AssertionError
 
     def _check_limits(self, tenant: str) -> None:
         """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
         found = [one for one in self._records.all() if one.checkpoint.tenant == tenant]
-        own = oldest_first([one.checkpoint for one in self._present(found)])
+        own = oldest_first([one.checkpoint for one in self._states.present(found)])
         for one in too_many_failed(own):
             self.delete(one)
-        deleted = sum(one.record.deleted and self._lives(one) for one in found)
+        deleted = sum(one.record.deleted and self._states.lives(one) for one in found)
         self._quota.check(tenant, hint=check_count(tenant, own, deleted=deleted, limits=self._limits))
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         own = self._renewer.sizes()  # which is newer than their documents
         for one in self._records.all():
             yield one.checkpoint.tenant, own.get(one.record.archive, one.record.stored)
-
-    def _present(self, found: Iterable[Seen]) -> list[Seen]:
-        """Return the documents of the checkpoints that are there, with their true states."""
-        settled = (self._settled(one) for one in found)
-        return [one for one in settled if one is not None]
-
-    def _settled(self, seen: Seen) -> Seen | None:
-        """Return a document with its true state, None if it is gone; one whose gateway is dead becomes FAILED."""
-        if seen.record.deleted:
-            if not self._lives(seen):
-                self._forget(seen)
-            return None
-        if self._limits.is_over(seen.checkpoint):
-            self.delete(seen.checkpoint)
-            return None
-        if seen.checkpoint.state is not State.PENDING or self._lives(seen):
-            return seen
-        if self._archives.size(seen.record.archive) is not None:
-            return self._completed(seen)
-        seen.checkpoint.state, seen.checkpoint.error = State.FAILED, STOPPED
-        settled = self._written(seen)
-        if settled is not None and settled.checkpoint.state is State.FAILED:
-            self._archives.delete(settled.record.archive, complete=False)
-        return settled
-
-    def _completed(self, seen: Seen) -> Seen | None:
-        """Return a document with its true state, of which the archive is complete: it is DURABLE."""
-        checkpoint = seen.checkpoint
-        size = self._archives.size(seen.record.archive) if checkpoint.state is State.PENDING else None
-        if size is None:
-            return seen
-        if checkpoint.name is not None:
-            self._names.add(checkpoint.tenant, checkpoint.name, seen.record.archive)
-        checkpoint.state, checkpoint.stored_bytes = State.DURABLE, size
-        self._limits.complete(checkpoint, at=time.time())
-        return self._written(seen)
-
-    def _written(self, seen: Seen) -> Seen | None:
-        """Write a document that has another state now; return it, or what another gateway made of it meanwhile."""
-        seen.checkpoint.updated_at = time.time()
-        try:
-            return Seen(seen.record, self._records.write(seen.record, over=seen.etag), 0.0)
-        except Conflict:
-            again = self._records.read(seen.checkpoint.id)
-            return self._settled(again) if again is not None else None
-
-    def _forget(self, seen: Seen) -> None:
-        """Delete the files of a deleted checkpoint that nobody writes, its document last."""
-        checkpoint = seen.checkpoint
-        if checkpoint.name is not None:
-            self._names.remove(checkpoint.tenant, checkpoint.name, seen.record.archive)
-        self._archives.delete(seen.record.archive, complete=checkpoint.state is not State.PENDING)
-        self._records.remove(seen)
-
-    def _lives(self, seen: Seen) -> bool:
-        """Return whether somebody writes it."""
-        return seen.checkpoint.state is State.PENDING and seen.age < self._dead_after

@@ -14,6 +14,8 @@ from sandlot_gateway.checkpoints.s3.archives import Sending
 from sandlot_gateway.checkpoints.s3.bucket import Conflict
 from sandlot_gateway.checkpoints.s3.records import Record, Records
 
+_TRIES = 3  # of a write, after earlier ones whose answers were lost
+
 
 class S3Part:
     """`admit` is called with the number of bytes before each write, and may raise; `closed` when it ends.
@@ -117,23 +119,31 @@ class S3Part:
         """Write the document. Raises Deleted, StoreError; the caller has the lock."""
         if self._found_durable:
             return
+        ours = self.record.checkpoint
         self.record.written = self.size
-        try:
-            self._etag = self._records.write(self.record, over=self._etag)
-            self._renewed = time.monotonic()
-        except Conflict:
-            ours = self.record.checkpoint
-            seen = self._records.read(ours.id)
+        for _ in range(_TRIES):
+            try:
+                self._etag = self._records.write(self.record, over=self._etag)
+            except Conflict:
+                seen = self._records.read(ours.id)
+            else:
+                self._renewed = time.monotonic()
+                return
             if seen is None or seen.record.deleted or seen.record.archive != self.record.archive:
                 self._lost = Deleted(f"checkpoint {ours.id} was deleted while it was being written")
-            elif seen.checkpoint.state is State.DURABLE:
+                raise self._lost
+            if seen.checkpoint.state is State.DURABLE:
                 self._found_durable = self._over = True
                 return
-            else:
-                self._lost = StoreError(
-                    "another gateway took this one for dead: it had not written to the store for too long"
-                )
-            raise self._lost from None
+            if seen.checkpoint.state is not State.PENDING:
+                break
+            self._etag = (
+                seen.etag
+            )  # of a write of ours, which came after we had given up waiting for its answer
+        self._lost = StoreError(
+            "another gateway took this one for dead: it had not written to the store for too long"
+        )
+        raise self._lost
 
 
 class Renewer:
