@@ -9,8 +9,11 @@ from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.settings import Settings
 
 
-def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkpoints | None:
-    """Return the checkpoints of a gateway with these settings; None without a directory for them."""
+def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas, shares: bool) -> Checkpoints | None:
+    """Return the checkpoints of a gateway with these settings; None without a directory for them.
+
+    `shares`: its sandboxes run on its own machine, and may mount a copy.
+    """
     directory = settings.checkpoints()
     if directory is None:
         return None
@@ -20,4 +23,4 @@ def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkp
         tenant_count=settings.checkpoint_tenant_count,
         failed_keep=settings.checkpoint_failed_keep,
     )
-    return Checkpoints(directory, pool=pool, max_bytes=settings.checkpoint_max, limits=limits)
+    return Checkpoints(directory, pool=pool, max_bytes=settings.checkpoint_max, limits=limits, shares=shares)

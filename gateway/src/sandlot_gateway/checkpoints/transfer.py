@@ -109,9 +109,9 @@ async def _why_cut(pool: HttpPool, instance: Instance, error: UpstreamError) -> 
 
 
 async def send_layer(
-    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[int], *, max_bytes: int
+    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[int | bytes], *, max_bytes: int
 ) -> None:
-    """Send the archive in a file to the sidecar, once it is there; return when the sidecar has all of it.
+    """Send the archive in a file to the sidecar, once it is there, or a document; return when the sidecar has all of it.
 
     Raises Refused, DialError, UpstreamError, TimeoutError, OSError and what `archive` raises.
     """
@@ -120,10 +120,10 @@ async def send_layer(
     try:
         # Now: the sidecar ends a sandbox whose restore has not begun in a minute, and the archive may take longer.
         connection.begin(_head(instance, target, length=None))
-        async with archive as fd:
+        async with archive as source:
             offset = 0
             while not connection.closed and not connection.answering:
-                piece = await asyncio.to_thread(os.pread, fd, _PIECE, offset)
+                piece = await _piece(source, offset)
                 offset += len(piece)
                 connection.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 if not piece:
@@ -138,6 +138,12 @@ async def send_layer(
                 pass
     finally:
         pool.release(connection)
+
+
+async def _piece(source: int | bytes, offset: int) -> bytes:
+    if isinstance(source, bytes):
+        return source[offset : offset + _PIECE]
+    return await asyncio.to_thread(os.pread, source, _PIECE, offset)
 
 
 def _head(instance: Instance, target: str, *, length: int | None, method: str = "POST") -> bytes:
@@ -170,8 +176,16 @@ async def _refusal(connection: Connection, *, status: int) -> Refused:
         async with asyncio.timeout(_PATIENCE):
             while len(body) < _MAX_ANSWER and (data := await connection.read()):
                 body += data
+    except UpstreamError:
+        body = b""
+    return refused(body, status=status)
+
+
+def refused(body: bytes, *, status: int) -> Refused:
+    """Return the error that a sidecar answered."""
+    try:
         document = msgspec.json.decode(body)
-    except (UpstreamError, msgspec.DecodeError):
+    except msgspec.DecodeError:
         document = None
     told: dict[str, object] = document if isinstance(document, dict) else {}
     text = str(told.get("message") or f"the sandbox's sidecar answered {status}")

@@ -66,16 +66,27 @@ class Builder:
             self.plan.gpus.mount_driver(self._driver)
         self._sysfs(sys_tree)
 
-    def assemble_around(self, kept: dict[str, int], trees: list[int], part: tuple[int, int] | None) -> None:
+    def assemble_around(
+        self,
+        kept: dict[str, int],
+        trees: list[int],
+        part: tuple[int, int] | None,
+        submounts: list[tuple[Mount, int]],
+    ) -> None:
         """Mount a root over the image's `trees` that has the current root's mounts, `kept` by their names.
 
-        `part`: the store's, with its number. Raises OSError.
+        `part`: the store's, with its number; `submounts`: copies of the machine's. Raises OSError.
         """
         self._work()
         if part is not None:
             self.number = part[0]
             syscalls.attach_tree(part[1], self.part)
         base, attached = self._layers(trees, [])
+        for mount, tree in submounts:
+            target = f"{ROOT}{mount.point}"
+            if os.path.realpath(target) == target and os.path.lexists(target):
+                syscalls.attach_tree(tree, target)
+                syscalls.make_read_only(target)
         self._cover(base)
         if kernel.is_gvisor():
             image.detach(attached)
@@ -99,7 +110,8 @@ class Builder:
     def _layers(self, trees: list[int], before: list[Mount]) -> tuple[layers.BaseLayer, list[str]]:
         """Mount the layers; return the base layer and the mount points of the image's directories."""
         attached = image.attach(trees, WORK)
-        self.lower = attached or self.lower
+        above = attached[:1] if self.image.shared is not None else []
+        self.lower = attached[len(above) :] or self.lower
         base = layers.BaseLayer(
             path=f"{WORK}/base", lowers=self.lower, rootless=self.home.rootless, seen=self.image.seen
         )
@@ -124,7 +136,7 @@ class Builder:
             self._per_directory(base)
         else:
             image.copy_owner(self.lower[0], f"{self.part}/upper")
-            self._overlay(f"lowerdir={_joined([base.path, *self.lower])}")
+            self._overlay(f"lowerdir={_joined([*above, base.path, *self.lower])}")
         return base, attached
 
     def _network_files(self, base: layers.BaseLayer) -> None:
@@ -253,6 +265,12 @@ class Builder:
                 syscalls.make_read_only(target)
             elif mount.point in read_only:
                 container_mounts.remount_read_only(target, mount)
+
+    def of_machine(self, before: list[Mount]) -> list[Mount]:
+        """Return the mounts of the machine that its root has in a sandbox, in the order in which they are mounted."""
+        if not self.image.is_host:
+            return []
+        return [mount for mount in before if not self._is_hidden(mount) and mount.kind not in VIRTUAL]
 
     def _is_hidden(self, mount: Mount) -> bool:
         gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.image.is_host else []
