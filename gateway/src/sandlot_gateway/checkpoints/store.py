@@ -259,6 +259,8 @@ class Store:
         if again.created_at != checkpoint.created_at:
             return self._settled(again)  # a later one with its id, which may have a writer
         archive = self._places.archive(checkpoint.id)
+        if again.shared and _is_locked(archive):
+            return again  # its writer is about to record that it is complete
         if self._places.part(checkpoint.id).exists() or not archive.exists() or again.shared:
             self.fail(checkpoint, "the gateway stopped while it was being written")
             return checkpoint
