@@ -161,35 +161,6 @@ def failed(store: Store, *, tenant: str = "a", age: float = 0.0) -> Checkpoint:
     return made
 
 
-def test_a_copy_in_memory_is_gone_with_its_gateway(tmp_path: Path) -> None:
-    """Its file only counts for the limits; its lock shows that the gateway is alive."""
-    ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
-    made = checkpoint(ours)
-    made.expires_at, made.shared = time.time() + 60, True
-    part = ours.begin(made)
-    part.reserve(1 << 30)
-    lock = os.dup(part.fd)
-    ours.finish(made, part)
-    assert [one.state for one in theirs.all()] == ["DURABLE"]
-    assert theirs.used_by(made.tenant) == 1 << 30
-    os.close(lock)
-    assert theirs.get(made.id) is None
-    assert theirs.all() == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_copy_in_memory_whose_gateway_died_before_its_document_is_no_archive(tmp_path: Path) -> None:
-    ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
-    made = checkpoint(ours)
-    made.shared = True
-    part = ours.begin(made)
-    part.reserve(10)
-    part.path.rename(tmp_path / f"{made.id}.tar.gz")
-    assert [one.state for one in theirs.all()] == ["PENDING"]
-    part.close()
-    assert [one.state for one in theirs.all()] == ["FAILED"]
-
-
 def test_a_tenant_has_so_many_and_other_tenants_are_not_concerned(tmp_path: Path) -> None:
     store = Store(tmp_path, limits=StoreLimits(tenant_count=2))
     oldest = kept(store, tenant="a", age=60)

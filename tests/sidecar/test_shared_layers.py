@@ -107,7 +107,7 @@ async def test_one_copy_is_for_all_and_goes_with_the_last(make, keep: Keep) -> N
     refused = await boxes[0].instance("POST", "/v1/reset", json={"keep_claim": False})
     assert (refused.status_code, refused.json()["error"]) == (409, "unsupported")
     for box in boxes:
-        await box.instance("POST", "/v1/end")
+        await box.instance("POST", "/v1/end", json={"verdict": "deleted"})
         assert await box.process.wait() is not None
     assert holders(told["inode"]) == [str(os.getpid())]
 

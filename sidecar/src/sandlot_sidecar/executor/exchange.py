@@ -101,8 +101,9 @@ def _change_root(boot: Boot, image: Image, limits: Limits) -> None:
             if plan.store is not None:
                 part = plan.store.clone_part()
             if image.is_host:
-                for mount in builder.of_machine(mounts(boot.home)):
-                    submounts.append((mount, syscalls.clone_mount(mount.point)))
+                for mount in mounts(boot.home):
+                    if mount.kind not in rootfs.VIRTUAL and not builder.is_hidden(mount):
+                        submounts.append((mount, syscalls.clone_mount(mount.point)))
         finally:
             syscalls.setns(here, syscalls.CLONE_NEWNS)
             os.chdir("/")

@@ -152,3 +152,12 @@ def copy_owner(source: str, path: str) -> None:
     info = os.stat(source)
     os.chown(path, info.st_uid, info.st_gid)
     os.chmod(path, stat.S_IMODE(info.st_mode))
+
+
+def joined(paths: list[str]) -> str:
+    """Return the paths as an option of a mount has several."""
+    return ":".join(_escape(path) for path in paths)
+
+
+def _escape(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

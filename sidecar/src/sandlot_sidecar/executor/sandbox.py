@@ -12,18 +12,17 @@ from .boot import Boot
 from .disk_usage import DiskUsage
 from .errors import ExecutorError, SetupError
 from .exchange import Exchange
-from .image import Image
 from .limits import validate
 from .privileges import CAPABILITIES
 from .reset import Reset
 from .runners import Runners
-from .shared import Shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .image import Image
     from .limits import Limits
     from .namespaces import Home
     from .plan import Plan
@@ -175,7 +174,7 @@ class Sandbox:
         the mount namespace of a layer to put above the image.
         """
         self.check_running()
-        network, image = self._network(message), self._image(message, fds)
+        network, image = self._network(message), self._boot.plan.claimed(message, fds)
         notes: list[str] = []
         laid: dict[str, Any] = {}
         if message.get("limits") is not None:
@@ -194,12 +193,6 @@ class Sandbox:
             self._boot.hostname = str(hostname)
             socket.sethostname(self._boot.hostname)
         return {"notes": notes, **laid}
-
-    def _image(self, message: dict[str, Any], fds: list[int]) -> Image | None:
-        plan, spec = self._boot.plan, message.get("image")
-        if message.get("shared"):
-            return plan.image.below(Shared(fds[0]))
-        return None if spec is None else Image(spec, in_pod=plan.target)
 
     def _limit(self, values: dict[str, Any]) -> list[str]:
         """Enforce a claim's limits on the current root and runners, unless they are; return notes."""

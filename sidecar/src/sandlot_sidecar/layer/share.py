@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 from ..executor import syscalls
 from ..executor.layers import MOUNT_POINTS
@@ -41,7 +42,8 @@ def copy(tops: list[int], *, entries: int, size: int) -> tuple[int, int]:
     top = os.open(PLACE, _DIRECTORY)
     try:
         copier = _Copier(top)
-        for entry in Walk(tops, EVERYTHING):
+        walk = Walk(tops, EVERYTHING)
+        for entry in walk:
             copier.add(entry)
         copier.finish()
     except OSError as error:
@@ -50,6 +52,9 @@ def copy(tops: list[int], *, entries: int, size: int) -> tuple[int, int]:
         raise
     finally:
         os.close(top)
+    if walk.skipped:
+        text = f"{walk.skipped} entries are not in the copy: code replaced them faster than they can be read"
+        sys.stderr.write(f"sandlot_sidecar.layer: {text}\n")
     return copier.entries, copier.bytes
 
 
