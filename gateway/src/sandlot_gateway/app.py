@@ -124,7 +124,8 @@ class Gateway:
             weigh=Weights(quotas, of_run=lambda tenant, run: self.runs.weight(tenant, run)),
         )
         self.sidecars = Sidecars(self.pool)
-        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas)
+        shares = self.backend.shares_copies
+        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas, shares=shares)
         self.temporary = temporary(self.checkpoints)
         self.lifecycle = Lifecycle(
             directory=self.directory,

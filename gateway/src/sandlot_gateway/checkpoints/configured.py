@@ -13,8 +13,11 @@ from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.settings import Settings
 
 
-def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkpoints | None:
-    """Return the checkpoints of a gateway with these settings; None without a place for them."""
+def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas, shares: bool) -> Checkpoints | None:
+    """Return the checkpoints of a gateway with these settings; None without a place for them.
+
+    `shares`: its sandboxes run on its own machine, and may mount a copy, which has its place in a directory.
+    """
     directory = settings.checkpoints()
     if directory is None and settings.checkpoint_s3 is None:
         return None
@@ -26,7 +29,8 @@ def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkp
         keep=lambda tenant: quotas.of_tenant(tenant).checkpoint_keep_seconds,
     )
     store = _store(settings, directory, limits=limits)
-    return Checkpoints(store, pool=pool, max_bytes=settings.checkpoint_max)
+    shares = shares and settings.checkpoint_s3 is None
+    return Checkpoints(store, pool=pool, max_bytes=settings.checkpoint_max, shares=shares)
 
 
 def _store(settings: Settings, directory: Path | None, *, limits: StoreLimits) -> CheckpointStore:

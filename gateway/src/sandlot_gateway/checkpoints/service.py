@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import io
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -13,16 +13,11 @@ from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Busy, Deleted, NotRestorable, Occupied, RestoreFailed
-from sandlot_gateway.checkpoints.interface import CheckpointStore, Reading, Writing
+from sandlot_gateway.checkpoints.interface import CheckpointStore, OpenArchive, Writing
+from sandlot_gateway.checkpoints.reading import Reading
 from sandlot_gateway.checkpoints.rules import StoreFull
-from sandlot_gateway.checkpoints.transfer import (
-    EVERYTHING,
-    Fetched,
-    Refused,
-    Selection,
-    fetch_layer,
-    send_layer,
-)
+from sandlot_gateway.checkpoints.shared import SharedCopies
+from sandlot_gateway.checkpoints.transfer import EVERYTHING, Refused, Selection, send_layer
 from sandlot_gateway.checkpoints.turns import in_turn
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
@@ -35,7 +30,6 @@ _AT_ONCE = 4  # transfers; each uses the full speed of a disk
 _SWEEP_EVERY = 3600.0  # seconds
 _NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 _MEASURING = 1.0  # seconds, of an answer that has other contents
-_FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
 _LOOK_EVERY = 0.1  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 _STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
@@ -45,13 +39,18 @@ _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
 class Checkpoints:
     """The checkpoints of all sandboxes; `max_bytes` limits the files of one."""
 
-    def __init__(self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int) -> None:
+    def __init__(
+        self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int, shares: bool = False
+    ) -> None:
+        """`shares`: sandboxes may mount a copy in this machine's memory instead of reading one of the gateway's own."""
+        self._shares = shares
+        self._shared = SharedCopies()
         self._store = store
         self._pool = pool
-        self._max_bytes = max_bytes
         self._tasks = Tasks()
         self._writers: dict[tuple[str, float], asyncio.Task[None]] = {}  # a later one may have the same id
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._reading = Reading(pool, turn=self._turn, max_bytes=max_bytes, shared=self._shared)
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
 
@@ -123,7 +122,8 @@ class Checkpoints:
                 part = await asyncio.to_thread(self._store.begin, checkpoint)
             except Occupied as error:
                 raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
-        writer = self._tasks.spawn(self._write(checkpoint, instance, part))
+        shares = self._shares and lasts is not None and not selection and not sandbox.spec.gpu_count
+        writer = self._tasks.spawn(self._write(checkpoint, instance, part, shares=shares))
         key = checkpoint.id, checkpoint.created_at
         self._writers[key] = writer
         writer.add_done_callback(lambda _: self._writers.pop(key, None))
@@ -187,11 +187,14 @@ class Checkpoints:
 
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
+        self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
         await asyncio.to_thread(self._store.delete, checkpoint)
         writer = self._writers.get((checkpoint.id, checkpoint.created_at))
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
+            if self._shared.drop(checkpoint):  # it had just finished
+                await asyncio.to_thread(self._store.get, checkpoint.id)
 
     async def extend(self, checkpoint: Checkpoint, *, lasts: float) -> None:
         """Let a checkpoint that this gateway began expire in `lasts` seconds, or later if it did so before. Raises OSError."""
@@ -205,17 +208,28 @@ class Checkpoints:
 
     async def restore(self, sandbox: Sandbox, instance: Instance) -> None:
         """Restore a sandbox's checkpoint, also one that is still being written; its claim waits. Raises RestoreFailed."""
-        archive = self._archive(sandbox.tenant, sandbox.spec.checkpoint or "")
+        archive = self._archive(sandbox)
         try:
             await send_layer(self._pool, instance, archive, max_bytes=sandbox.spec.template().disk)
         except (NotRestorable, Refused, DialError, UpstreamError, OSError, TimeoutError) as error:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
 
     @asynccontextmanager
-    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[Reading]:
-        """Open a checkpoint's archive once it is complete and there is a turn to send it. Raises NotRestorable, OSError."""
+    async def _archive(self, sandbox: Sandbox) -> AsyncIterator[OpenArchive]:
+        """Open a checkpoint's archive once it is complete and there is a turn to send it, or what tells where a copy is.
+
+        Raises NotRestorable, OSError.
+        """
+        tenant, checkpoint_id = sandbox.tenant, sandbox.spec.checkpoint or ""
         await self._written(tenant, checkpoint_id)
         checkpoint = await self.restorable(tenant, checkpoint_id)
+        if checkpoint.shared:
+            document = self._shared.document(checkpoint)
+            if document is None or sandbox.spec.gpu_count:
+                why = "is for sandboxes without GPUs" if sandbox.spec.gpu_count else "was deleted"
+                raise NotRestorable(f"checkpoint {checkpoint.id} {why}", missing=True)
+            yield io.BytesIO(document)
+            return
         try:
             archive = await in_thread(self._store.open, checkpoint)
         except FileNotFoundError:
@@ -243,6 +257,7 @@ class Checkpoints:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
         # A thread on a stalled volume ends with the process, which releases the lock of its file.
         cut = await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
+        self._shared.close()
         self._store.close()
         return cut
 
@@ -251,9 +266,11 @@ class Checkpoints:
             await asyncio.to_thread(self._store.sweep)
             self._sweep_at = time.monotonic() + _SWEEP_EVERY
 
-    async def _write(self, checkpoint: Checkpoint, instance: Instance, part: Writing) -> None:
+    async def _write(
+        self, checkpoint: Checkpoint, instance: Instance, part: Writing, *, shares: bool
+    ) -> None:
         try:
-            fetched = await self._fetched(checkpoint, instance, part)
+            fetched = await self._reading.read(checkpoint, instance, part, shares=shares)
             checkpoint.entries, checkpoint.occupied_bytes = fetched.entries, fetched.bytes
             await in_thread(self._store.finish, checkpoint, part)
             _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
@@ -261,27 +278,9 @@ class Checkpoints:
             checkpoint.failed_by_files = isinstance(error, Refused) and error.by_files
             await self._failed(checkpoint, str(error) or type(error).__name__)
         finally:
+            if checkpoint.state is not State.DURABLE:
+                self._shared.drop(checkpoint)
             await in_thread(self._release, checkpoint, part)
-
-    async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Writing) -> Fetched:
-        fetch = functools.partial(
-            fetch_layer,
-            write=part.write,
-            max_bytes=self._max_bytes,
-            selection=Selection(checkpoint.paths, checkpoint.without),
-            compressed=checkpoint.expires_at is None,  # to compress takes longer than to read it again
-        )
-        until: float | None = None
-        while True:
-            try:
-                async with self._turn:
-                    return await fetch(self._pool, instance)
-            except Refused as error:
-                if until is None:
-                    until = time.monotonic() + _FREED_WITHIN  # not before: others may have the turn for long
-                if not error.busy or time.monotonic() > until:
-                    raise
-            await asyncio.sleep(_LOOK_EVERY)
 
     def _release(self, checkpoint: Checkpoint, part: Writing) -> None:
         try:

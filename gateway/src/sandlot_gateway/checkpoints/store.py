@@ -140,6 +140,8 @@ class Store:
         if checkpoint.expires_at is None:
             os.fsync(part.fd)
         self._deletions.check(checkpoint.id)
+        if checkpoint.shared:
+            self.save(checkpoint)  # first: a reader must not take the file for an archive
         part.path.replace(self._places.archive(checkpoint.id))
         self._places.sync()
         checkpoint.stored_bytes = part.size
@@ -247,20 +249,14 @@ class Store:
         if self._limits.is_over(checkpoint):
             self.delete(checkpoint)
             return None
-        if checkpoint.state is not State.PENDING:
+        if checkpoint.state is State.DURABLE and checkpoint.shared:
+            if not _is_locked(self._places.archive(checkpoint.id)):
+                self.delete(checkpoint)  # with its gateway's memory
+                return None
             return checkpoint
-        try:
-            fd = os.open(self._places.part(checkpoint.id), os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return self._without_writer(checkpoint)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if checkpoint.state is not State.PENDING or _is_locked(self._places.part(checkpoint.id)):
             return checkpoint
-        else:
-            return self._without_writer(checkpoint)
-        finally:
-            os.close(fd)
+        return self._without_writer(checkpoint)
 
     def _without_writer(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """Return the true state of a checkpoint that was PENDING before its file was found without a writer."""
@@ -270,7 +266,9 @@ class Store:
         if again.created_at != checkpoint.created_at:
             return self._settled(again)  # a later one with its id, which may have a writer
         archive = self._places.archive(checkpoint.id)
-        if self._places.part(checkpoint.id).exists() or not archive.exists():
+        if again.shared and _is_locked(archive):
+            return again  # its writer is about to record that it is complete
+        if self._places.part(checkpoint.id).exists() or not archive.exists() or again.shared:
             self.fail(checkpoint, STOPPED)
             return checkpoint
         checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
@@ -285,3 +283,18 @@ class Store:
             return self._places.archive(checkpoint_id).stat().st_ctime
         except FileNotFoundError:
             return math.inf
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a file is there, and a gateway that is alive has its lock."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

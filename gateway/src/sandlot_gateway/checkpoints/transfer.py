@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 from sandlot_contract.headers import BYTES_KEY, ENTRIES_KEY, SELECTED_KEY
 
-from sandlot_gateway.checkpoints.interface import Reading
+from sandlot_gateway.checkpoints.interface import OpenArchive
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.outgoing import host_header, request_bytes
@@ -109,9 +109,9 @@ async def _why_cut(pool: HttpPool, instance: Instance, error: UpstreamError) -> 
 
 
 async def send_layer(
-    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[Reading], *, max_bytes: int
+    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[OpenArchive], *, max_bytes: int
 ) -> None:
-    """Send an archive to the sidecar, once it is there; return when the sidecar has all of it.
+    """Send an archive or a document to the sidecar, once it is there; return when the sidecar has all of it.
 
     Raises Refused, DialError, UpstreamError, TimeoutError, OSError and what `archive` raises.
     """
@@ -168,8 +168,16 @@ async def _refusal(connection: Connection, *, status: int) -> Refused:
         async with asyncio.timeout(_PATIENCE):
             while len(body) < _MAX_ANSWER and (data := await connection.read()):
                 body += data
+    except UpstreamError:
+        body = b""
+    return refused(body, status=status)
+
+
+def refused(body: bytes, *, status: int) -> Refused:
+    """Return the error that a sidecar answered."""
+    try:
         document = msgspec.json.decode(body)
-    except (UpstreamError, msgspec.DecodeError):
+    except msgspec.DecodeError:
         document = None
     told: dict[str, object] = document if isinstance(document, dict) else {}
     text = str(told.get("message") or f"the sandbox's sidecar answered {status}")
