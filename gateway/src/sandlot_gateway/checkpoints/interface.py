@@ -31,7 +31,7 @@ class Writing(Protocol):
         ...
 
 
-class Reading(Protocol):
+class OpenArchive(Protocol):
     """An archive that is open for reading."""
 
     def read(self, size: int) -> bytes:
@@ -80,7 +80,7 @@ class CheckpointStore(Protocol):
         """Mark a checkpoint that is being written FAILED. Raises Deleted."""
         ...
 
-    def open(self, checkpoint: Checkpoint) -> Reading:
+    def open(self, checkpoint: Checkpoint) -> OpenArchive:
         """Open the archive of a DURABLE checkpoint. Raises FileNotFoundError if it was deleted."""
         ...
 

@@ -13,7 +13,7 @@ from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Busy, Deleted, NotRestorable, Occupied, RestoreFailed
-from sandlot_gateway.checkpoints.interface import CheckpointStore, Reading, Writing
+from sandlot_gateway.checkpoints.interface import CheckpointStore, OpenArchive, Writing
 from sandlot_gateway.checkpoints.rules import StoreFull
 from sandlot_gateway.checkpoints.transfer import (
     EVERYTHING,
@@ -212,7 +212,7 @@ class Checkpoints:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
 
     @asynccontextmanager
-    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[Reading]:
+    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[OpenArchive]:
         """Open a checkpoint's archive once it is complete and there is a turn to send it. Raises NotRestorable, OSError."""
         await self._written(tenant, checkpoint_id)
         checkpoint = await self.restorable(tenant, checkpoint_id)

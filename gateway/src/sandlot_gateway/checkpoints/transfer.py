@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 from sandlot_contract.headers import BYTES_KEY, ENTRIES_KEY, SELECTED_KEY
 
-from sandlot_gateway.checkpoints.interface import Reading
+from sandlot_gateway.checkpoints.interface import OpenArchive
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.outgoing import host_header, request_bytes
@@ -109,7 +109,7 @@ async def _why_cut(pool: HttpPool, instance: Instance, error: UpstreamError) -> 
 
 
 async def send_layer(
-    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[Reading], *, max_bytes: int
+    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[OpenArchive], *, max_bytes: int
 ) -> None:
     """Send an archive to the sidecar, once it is there; return when the sidecar has all of it.
 
