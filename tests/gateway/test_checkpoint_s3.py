@@ -176,17 +176,26 @@ def test_what_no_document_names_is_taken_away_in_time(
     store.bucket.put(lost, b"lost")
     upload = store.bucket.begin_upload(lost)
     store.bucket.put_part(lost, upload, number=1, data=bytes(5 << 20))
+    named = [checkpoint(store, tenant="a") for _ in range(2)]
+    for one in named:
+        one.name = "build"
+        store.finish(one, store.begin(one))
+    store.bucket.delete(f"documents/{named[0].id}.json")
     writing = checkpoint(store, tenant="a")
     part = store.begin(writing)
     part.write(bytes(9 << 20))
     store.sweep()
+    (order,) = store.bucket.list("names/")
+    found = store.bucket.get(order.key)
+    assert found is not None
+    assert [one.id.encode() in found.data for one in named] == [False, True]
     assert store.bucket.size(lost) == 4
     monkeypatch.setattr(archives, "ABANDONED_AFTER", -1.0)
     store.sweep()
     assert store.bucket.size(lost) is None
     assert [one.key for one in store.bucket.uploads("")] == [f"archives/{part.record.archive}.tar.gz"]
     store.finish(writing, part)
-    assert {one.id for one in store.all()} == {whole.id, writing.id}
+    assert {one.id for one in store.all()} == {whole.id, named[1].id, writing.id}
 
 
 def test_a_server_that_is_away_or_frozen_is_told_and_the_writer_goes_on_when_it_is_back(

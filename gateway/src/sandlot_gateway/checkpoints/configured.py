@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from sandlot_gateway.checkpoints.interface import CheckpointStore
@@ -10,6 +11,7 @@ from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.store import Store
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.quotas import Quotas
+from sandlot_gateway.s3_place import place
 from sandlot_gateway.settings import Settings
 
 
@@ -34,16 +36,18 @@ def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas, shares: b
 
 
 def _store(settings: Settings, directory: Path | None, *, limits: StoreLimits) -> CheckpointStore:
-    if settings.checkpoint_s3 is not None:
-        # Not before: it needs a package of an extra.
+    """Return the store that the settings name. Raises OSError if its package is not installed."""
+    if settings.checkpoint_s3 is None:
+        assert directory is not None
+        return Store(directory, limits=limits)
+    try:
         from sandlot_gateway.checkpoints.s3.store import S3Store
-        from sandlot_gateway.s3_place import place
-
-        found = place(
-            settings.checkpoint_s3,
-            endpoint=settings.checkpoint_s3_endpoint,
-            region=settings.checkpoint_s3_region,
-        )
-        return S3Store(found, limits=limits)
-    assert directory is not None
-    return Store(directory, limits=limits)
+    except ModuleNotFoundError as error:
+        text = f"--checkpoint-s3 needs the package {error.name}: install sandlot-gateway[s3]"
+        raise OSError(errno.ENOPKG, text) from error
+    found = place(
+        settings.checkpoint_s3,
+        endpoint=settings.checkpoint_s3_endpoint,
+        region=settings.checkpoint_s3_region,
+    )
+    return S3Store(found, limits=limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -34,12 +34,20 @@ class Names:
     def remove(self, tenant: str, name: str, archive: str) -> None:
         self._change(_key(tenant, name), lambda known: [one for one in known if one != archive])
 
-    def sweep(self, archives: Collection[str]) -> None:
-        """Remove all archives but these, which must include every one of which this gateway knows a document."""
-        for listed in self._bucket.list(_PREFIX):
-            found = self._bucket.get(listed.key)
-            if found is not None and not set(_archives(found)) <= set(archives):
-                self._change(listed.key, lambda known: [one for one in known if one in archives])
+    def all(self) -> dict[str, list[str]]:
+        """Return all orders, for `sweep`."""
+        found = [self._bucket.get(listed.key) for listed in self._bucket.list(_PREFIX)]
+        return {one.key: _archives(one) for one in found if one is not None}
+
+    def sweep(self, orders: Mapping[str, list[str]], *, known: Collection[str]) -> None:
+        """Remove from orders what `known` lacks: the archives of all documents, read after the orders.
+
+        The document is there before the place in an order, so what has a place and no document has lost it.
+        """
+        for key, archives in orders.items():
+            lost = set(archives).difference(known)
+            if lost:
+                self._change(key, lambda found, lost=lost: [one for one in found if one not in lost])
 
     def _change(self, key: str, change: Callable[[list[str]], list[str]]) -> None:
         while True:

@@ -197,11 +197,12 @@ class S3Store:
         return self._quota.used_by(tenant)
 
     def sweep(self) -> None:
+        orders = self._names.all()
         found = self._records.all()
         self._states.present(found)
         known = {seen.record.archive for seen in found}
         self._archives.sweep(known)
-        self._names.sweep(known)
+        self._names.sweep(orders, known=known)
 
     def expire(self) -> float | None:
         return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
