@@ -70,6 +70,7 @@ _QUOTAS = closed(
         "creates_per_second": _AMOUNT | {"minimum": 0.001, "maximum": 1_000_000},
         "creates_burst": _COUNT | {"minimum": 1},
         "checkpoint_bytes": _COUNT,
+        "checkpoint_keep_seconds": _AMOUNT | {"minimum": 60},
         "weight": _COUNT | {"minimum": 1, "maximum": 1000},
     }
 )

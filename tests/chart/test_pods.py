@@ -79,7 +79,7 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
     named = ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE", "SANDLOT_NODE_AGENT_TOKEN_FILE")
     files = [variables[name] for name in named if name in variables]
     assert len(files) == len(
-        secrets.keys() - {"tls", "registry-credentials", "sidecar-tls", "event-webhooks"}
+        secrets.keys() - {"tls", "registry-credentials", "sidecar-tls", "event-webhooks", "s3"}
     )
     for file in files:
         directory, _, key = file.rpartition("/")
@@ -145,7 +145,7 @@ def test_every_variable_is_a_setting_and_every_value_is_taken(
 ) -> None:
     settings = _load(deployment, monkeypatch)
     names = {f"SANDLOT_{name.upper()}" for name in type(settings).model_fields}
-    assert environment(deployment).keys() <= names
+    assert environment(deployment).keys() - {"AWS_SHARED_CREDENTIALS_FILE"} <= names
     assert settings.namespace == SANDBOXES
 
 
@@ -199,6 +199,24 @@ def test_secrets_of_the_users_own() -> None:
     assert of_kind(resources, "Secret") == []
     volumes = one(resources, "Deployment", "sandlot-gateway")["spec"]["template"]["spec"]["volumes"]
     assert {each["secret"]["secretName"] for each in volumes if "secret" in each} == {"mine", "keys"}
+
+
+def test_checkpoints_in_a_bucket_have_their_credentials_in_a_file(
+    everything: list[Resource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = one(everything, "Deployment", GATEWAY)
+    settings = _load(deployment, monkeypatch)
+    assert (settings.checkpoint_s3, settings.checkpoint_s3_endpoint, settings.checkpoint_s3_region) == (
+        "s3://box/kept",
+        "https://s3.example.com",
+        "eu-central-1",
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    directory, _, file = environment(deployment)["AWS_SHARED_CREDENTIALS_FILE"].rpartition("/")
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    assert (file, volume["secret"]["secretName"], mount["readOnly"]) == ("credentials", "bucket", True)
+    assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} & environment(deployment).keys()
 
 
 def test_checkpoints_have_a_place_only_where_a_claim_is_named(

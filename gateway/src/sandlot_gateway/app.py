@@ -127,7 +127,8 @@ class Gateway:
             schedule=TenantScheduling(quotas, of_run=lambda tenant, run: self.runs.scheduling(tenant, run)),
         )
         self.sidecars = Sidecars(self.pool)
-        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas)
+        shares = self.backend.shares_copies
+        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas, shares=shares)
         self.temporary = temporary(self.checkpoints)
         self.lifecycle = Lifecycle(
             directory=self.directory,
@@ -274,10 +275,12 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Recover, then accept requests. Raises BackendError, and OSError for an audit log that cannot be written."""
+        """Recover, then accept requests. Raises BackendError, and OSError for an audit log or a store that cannot be used."""
         if self.audit is not None:
             self.audit.open()
         self.accounts.open()
+        if self.checkpoints is not None:
+            await self.checkpoints.start()
         ended, running = self.archive.load()
         for sandbox in ended:
             self.directory.add(sandbox)

@@ -35,7 +35,10 @@ class QuotaName(StrEnum):
 
 
 class Limits(BaseModel):
-    """The quotas of one tenant; None is no limit. `weight`: of its creates' turns in the queue; None is 1."""
+    """The quotas of one tenant; None is no limit. `weight`: of its creates' turns in the queue; None is 1.
+
+    `checkpoint_keep_seconds`: how long its checkpoints last from their completion on; None is for ever.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -46,6 +49,7 @@ class Limits(BaseModel):
     creates_per_second: float | None = Field(default=None, ge=0.001, le=1e6)
     creates_burst: int | None = Field(default=None, ge=1)
     checkpoint_bytes: int | None = Field(default=None, ge=0)
+    checkpoint_keep_seconds: float | None = Field(default=None, ge=60, le=1e9)
     weight: int | None = Field(default=None, ge=1, le=MOST_WEIGHT)
 
     @property
