@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 
+from tests.e2e.processes import sidecars
 from tests.gateway.real_stack import client, run
 from tests.leaks import no_leaks
 from tests.local.test_image_sandboxes import small_root
@@ -87,6 +91,25 @@ async def test_forks_outlive_their_gateway_and_the_next_one_has_no_copy(
             assert [await run(fork, "cat /srv/file") for fork in forks] == ["here\n"] * 2
             assert await box.checkpoints() == []
             assert held_copies(stack) == []
+
+
+async def test_a_clean_after_a_kill_takes_forks_away(stack: Stack, client: AsyncClient) -> None:
+    box = await AsyncSandbox.create(client=client)
+    await run(box, "echo here > /srv/file")
+    forks = await box.fork(2)
+    assert await run(forks[1], "cat /srv/file") == "here\n"
+    stack.kill()
+    cleaned = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sandlot_gateway.backends.local.clean"),
+        *("--state-dir", str(stack.state_dir), "--json"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told, _ = await cleaned.communicate()
+    left = sidecars(stack)
+    stack.start()
+    assert cleaned.returncode == 0
+    assert sum(bool(one["processes"]) for one in json.loads(told)["instances"]) >= 3
+    assert left == []
 
 
 async def test_a_used_instance_does_not_pass_the_files_on(stack: Stack, client: AsyncClient) -> None:

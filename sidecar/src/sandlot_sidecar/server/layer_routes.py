@@ -201,7 +201,7 @@ class LayerRoutes:
             await instance.sandbox.lay_shared(namespace, instance.ops.pool)
         finally:
             os.close(namespace)
-            instance.ops.pool.open()
+        instance.ops.pool.open()
         return {}
 
 
