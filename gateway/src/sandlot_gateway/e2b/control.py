@@ -151,6 +151,7 @@ class Control:
     async def _create(self, scope: Scope, receive: Receive, who: Tenant) -> Answer:
         have, key = self._have, header_of(scope, b"idempotency-key") or None
         asked = requests.read(await body_of(receive), requests.NewSandbox)
+        requests.refuse_unsupported(asked)
         until = asyncio.get_running_loop().time() + CREATE_WAIT
         template = await self._builds.catalogue.find(asked.template_id, who)
         ports = requests.ports_of(asked.network)

@@ -101,8 +101,8 @@ def checked_timeout(seconds: int | None) -> int:
     return _TIMEOUT if seconds is None else seconds
 
 
-def create_request(asked: NewSandbox, template: Template, *, key: str | None, wait: float) -> CreateRequest:
-    """Translate a create with what its template stands for. Raises Problem."""
+def refuse_unsupported(asked: NewSandbox) -> None:
+    """Raises Problem for a field that nothing here stands for; some of them bring a template of E2B's own."""
     for field, value, instead in (
         ("autoPause", asked.auto_pause, "the sandbox ends at its timeout; leave it out"),
         ("mcp", asked.mcp, "start the server as a command"),
@@ -111,6 +111,10 @@ def create_request(asked: NewSandbox, template: Template, *, key: str | None, wa
     ):
         if value:
             raise Problem(400, f"{field}: not supported here: {instead}")
+
+
+def create_request(asked: NewSandbox, template: Template, *, key: str | None, wait: float) -> CreateRequest:
+    """Translate a create with what its template stands for. Raises Problem."""
     timeout = _TIMEOUT if asked.timeout is None else asked.timeout
     fields: dict[str, Any] = {
         "pool": template.pool,
