@@ -48,6 +48,16 @@ async function sandboxes() {
   assert.equal(await box.kill(), true)
 }
 
+async function timeouts() {
+  const box = await Sandbox.create({ timeoutMs: 600_000, lifecycle: { onTimeout: 'pause' }, envs })
+  await box.files.write('/srv/state', '1')
+  await box.setTimeout(1000)
+  while ((await box.getInfo()).state === 'running') await new Promise((resolve) => setTimeout(resolve, 100))
+  await box.connect()
+  assert.equal(await box.files.read('/srv/state'), '1')
+  await box.kill()
+}
+
 async function networks() {
   const peer = process.env.SANDLOT_SCRIPT_PEER
   const program = `import socket; socket.create_connection(('${peer}', 80), 5)`
@@ -66,7 +76,7 @@ async function networks() {
     ['mcp', { mcp: { time: {} } }],
     ['iam', { iam: { tokens: { aws: { audience: 'a' } } } }],
     ['volumeMounts', { volumeMounts: { '/data': 'a-volume' } }],
-    ['autoPause', { lifecycle: { onTimeout: 'pause' } }],
+    ['autoResume', { lifecycle: { onTimeout: 'pause', autoResume: true } }],
     ['httpsPorts', { network: { httpsPorts: [8443] } }],
   ]) {
     await assert.rejects(Sandbox.create(options), (error) => error.message.includes(field), field)
@@ -174,6 +184,7 @@ async function cells(box) {
 }
 
 await sandboxes()
+await timeouts()
 await networks()
 const shared = await Sandbox.create({ timeoutMs: 300_000, envs })
 for (const part of [commands, files, terminals, git, cells]) await part(shared)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -75,6 +76,19 @@ def sandboxes() -> None:
     assert box.kill()
 
 
+def timeouts() -> None:
+    """A sandbox that is paused at its timeout, instead of ended."""
+    box = Sandbox.create(timeout=600, lifecycle={"on_timeout": "pause"}, envs=HOME)
+    assert box.get_info().lifecycle == {"on_timeout": "pause", "auto_resume": False}
+    box.files.write("/srv/state", "1")
+    box.set_timeout(1)
+    while box.get_info().state == SandboxState.RUNNING:
+        time.sleep(0.1)
+    box.connect()
+    assert box.files.read("/srv/state") == "1"
+    assert box.kill()
+
+
 def asked(url: str, body: bytes | None = None) -> bytes:
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/octet-stream"})
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -117,7 +131,7 @@ def refused() -> None:
         ("mcp", {"mcp": {"time": {}}}),
         ("iam", {"iam": {"tokens": {"aws": {"audience": "a", "token_type": "id_token"}}}}),
         ("volumeMounts", {"volume_mounts": {"/data": "a-volume"}}),
-        ("autoPause", {"lifecycle": {"on_timeout": "pause"}}),
+        ("autoResume", {"lifecycle": {"on_timeout": "pause", "auto_resume": True}}),
         ("rules", {"network": {"rules": {"api.example.com": [{"transform": {"headers": {"A": "b"}}}]}}}),
         ("egressProxy", {"network": {"egress_proxy": proxy}}),
         ("dnsServers", {"network": {"dns_servers": ["192.0.2.1"]}}),
@@ -252,6 +266,7 @@ def cells(box: Any) -> None:
 
 
 sandboxes()
+timeouts()
 networks()
 refused()
 shared = Sandbox.create(timeout=300, envs=HOME)
