@@ -16,6 +16,8 @@ from loadtests.gateway.encrypted_rows import encrypted
 from loadtests.gateway.request_rate_rows import gateway
 from loadtests.local import other_image_rows, reset_rows
 from loadtests.local.create_rows import warm_create
+from loadtests.local.directory_rows import ROWS as DIRECTORY_ROWS
+from loadtests.local.directory_rows import directory
 from loadtests.local.exec_rows import latency, rate
 from loadtests.local.file_rows import local, rows
 from loadtests.local.fork_rows import ROW as FORK_ROW
@@ -73,6 +75,11 @@ async def _files() -> Readings:
         return await local(stack.client)
 
 
+async def _directory() -> Readings:
+    async with _stack() as stack:
+        return dict(await directory(stack.client))
+
+
 async def _udp() -> Readings:
     async with _stack() as stack:
         return {UDP_ROW: await udp(stack.client)}
@@ -114,6 +121,7 @@ GROUPS = (
     Group((GROUP_ROW,), _group),
     Group((FORK_ROW,), _fork),
     Group(rows(), _files),
+    Group(DIRECTORY_ROWS, _directory),
     Group((UDP_ROW,), _udp),
     Group((FUSION_ROW,), _fusion),
     Group(("prime_rpc",), _prime_rpc),

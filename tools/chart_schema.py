@@ -73,6 +73,23 @@ _QUOTAS = closed(
         "weight": _COUNT | {"minimum": 1, "maximum": 1000},
     }
 )
+_PRICE: dict[str, Any] = {
+    "type": ["string", "number"],
+    "pattern": r"^[0-9]{1,7}(\.[0-9]{1,9})?$",
+    "minimum": 0,
+    "maximum": 1_000_000,
+}
+# As the gateway reads them (prices.py).
+_PRICES = closed(
+    {
+        "currency": {"type": "string", "pattern": "^[A-Z]{3}$"},
+        "core_hour": _PRICE,
+        "memory_gib_hour": _PRICE,
+        "disk_gib_hour": _PRICE,
+        "gpu_hour": _PRICE
+        | {"type": ["string", "number", "object"], "additionalProperties": _PRICE, "required": ["*"]},
+    }
+)
 _UPSTREAM = closed(
     {
         "name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"},
@@ -92,6 +109,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "parentRefs": {"type": "array", "items": _PARENT},
     "egress": {"type": "array", "items": _RULE},
     "upstreams": {"type": "array", "items": _UPSTREAM},
+    "prices": _PRICES,
     "quotas": {
         "type": "object",
         "patternProperties": {r"^(\*|[A-Za-z0-9._-]{1,64})$": _QUOTAS},

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from sandlot_controller import settings as controller
 from sandlot_gateway import settings as gateway
+from sandlot_gateway.core.costs import Prices
+from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Limits, Quotas
 
 from tests.chart.render import GATEWAY, NAMESPACE, SANDBOXES, Resource, environment, of_kind, one, render
@@ -94,6 +96,18 @@ def test_the_gateway_reads_the_webhooks_of_a_secret_of_the_users_own(everything:
     (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
     assert (file, volume["secret"]["secretName"]) == ("webhooks.json", "event-webhooks")
     assert mount["readOnly"] is True
+
+
+def test_the_gateway_reads_the_prices_that_the_values_say(everything: list[Resource]) -> None:
+    deployment = one(everything, "Deployment", GATEWAY)
+    pod = deployment["spec"]["template"]["spec"]
+    directory, _, file = environment(deployment)["SANDLOT_PRICES_FILE"].rpartition("/")
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    prices = PriceList()
+    prices.replace(one(everything, "ConfigMap", volume["configMap"]["name"])["data"][file])
+    gpus = {"*": 1_500_000_000, "H100": 2_900_000_000}
+    assert prices.now == Prices("EUR", 35_000_000, 0, 0, gpus)
 
 
 def test_the_gateway_reads_the_quotas_that_the_values_say(everything: list[Resource]) -> None:

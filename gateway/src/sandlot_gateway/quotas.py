@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandlot_gateway.core.fair_queue import MOST_WEIGHT
 from sandlot_gateway.core.holdings import Amounts
+from sandlot_gateway.followed_file import BadContent
 from sandlot_gateway.keys import Tenant, is_tenant
 
 ANY_TENANT = "*"
 
 
-class BadQuotas(ValueError):
+class BadQuotas(BadContent):
     """Raised for invalid quotas; the message names tenant and quota."""
 
 
@@ -30,6 +31,7 @@ class QuotaName(StrEnum):
     CREATES_PER_SECOND = "creates_per_second"
     CREATES_BURST = "creates_burst"
     CHECKPOINT_BYTES = "checkpoint_bytes"
+    WEIGHT = "weight"
 
 
 class Limits(BaseModel):
@@ -113,12 +115,13 @@ class Quotas:
     def __len__(self) -> int:
         return len(self._tenants)
 
-    def replace(self, content: bytes | str) -> None:
-        """Replace all entries. Raises BadQuotas, and then changes nothing."""
+    def replace(self, content: bytes | str) -> str:
+        """Replace all entries and say what there is now. Raises BadQuotas, and then changes nothing."""
         given = _entries(content)
         for_any = _merged(self._defaults, given.pop(ANY_TENANT, {}), tenant=ANY_TENANT)
         self._tenants = {name: _merged(for_any, entry, tenant=name) for name, entry in given.items()}
         self._any = for_any
+        return f"it has {len(self)} tenants now"
 
     def of_tenant(self, name: str) -> Limits:
         return self._tenants.get(name, self._any)
@@ -177,7 +180,7 @@ def _bad(error: ValidationError, *, tenant: str) -> BadQuotas:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return BadQuotas(
-            f"tenant {tenant!r}, {name!r}: there is no such quota; use {', '.join(QuotaName)}, weight"[:400]
+            f"tenant {tenant!r}, {name!r}: there is no such quota; use {', '.join(QuotaName)}"[:400]
         )
     null = "the weight 1" if name == "weight" else "no limit"
     return BadQuotas(f"tenant {tenant!r}, {name}: {first['msg']}; correct it, or write null for {null}")

@@ -71,6 +71,7 @@ class Settings(BaseSettings):
         None, description="A file of such entries, one a line; reloaded when it changes."
     )
     quotas_file: Path | None = Field(None, description="JSON file of tenants' quotas; reloaded on change.")
+    prices_file: Path | None = Field(None, description="JSON file of prices of usage; reloaded on change.")
     pool: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Warm pools, `NAME=N` (image host) or `NAME=IMAGE:N`, comma-separated.",
