@@ -111,7 +111,7 @@ def test_the_control_api_serves_a_tenants_own_sandboxes_alone(
         (b'{"templateID": "base", "metadata": {"a": "' + b"x" * 200 + b'"}}', "metadata"),
         (b'{"templateID": "base", "network": {"allowOut": ["10.0.0.0/8"]}}', "allowOut"),
         (b'{"templateID": "base", "network": {"rules": {"a.b": []}}}', "rules"),
-        (b'{"templateID": "base", "autoPause": true}', "autoPause"),
+        (b'{"templateID": "base", "autoResume": {"enabled": true}}', "autoResume"),
         (b"[" * 100_000, "invalid"),
     ],
 )

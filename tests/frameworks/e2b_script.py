@@ -1,4 +1,4 @@
-"""Every public method of the unmodified `e2b` SDK that works here, and the exceptions that users catch; synchronous.
+"""What the unmodified `e2b` SDK does here, and the exceptions that users catch; synchronous.
 
 Run with `old` for a release without what later ones have.
 """
@@ -314,25 +314,12 @@ def forks(box: Sandbox) -> None:
     assert box.list_snapshots().next_items() == []
 
 
-def git(box: Sandbox) -> None:
-    if "git" not in box.commands.run("command -v git || true").stdout:
-        return
-    repository = "/tmp/repository"
-    box.git.init(repository)
-    box.git.configure_user("Sam", "sam@example.org")
-    box.files.write(f"{repository}/a", "1")
-    box.git.add(repository)
-    box.git.commit(repository, "first")
-    assert box.git.status(repository).is_clean
-
-
 lives()
 shared = Sandbox.create(timeout=300, envs=HOME)
 commands(shared)
 files(shared)
 terminals(shared)
 ports(shared)
-git(shared)
 snapshots(shared)
 pauses()
 if not OLD:

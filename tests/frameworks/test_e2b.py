@@ -1,8 +1,7 @@
-"""The unmodified E2B SDK against a gateway that serves its wire, by environment variables alone; and docs/e2b.md's table."""
+"""The unmodified E2B SDK against a gateway that serves its wire, by environment variables alone."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -32,18 +31,6 @@ PORTS_PAGE = PAGE.with_name("e2b-ports.md")
 CODE_PAGE = PAGE.with_name("e2b-code-interpreter.md")
 DOMAIN = "e2b.test"
 (JAVASCRIPT,) = [framework.npm for framework in all_listed() if framework.package == "e2b-javascript"]
-PUBLIC = """
-import json
-from e2b import Sandbox
-from e2b.sandbox_sync.commands.command import Commands
-from e2b.sandbox_sync.commands.command_handle import CommandHandle
-from e2b.sandbox_sync.commands.pty import Pty
-from e2b.sandbox_sync.filesystem.filesystem import Filesystem
-from e2b.sandbox_sync.git import Git
-classes = {"Sandbox": Sandbox, "commands": Commands, "handle": CommandHandle, "files": Filesystem, "pty": Pty, "git": Git}
-print(json.dumps([f"{name}.{each}" for name, kind in classes.items() for each in dir(kind)
-                  if not each.startswith("_") and callable(getattr(kind, each))]))
-"""
 
 
 @dataclass(frozen=True)
@@ -162,13 +149,6 @@ socket.getaddrinfo = getaddrinfo
     assert run_framework("e2b", "-c", here + example, environment=environment) == "from the sandbox\n"
 
 
-def test_the_page_says_of_every_public_method_whether_it_works(run_framework: Run) -> None:
-    methods = set(json.loads(run_framework("e2b", "-c", PUBLIC)))
-    rows = re.findall(r"^\| (.+?) \| (works|differs|no)\b", PAGE.read_text(), re.MULTILINE)
-    listed = {name for cell, _ in rows for name in re.findall(r"`([A-Za-z]+\.\w+)`", cell)}
-    assert listed == methods
-
-
 @pytest.mark.parametrize("half", ["sync", "async"])
 def test_the_code_interpreters_sdk_works(half: str, server: Server, run_framework: Run) -> None:
     environment = variables(server.url, server.api_key)
@@ -176,19 +156,8 @@ def test_the_code_interpreters_sdk_works(half: str, server: Server, run_framewor
     assert run_framework("e2b-code-interpreter", script, half, environment=environment) == "all of it\n"
 
 
-def test_the_code_interpreters_page_is_complete_and_its_example_works(
-    server: Server, run_framework: Run
-) -> None:
-    text = CODE_PAGE.read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    methods = """
-import e2b, e2b_code_interpreter
-print(*(name for name in dir(e2b_code_interpreter.Sandbox) if name not in dir(e2b.Sandbox) and name[0] != "_"))
-"""
+def test_the_example_of_the_code_interpreters_page_works(server: Server, run_framework: Run) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", CODE_PAGE.read_text(), re.DOTALL)
     environment = variables(server.url, server.api_key)
-    shown = run_framework("e2b-code-interpreter", "-c", example + methods, environment=environment)
-    *lines, listed = shown.splitlines()
-    assert lines == ["42", "ZeroDivisionError"]
-    assert set(listed.split()) == {*re.findall(r"^\| `(\w+)` \| (?:works|differs)", text, re.MULTILINE)} - {
-        "default_template"
-    }
+    shown = run_framework("e2b-code-interpreter", "-c", example, environment=environment)
+    assert shown.splitlines() == ["42", "ZeroDivisionError"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,14 +15,6 @@ from tests.stack import Stack, private_stack
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "e2b-templates.md"
-PUBLIC = """
-import json
-from e2b import Template
-from e2b.template.main import TemplateBuilder
-classes = {"Template": Template, "builder": TemplateBuilder}
-print(json.dumps([f"{name}.{each}" for name, kind in classes.items() for each in dir(kind)
-                  if not each.startswith("_") and callable(getattr(kind, each))]))
-"""
 HERE = Path(__file__).parent
 
 
@@ -44,13 +35,7 @@ def test_the_javascript_sdk_builds_templates(server: Server, tmp_path: Path) -> 
     assert run_javascript("e2b_template_script.mjs", server, tmp_path) == "all of it\n"
 
 
-def test_the_example_of_the_page_works_and_its_table_has_every_method(
-    server: Server, run_framework: Callable[..., str]
-) -> None:
+def test_the_example_of_the_page_works(server: Server, run_framework: Callable[..., str]) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     environment = variables(server.url, server.api_key)
-    *shown, methods = run_framework("e2b", "-c", example + PUBLIC, environment=environment).splitlines()
-    assert shown == ["42", ""]
-    rows = re.findall(r"^\| (.+?) \| (works|differs|no)\b", PAGE.read_text(), re.MULTILINE)
-    listed = {name for cell, _ in rows for name in re.findall(r"`([A-Za-z]+\.\w+)`", cell)}
-    assert listed == set(json.loads(methods))
+    assert run_framework("e2b", "-c", example, environment=environment).splitlines() == ["42", ""]

@@ -106,6 +106,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     continues: SandboxId | None = None  # the paused sandbox whose clients this one serves
     e2b: E2bTemplate | None = None
     ports: E2bPorts | None = None  # None: not created over E2B's wire, or by an earlier build
+    auto_pause: bool = False  # gateways pause it some minutes before `timeout` (e2b/deadlines.py)
     ready_command: str | None = (
         None  # of a template: each start waits for it, before its caller has the sandbox
     )

@@ -6,8 +6,8 @@ import pytest
 
 from tests.frameworks.test_e2b import (
     test_every_method_that_is_built_works,
-    test_the_code_interpreters_page_is_complete_and_its_example_works,
     test_the_code_interpreters_sdk_works,
+    test_the_example_of_the_code_interpreters_page_works,
     test_the_example_of_the_page_works,
     test_the_javascript_sdks_work,
 )
@@ -16,8 +16,8 @@ from tests.frameworks.test_e2b_templates import test_templates_are_built_and_use
 __all__ = [
     "test_every_method_that_is_built_works",
     "test_templates_are_built_and_used",
-    "test_the_code_interpreters_page_is_complete_and_its_example_works",
     "test_the_code_interpreters_sdk_works",
+    "test_the_example_of_the_code_interpreters_page_works",
     "test_the_example_of_the_page_works",
     "test_the_javascript_sdks_work",
 ]

@@ -144,6 +144,7 @@ def _wanted(spec: Spec, body: ForkRequest, *, group_id: GroupId, checkpoint_id: 
         changes |= {
             "timeout": body.timeout_seconds,
             "timeout_minutes": math.ceil(body.timeout_seconds / 60),
+            "auto_pause": False,
         }
     name = body.name or spec.name[:90]
     return [

@@ -92,12 +92,14 @@ async def create_sandbox(
     e2b: E2bTemplate | None = None,
     ready_command: str | None = None,
     ports: E2bPorts | None = None,
+    auto_pause: bool = False,
 ) -> Sandbox:
     """Create a sandbox and wait for it; `receive` tells whether the caller is still there. Raises ApiError."""
     note(run=body.run_id or body.run)
     spec = await spec_for(body, have=have, who=who)
     if e2b is not None:
-        spec = msgspec.structs.replace(spec, e2b=e2b, ready_command=ready_command, ports=ports)
+        changes = {"e2b": e2b, "ready_command": ready_command, "ports": ports, "auto_pause": auto_pause}
+        spec = msgspec.structs.replace(spec, **changes)
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     return await begin_sandbox(
         spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who

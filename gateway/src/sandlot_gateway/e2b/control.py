@@ -7,13 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pydantic import ValidationError
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.control import egress
+from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
@@ -27,6 +27,7 @@ from sandlot_gateway.sidecars import SidecarError
 
 from . import documents, requests
 from .access import Access
+from .auto_pause import AutoPauses
 from .builds import routes as build_routes
 from .builds.service import Builds
 from .deadlines import Deadlines
@@ -60,6 +61,7 @@ class Control:
         self._deadlines = Deadlines(have)
         self._snapshots = Snapshots(have)
         self._pauses = Pauses(have)
+        self._auto_pauses = AutoPauses(have, deadlines=self._deadlines, pauses=self._pauses)
         self._lists = Lists(have, templates=self._templates, deadlines=self._deadlines, pauses=self._pauses)
         self._builds = Builds(have, templates=self._templates, gate=gate, pool=pool)
         self._forks = Forks(have, begun=self._begun, ready=self._builds.wait_ready)
@@ -77,9 +79,11 @@ class Control:
 
     def start(self) -> None:
         self._builds.start_sweeps()
+        self._auto_pauses.start()
 
     async def close(self) -> None:
         """Fail the builds that run here."""
+        await self._auto_pauses.close()
         await self._builds.close()
 
     async def http(self, scope: Scope, receive: Receive, send: Send, *, route: str, request_id: bytes) -> int:
@@ -151,8 +155,11 @@ class Control:
     async def _create(self, scope: Scope, receive: Receive, who: Tenant) -> Answer:
         have, key = self._have, header_of(scope, b"idempotency-key") or None
         asked = requests.read(await body_of(receive), requests.NewSandbox)
+        requests.refuse_unsupported(asked)
         until = asyncio.get_running_loop().time() + CREATE_WAIT
         template = await self._builds.catalogue.find(asked.template_id, who)
+        if asked.auto_pause:
+            checkpoints_of(have)  # raises ApiError where it could not be paused
         ports = requests.ports_of(asked.network)
         request = requests.create_request(asked, template, key=key, wait=HOLD)
         sandbox = await create_sandbox(
@@ -163,6 +170,7 @@ class Control:
             e2b=template.kept,
             ready_command=template.ready,
             ports=ports,
+            auto_pause=bool(asked.auto_pause),
         )
         await started(sandbox, receive=receive, have=have)
         await self._builds.wait_ready(sandbox, receive=receive, until=until)
@@ -250,14 +258,7 @@ class Control:
             await self._pauses.hand_out(sandbox, pause)
 
     async def _network(self, sandbox: Sandbox, body: bytes) -> Answer:
-        asked = requests.read(body, requests.NetworkUpdate)
-        allowed, denied = requests.egress_lists(asked, internet=asked.allow_internet_access)
-        try:
-            policy = egress.Policy(allowlist=allowed, denylist=None if allowed is not None else denied or [])
-        except ValidationError as error:
-            text = f"network.{'denyOut' if allowed is None else 'allowOut'}: {error.errors()[0]['msg']}"
-            raise Problem(400, text) from error
-        await egress.put(sandbox, policy, self._have)
+        await egress.put(sandbox, requests.policy_of(body), self._have)
         return 204, None, []
 
     async def _snapshot(self, sandbox: Sandbox, body: bytes) -> Answer:

@@ -17,6 +17,7 @@ from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
+from .deadlines import margin_of
 from .failures import Problem
 from .starts import HOLD
 
@@ -73,10 +74,11 @@ async def begin_like(
         spec = usable(spec, have=have, who=who)
     except ImageRefused as error:
         raise Problem(400, f"templateID: {error}") from error
+    lasts = timeout + margin_of(spec)
     made = msgspec.structs.replace(
         spec,
-        timeout=float(timeout),
-        timeout_minutes=math.ceil(timeout / 60),
+        timeout=float(lasts),
+        timeout_minutes=math.ceil(lasts / 60),
         key=key,
         checkpoint=checkpoint.id,
         continues=continues,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.services import Services
-from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError, document
 
 from .failures import Problem
 
+MARGIN = 900.0  # seconds from the timeout of a sandbox that is then paused to its deadline
 _AT_ONCE = 16  # sidecars asked at the same time for one page of a list
 _PATIENCE = 5.0  # seconds, for all sandboxes of a list
 _LONGEST = 10 * 366 * 86400  # seconds
@@ -24,24 +25,30 @@ _SOON = 0.001  # seconds: a timeout of 0 ends the sandbox
 class Deadlines:
     def __init__(self, have: Services) -> None:
         self._have = have
+        self.moved: Callable[[Sandbox], object] = lambda sandbox: None  # called once a deadline is set
 
     async def of(self, sandboxes: Sequence[Sandbox]) -> list[float | None]:
-        """Return the deadlines in Unix seconds; for a sandbox that does not answer in time, that of its create."""
+        """Return when they end in Unix seconds; for a sandbox that does not answer in time, by its create."""
+        told = await self.told(sandboxes)
+        return [told[each.id] if each.id in told else _of_create(each) for each in sandboxes]
+
+    async def told(self, sandboxes: Sequence[Sandbox]) -> dict[SandboxId, float | None]:
+        """Return when those end that answer in time; None: no time limit."""
         permits = asyncio.Semaphore(_AT_ONCE)
         told: dict[SandboxId, float | None] = {}
 
         async def one(sandbox: Sandbox) -> None:
             async with permits:
-                told[sandbox.id] = await self._deadline(sandbox)
+                await self._ask(sandbox, told)
 
         try:
             async with asyncio.timeout(_PATIENCE):
                 await asyncio.gather(*map(one, sandboxes))
         except TimeoutError:
             pass
-        return [told[each.id] if each.id in told else _of_create(each) for each in sandboxes]
+        return told
 
-    async def _deadline(self, sandbox: Sandbox) -> float | None:
+    async def _ask(self, sandbox: Sandbox, told: dict[SandboxId, float | None]) -> None:
         route = self._have.directory.find(sandbox.id)
         if route is not None and route.status is Status.RUNNING:
             try:
@@ -49,10 +56,10 @@ class Deadlines:
             except SidecarError:
                 pass
             else:
-                told = document(answer)
-                if answer.status == 200 and "deadline_at" in told:
-                    return told["deadline_at"]
-        return _of_create(sandbox)
+                state = document(answer)
+                if answer.status == 200 and "deadline_at" in state:
+                    at = state["deadline_at"]
+                    told[sandbox.id] = None if at is None else at - margin_of(sandbox.spec)
 
     async def set(self, sandbox: Sandbox, seconds: int, *, only_later: bool = False) -> None:
         """Have the sandbox end `seconds` from now. Raises Problem."""
@@ -63,7 +70,10 @@ class Deadlines:
             raise Problem(503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")])
         try:
             answer = await self._have.sidecars.set_deadline(
-                instance, sandbox.id, seconds=max(seconds, _SOON), only_later=only_later
+                instance,
+                sandbox.id,
+                seconds=max(seconds, _SOON) + margin_of(sandbox.spec),
+                only_later=only_later,
             )
         except SidecarError as error:
             raise Problem(502, f"the sandbox did not answer: {error}; try again") from error
@@ -77,9 +87,17 @@ class Deadlines:
             raise Problem(501, text)
         if answer.status != 200:
             raise Problem(502, f"the sandbox answered with status {answer.status}; try again")
+        self.moved(sandbox)
+
+
+def margin_of(spec: Spec) -> float:
+    """Return the seconds from a sandbox's timeout to its deadline."""
+    return MARGIN if spec.auto_pause else 0.0
 
 
 def _of_create(sandbox: Sandbox) -> float | None:
-    """Return the deadline that the sandbox was created with."""
+    """Return when the sandbox ends by what it was created with."""
     timeout = sandbox.spec.timeout
-    return None if timeout is None else (sandbox.started_at or sandbox.created_at) + timeout
+    if timeout is None:
+        return None
+    return (sandbox.started_at or sandbox.created_at) + timeout - margin_of(sandbox.spec)

@@ -91,6 +91,7 @@ def detail(
         "envdAccessToken": token,
         "domain": domain,
         "allowInternetAccess": sandbox.spec.network != "none",
+        "lifecycle": {"onTimeout": "pause" if sandbox.spec.auto_pause else "kill", "autoResume": False},
     }
 
 

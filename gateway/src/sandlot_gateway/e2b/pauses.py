@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -76,8 +76,24 @@ class Pauses:
     def __init__(self, have: Services) -> None:
         self._have = have
 
-    async def pause(self, sandbox: Sandbox) -> None:
-        """Write the sandbox's files, then end it. Raises Problem, ApiError."""
+    async def pause_due(self, sandbox: Sandbox, *, is_due: Callable[[], Awaitable[bool]]) -> bool:
+        """Pause a sandbox that is over its time, unless its time was moved meanwhile, or another gateway pauses it.
+
+        Return whether it was paused. Raises Problem, ApiError.
+        """
+        checkpoints = checkpoints_of(self._have)
+        found = await _read(checkpoints.get(sandbox.tenant, _checkpoint_id(id_of(sandbox))))
+        if found is not None and found.state is State.PENDING:
+            return False
+        return await self.pause(sandbox, unless_moved=is_due)
+
+    async def pause(
+        self, sandbox: Sandbox, *, unless_moved: Callable[[], Awaitable[bool]] | None = None
+    ) -> bool:
+        """Write the sandbox's files, then end it. Raises Problem, ApiError.
+
+        `unless_moved` says once they are written whether it still is to end; return whether it ended.
+        """
         have = self._have
         try:
             checkpoint = await self._begun(sandbox)
@@ -88,6 +104,9 @@ class Pauses:
                 raise already_paused(id_of(sandbox)) from error
             raise Problem(404, f"the sandbox {id_of(sandbox)} was not found: it has ended") from error
         checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the pause")
+        if unless_moved is not None and not await unless_moved():
+            await self.forget(checkpoint)
+            return False
         deleted = have.lifecycle.ends.delete(sandbox, message=PAUSED)
         if not deleted and sandbox.verdict == SandboxVerdict.DELETED and sandbox.message != PAUSED:
             await self.forget(checkpoint)
@@ -95,6 +114,7 @@ class Pauses:
                 404, f"the sandbox {id_of(sandbox)} was not found: it was killed before its pause ended"
             )
         await have.lifecycle.deleted_everywhere(sandbox)
+        return True
 
     async def _begun(self, sandbox: Sandbox) -> Checkpoint:
         """Begin to write what a connect needs. Raises Problem, ApiError."""

@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import ValidationError
 
+from sandlot_gateway.control import egress
 from sandlot_gateway.control.field_types import MINUTES_MAX
 from sandlot_gateway.control.models import CreateRequest
 from sandlot_gateway.e2b_ports import E2bPorts
 
+from .deadlines import MARGIN
 from .documents import label_of
 from .failures import Problem
 from .template import Template
@@ -53,6 +55,10 @@ class NetworkUpdate(Egress, rename="camel"):
     allow_internet_access: bool | None = msgspec.field(default=None, name="allow_internet_access")
 
 
+class AutoResume(msgspec.Struct):
+    enabled: bool = False
+
+
 class NewSandbox(msgspec.Struct, rename="camel"):
     template_id: str = msgspec.field(name="templateID")
     timeout: int | None = None
@@ -61,7 +67,7 @@ class NewSandbox(msgspec.Struct, rename="camel"):
     allow_internet_access: bool | None = msgspec.field(default=None, name="allow_internet_access")
     network: Network | None = None
     auto_pause: bool | None = None
-    auto_resume: Any = None
+    auto_resume: AutoResume | None = None
     mcp: Any = None
     iam: Any = None
     volume_mounts: Any = None
@@ -94,24 +100,30 @@ def read(body: bytes, kind: type[Read]) -> Read:
         raise Problem(400, f"the body is invalid: {error}") from error
 
 
-def checked_timeout(seconds: int | None) -> int:
-    """Return the seconds that a new sandbox lives. Raises Problem."""
-    if seconds is not None and not 0 < seconds <= MINUTES_MAX * 60:
-        raise Problem(400, f"timeout: must be from 1 to {MINUTES_MAX * 60} seconds")
+def checked_timeout(seconds: int | None, *, margin: float = 0.0) -> int:
+    """Return the seconds that a new sandbox lives, besides its margin. Raises Problem."""
+    most = MINUTES_MAX * 60 - round(margin)
+    if seconds is not None and not 0 < seconds <= most:
+        raise Problem(400, f"timeout: must be from 1 to {most} seconds")
     return _TIMEOUT if seconds is None else seconds
+
+
+def refuse_unsupported(asked: NewSandbox) -> None:
+    """Raise Problem for a field that nothing here stands for; some of them bring a template of E2B's own."""
+    for field, value, instead in (
+        ("mcp", asked.mcp, "start the server as a command"),
+        ("iam", asked.iam, "leave it out"),
+        ("volumeMounts", asked.volume_mounts, "write files instead"),
+        ("autoResume", asked.auto_resume and asked.auto_resume.enabled, "connect to the sandbox"),
+    ):
+        if value:
+            raise Problem(400, f"{field}: not supported here: {instead}")
 
 
 def create_request(asked: NewSandbox, template: Template, *, key: str | None, wait: float) -> CreateRequest:
     """Translate a create with what its template stands for. Raises Problem."""
-    for field, value, instead in (
-        ("autoPause", asked.auto_pause, "the sandbox ends at its timeout; leave it out"),
-        ("mcp", asked.mcp, "start the server as a command"),
-        ("iam", asked.iam, "leave it out"),
-        ("volumeMounts", asked.volume_mounts, "write files instead"),
-    ):
-        if value:
-            raise Problem(400, f"{field}: not supported here: {instead}")
-    timeout = _TIMEOUT if asked.timeout is None else asked.timeout
+    margin = MARGIN if asked.auto_pause else 0
+    timeout = checked_timeout(asked.timeout, margin=margin) + margin
     fields: dict[str, Any] = {
         "pool": template.pool,
         "docker_image": template.image,
@@ -166,6 +178,17 @@ def egress_lists(asked: Egress, *, internet: bool | None) -> tuple[list[str] | N
         text = "network.allowOut: without denyOut 0.0.0.0/0 it limits nothing: add that, or leave it out"
         raise Problem(400, text)
     return None, denied or None
+
+
+def policy_of(body: bytes) -> egress.Policy:
+    """Return the policy that the body of an update stands for. Raises Problem."""
+    asked = read(body, NetworkUpdate)
+    allowed, denied = egress_lists(asked, internet=asked.allow_internet_access)
+    try:
+        return egress.Policy(allowlist=allowed, denylist=None if allowed is not None else denied or [])
+    except ValidationError as error:
+        text = f"network.{'denyOut' if allowed is None else 'allowOut'}: {error.errors()[0]['msg']}"
+        raise Problem(400, text) from error
 
 
 def ports_of(asked: Network | None) -> E2bPorts:
