@@ -29,6 +29,7 @@ ALL: dict[str, Any] = {
         "config": {"publicUrl": "https://sandlot.example", "maxSandboxes": 5000, "drain": 60.5, "registries": ["*.example", "registry.corp:5000"]},
         "quotas": {"*": {"creates_per_second": 2.5, "gpus": 1}, "training": {"gpus": None, "memory_gb": 0.5, "creates_burst": 9}},
         "checkpoints": {"claim": "kept"},
+        "runtimeClasses": ["kata", "nvidia"],
         "registryCredentialsSecret": "registries",
         "eventWebhooksSecret": "event-webhooks",
         "secretRefs": {"enabled": True},
