@@ -10,7 +10,9 @@ from tests.cluster.shell import run
 from tests.kubernetes.stack import CHART, Stack, program
 
 _PAGE = CHART.parents[1] / "docs" / "keys.md"
-_SIGNS = re.compile(r"^\[pod/([^/\]]+)/.*?([0-9a-f]{16}) signs, others that are valid: (.+)$")
+_SIGNS = re.compile(
+    r"^\[pod/([^/\]]+)/.*?([0-9a-f]{16}) signs, others that are valid: (none|[0-9a-f]{16}(?:, [0-9a-f]{16})*)"
+)
 
 
 class KeyCommands:

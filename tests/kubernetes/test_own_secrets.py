@@ -24,7 +24,7 @@ from tests.kubernetes.upgrades import LONG, goes_on, once_and_whole, stopped_at_
 
 T = TypeVar("T")
 
-KEY, OTHER = "a key of the tests".replace(" ", "-"), "another-key-of-the-tests"
+KEY, OTHER = "a-key-of-the-tests", "another-key-of-the-tests"
 VALUES = {
     "auth.existingApiKeySecret": "keys",
     "gateway.tls.existingSecret": "certificate",
@@ -117,7 +117,8 @@ def test_a_secret_with_a_certificate_opens_https_and_the_plain_port_stays(own: O
     trusted = ssl.create_default_context(cafile=str(own.certificate))
     headers = {"Authorization": f"Bearer {KEY}"}
     https = f"{own.https}/api/v1/sandbox"
-    with httpx.Client(http2=True, verify=trusted, headers=headers, timeout=30) as client:
+    kept = httpx.Limits(keepalive_expiry=None)
+    with httpx.Client(http2=True, verify=trusted, headers=headers, timeout=30, limits=kept) as client:
         answer = client.get(https)
         assert (answer.status_code, answer.http_version) == (200, "HTTP/2")
         assert client.get(f"{own.stack.url}/api/v1/sandbox").status_code == 200
@@ -159,13 +160,13 @@ def test_the_master_key_is_replaced_while_sandboxes_and_commands_run(own: Own, t
         assert answer.status_code == 200, answer.text
         return answer.json()["token"]
 
-    def exec_with(token: str, sandbox_id: str) -> tuple[int, str]:
+    def exec_with(token: str, sandbox_id: str) -> int:
         headers = {"Authorization": f"Bearer {token}"}
         call = {"command": "true", "timeout": 20}
         answer = plain_http.request(
             "POST", f"{url}/sbx/{sandbox_id}/exec", headers=headers, json=call, timeout=60
         )
-        return answer.status_code, answer.text
+        return answer.status_code
 
     def all_know(wanted: Callable[[str, set[str]], bool]) -> None:
         """Wait until each gateway and controller has said so."""
@@ -190,7 +191,7 @@ def test_the_master_key_is_replaced_while_sandboxes_and_commands_run(own: Own, t
             # New tokens and old ones are good for the sandbox from before, whose command goes on.
             new_token = token(old.id)
             for each in (old_token, new_token):
-                assert exec_with(each, old.id)[0] == 200
+                assert exec_with(each, old.id) == 200
             its_pod = pod_of(stack, old)["metadata"]["name"]
             until(
                 lambda: {pod for pod, key in keys.of_pods().items() if key == first} == {its_pod}, seconds=180
@@ -204,7 +205,5 @@ def test_the_master_key_is_replaced_while_sandboxes_and_commands_run(own: Own, t
         keys.remove()
         all_know(lambda signing, others: signing != first and not others)
         for _ in range(8):
-            assert exec_with(old_token, old.id)[0] == 401
+            assert exec_with(old_token, old.id) == 401
         assert new.exec("echo still", timeout=30).stdout == "still\n"
-        status, text = exec_with(new_token, old.id)
-        assert (status, "rejected the gateway's token" in text) == (502, True), text
