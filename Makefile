@@ -1,6 +1,6 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-rl demo-cluster test test-clients test-frameworks test-frameworks-cluster test-console test-cgroup-v2 test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
+.PHONY: help setup demo demo-rl demo-cluster test test-clients test-frameworks test-frameworks-cluster test-console test-cgroup-v2 test-cluster test-outages test-upgrade cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -33,6 +33,9 @@ test-console: setup  ## run the tests of the web console in Debian's Chromium: A
 
 test-cgroup-v2: setup  ## run the tests of control groups in a virtual machine with cgroup v2 alone: ARGS="-k name FILE..."
 	$(RUN)/python -m tests.cgroup_v2 $(ARGS)
+
+test-upgrade: setup  ## upgrade from an earlier commit's images and chart with sandboxes running: FROM=COMMIT (default: the release before)
+	SANDLOT_UPGRADE_FROM="$(FROM)" bash tools/test_upgrade.sh
 
 cluster: setup  ## start a kind cluster with gVisor for the tests; prints its kubeconfig's path
 	$(RUN)/python -m tests.cluster up

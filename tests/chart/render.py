@@ -38,6 +38,7 @@ ALL: dict[str, Any] = {
                 "credentialsSecret": "bucket",
             },
         },
+        "runtimeClasses": ["kata", "nvidia"],
         "registryCredentialsSecret": "registries",
         "eventWebhooksSecret": "event-webhooks",
         "secretRefs": {"enabled": True},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.chart.render import (
@@ -174,6 +176,17 @@ def test_gvisor_is_the_default_and_can_be_left_out(defaults: list[Resource]) -> 
     without = render({"gvisor": {"enabled": False, "installer": {"enabled": True}}})
     assert of_kind(without, "RuntimeClass") == of_kind(without, "DaemonSet") == []
     assert "SANDLOT_RUNTIME_CLASS" not in environment(one(without, "Deployment", CONTROLLER))
+
+
+def test_requests_may_name_the_charts_runtime_class_and_those_of_the_list() -> None:
+    def allowed(values: dict[str, Any]) -> str | None:
+        return environment(one(render(values), "Deployment", GATEWAY)).get("SANDLOT_RUNTIME_CLASSES")
+
+    listed = {"gateway": {"runtimeClasses": ["kata", "gvisor"]}}
+    assert allowed({}) == "gvisor"
+    assert allowed(listed) == "gvisor,kata"
+    assert allowed({"gvisor": {"enabled": False}}) is None
+    assert allowed(listed | {"gvisor": {"enabled": False}}) == "kata,gvisor"
 
 
 def test_sandboxes_evict_nobody(defaults: list[Resource]) -> None:

@@ -76,6 +76,11 @@ def test_pools(cli: Run) -> None:
     )
     assert json.loads(changed.stdout)["reuse"] == {"policy": "never", "max_uses": 7, "max_age": 60.0}
     assert cli("pools", "set", "cli-pool", "--reuse", "all").returncode == 2
+    classed = cli("pools", "set", "cli-pool", "--runtime-class", "namespaces", "--json")
+    assert json.loads(classed.stdout)["runtime_class"] == "namespaces", classed.stderr
+    assert "namespaces" in cli("pools", "ls").stdout
+    refused = cli("pools", "set", "cli-pool", "--runtime-class", "runc")
+    assert (refused.returncode, "runtime_class" in refused.stderr) == (2, True), refused.stderr
     assert cli("pools", "set", "cli-pool", "-n", "1").returncode == 0
     listed = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}
     assert listed["cli-pool"]["size"] == 1

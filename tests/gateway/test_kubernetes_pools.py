@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 from sandlot_gateway.backends.kubernetes.states import SidecarStates
 from sandlot_kube import paths
@@ -119,6 +120,46 @@ async def test_a_pools_runtime_class_is_that_of_its_sandboxes(world: World) -> N
         await gateway.warm()
         answer = await gateway.client.post("/api/v1/sandbox", json={"pool": "default", "wait_seconds": 20})
         assert answer.json()["poolHit"] is True, answer.text
+
+
+async def test_a_request_gives_a_pool_only_runtime_classes_that_the_operator_allows(world: World) -> None:
+    path = paths.pools(world.namespace, "mine")
+    keys = "key:alpha,key-ops:ops::operate"
+    async with world.gateway(api_keys=keys, runtime_classes="gvisor, kata") as gateway:
+
+        async def put(key: str = "key", **body: Any) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {key}"}
+            return await gateway.client.put("/api/v1/pools/mine", json=body, headers=headers)
+
+        def stored() -> str | None:
+            return world.server.call("GET", path)["spec"]["template"].get("runtimeClass")
+
+        for key in ("key", "key-ops"):
+            for named in ("runc", "nvidia", "Kata", "-", "a..b", "a" * 254):
+                refused = await put(key, **pool_fields(), size=0, runtime_class=named)
+                assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, "runtime_class")
+        assert "gvisor, kata" in (await put(**pool_fields(), size=0, runtime_class="runc")).text
+        assert gateway.gateway.backend.pools() == []
+        made = await put(**pool_fields(), size=0, runtime_class="kata")
+        assert (made.status_code, made.json()["runtime_class"], stored()) == (200, "kata", "kata"), made.text
+        assert (await put(memory_gb=1)).json()["runtime_class"] == stored() == "kata"
+        # An operator gave it this one; the tenant may keep it, not take it again.
+        change = {"spec": {"template": {"runtimeClass": "nvidia"}}}
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        await until(lambda: gateway.gateway.backend.pools()[0].spec.template.runtime_class == "nvidia")
+        assert (await put(runtime_class="nvidia", pids=64)).json()["runtime_class"] == "nvidia"
+        left = await put(runtime_class="")
+        assert (left.status_code, left.json()["runtime_class"], stored()) == (200, None, None), left.text
+        assert (await put(runtime_class="nvidia")).status_code == 422
+
+
+async def test_without_a_list_a_pool_has_the_charts_runtime_class(world: World) -> None:
+    async with world.gateway() as gateway:
+        body = {**pool_fields(), "size": 0, "runtime_class": "gvisor"}
+        refused = await gateway.client.put("/api/v1/pools/mine", json=body)
+        assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, "runtime_class")
+        made = await gateway.client.put("/api/v1/pools/mine", json={**body, "runtime_class": ""})
+        assert (made.status_code, made.json()["runtime_class"]) == (200, None), made.text
 
 
 async def test_without_slots_no_pod_is_looked_at_for_the_image_that_it_keeps(

@@ -43,9 +43,9 @@ def pytest_runtest_makereport(
     """A failure comes with the cluster's events and logs of its moment."""
     report = yield
     if report.failed:
-        for name, value in getattr(item, "funcargs", {}).items():
-            if isinstance(value, Stack):
-                report.sections.append((f"cluster ({name})", value.report()))
+        found = [getattr(value, "stack", value) for value in getattr(item, "funcargs", {}).values()]
+        for stack in {each for each in found if isinstance(each, Stack)}:
+            report.sections.append((f"cluster ({stack.release})", stack.report()))
     return report
 
 

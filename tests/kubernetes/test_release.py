@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot import Client, ExecResult, Sandbox
+from sandlot import Client, Sandbox
 
-from tests.kubernetes.boxes import POOLED, filled, pod_of, resource_of, resources, until, warm
+from tests.kubernetes.boxes import POOLED, filled, resource_of, resources, until, warm
 from tests.kubernetes.killing import warm_everywhere
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import CHART, IMAGE, Stack
+from tests.kubernetes.upgrades import (
+    LONG,
+    ROLLED,
+    check_all_lives,
+    gateways,
+    goes_on,
+    identity,
+    once_and_whole,
+    stopped_at_the_end,
+    words,
+)
 
 SIZE = 1
 VALUES = {
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}}},
     "gateway.config": {"drain": 1},  # less than what runs takes: its connection drops
 }
-# Both Deployments roll, whatever the two charts have in common.
-ROLLED = {"gateway.podAnnotations": {"rolled": "yes"}, "controller.podAnnotations": {"rolled": "yes"}}
-LONG = "i=0; until test -e /stop; do i=$((i+1)); echo $i; echo $i >> /count; sleep 1; done; echo done"
-
-
-def words(*values: dict[str, Any]) -> tuple[str, str]:
-    joined = {name: value for each in values for name, value in each.items()}
-    return "--set-json", ",".join(f"{name}={json.dumps(value)}" for name, value in joined.items())
 
 
 def chart_before(directory: Path) -> Path:
@@ -55,26 +56,6 @@ def life() -> Iterator[Stack]:
 def secrets(stack: Stack) -> dict[str, Any]:
     found = stack.get("secrets", "-n", stack.namespace)["items"]
     return {each["metadata"]["name"]: each["data"] for each in found if each["type"] == "Opaque"}
-
-
-def identity(stack: Stack, box: Sandbox) -> tuple[str, list[int]]:
-    pod = pod_of(stack, box)
-    return pod["metadata"]["uid"], [each["restartCount"] for each in pod["status"]["containerStatuses"]]
-
-
-def gateways(stack: Stack) -> set[str]:
-    selector = "app.kubernetes.io/name=sandlot,app.kubernetes.io/component=gateway"
-    pods = stack.get("pods", "-n", stack.namespace, "-l", selector)["items"]
-    return {each["metadata"]["uid"] for each in pods if "deletionTimestamp" not in each["metadata"]}
-
-
-@contextmanager
-def stopped_at_the_end(box: Sandbox) -> Iterator[None]:
-    """Ends LONG with the block, also when that fails: else the thread that waits for it holds the failure up."""
-    try:
-        yield
-    finally:
-        box.files.write("/stop", b"")
 
 
 @pytest.mark.timeout(1800)  # an installation, an upgrade and a rollback
@@ -114,27 +95,7 @@ def test_upgrade_and_rollback_lose_no_sandbox_and_no_command(life: Stack, tmp_pa
             assert secrets(life) == first
             assert not gateways(life) & upgraded
             goes_on(running)
-        result = running.result(timeout=240)
-        assert (result.exit_code, result.verdict) == (0, "exited")
-        lines = result.stdout.splitlines()
-        assert lines == [*map(str, range(1, len(lines))), "done"], (
-            "it ran once, and all of its output is here"
-        )
-        assert boxes[0].exec("wc -l < /count", timeout=30).stdout.strip() == str(len(lines) - 1)
-
-
-def goes_on(running: Future[ExecResult]) -> None:
-    assert not running.done(), running.exception() or running.result()
-
-
-def check_all_lives(stack: Stack, client: Client, boxes: list[Sandbox], before: list[Any]) -> None:
-    for box in boxes:
-        assert box.exec("cat /mine", timeout=60).stdout == box.id
-        assert "sleep 3600" in box.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '", timeout=30).stdout
-        assert box.refresh().status == "RUNNING"
-    assert [identity(stack, box) for box in boxes] == before
-    with warm(client) as another:
-        assert another.exec("echo new", timeout=60).stdout == "new\n"
+        once_and_whole(boxes[0], running.result(timeout=240))
 
 
 def test_an_uninstall_leaves_what_it_says_and_nothing_else(life: Stack) -> None:

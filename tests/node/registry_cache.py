@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +15,7 @@ import httpx
 import yaml
 
 from tests import plain_http
-from tests.chart.render import one, render
+from tests.chart.render import Resource, one, render
 from tests.cluster.paths import BIN
 from tests.node.private_containerd import Containerd, containerd, unmount_all
 from tests.node.program import Program
@@ -78,24 +78,34 @@ def nosy(host: str, *, upstream: str) -> Iterator[NosyCache]:
 class RegistryCache:
     """distribution as the chart configures it, for one upstream."""
 
-    def __init__(self, directory: Path, *, host: str, upstream: str, **values: Any) -> None:
-        """`upstream`: its URL. `values`: more of `registryCache`."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        host: str,
+        upstream: str,
+        secret: Mapping[str, str] | None = None,
+        **values: Any,
+    ) -> None:
+        """`upstream`: its URL. `secret`: what the `credentialsSecret` has, by keys. `values`: more of `registryCache`."""
         self.host, self.upstream = host, upstream
         self.port = free_port()
         self.storage = directory / "storage"
         self.storage.mkdir(parents=True)
-        self._log = directory / "registry.log"
+        self.log = directory / "registry.log"
         self._config = directory / "config.yml"
-        self._config.write_text(_config(host, upstream, values))
+        resources = _resources(host, upstream, values, with_secret=secret is not None)
+        self._config.write_text(_config(resources, upstream))
+        self._variables = _variables(resources, secret or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [BIN / "registry", "serve", self._config],
                 env={
                     "PATH": "/usr/bin:/bin",
-                    "OTEL_TRACES_EXPORTER": "none",
+                    **self._variables,
                     "REGISTRY_HTTP_ADDR": f"127.0.0.1:{self.port}",
                     "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": str(self.storage),
                 },
@@ -103,7 +113,7 @@ class RegistryCache:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(self.answers, what=str(self._log))
+        wait_until(self.answers, what=str(self.log))
 
     def answers(self) -> bool:
         try:
@@ -125,11 +135,25 @@ class RegistryCache:
         return {"host": self.host, "upstream": self.upstream, "cache": "localhost", "port": self.port}
 
 
-def _config(host: str, upstream: str, values: dict[str, Any]) -> str:
-    cache = {"upstreams": [{"name": "c", "host": host, "url": upstream}], "nodeCIDRs": ["10.0.0.0/8"]}
-    resources = render(
-        {"nodeAgent": {"enabled": True}, "registryCache": {"enabled": True, **cache, **values}}
-    )
+def _resources(host: str, upstream: str, values: dict[str, Any], *, with_secret: bool) -> list[Resource]:
+    of_host = {"name": "c", "host": host, "url": upstream}
+    if with_secret:
+        of_host["credentialsSecret"] = "login"
+    cache = {"upstreams": [of_host], "nodeCIDRs": ["10.0.0.0/8"]}
+    return render({"nodeAgent": {"enabled": True}, "registryCache": {"enabled": True, **cache, **values}})
+
+
+def _variables(resources: list[Resource], secret: Mapping[str, str]) -> dict[str, str]:
+    """The environment of its container, whose references to the Secret have what that has."""
+    (container,) = one(resources, "Deployment", "sandlot-cache-c")["spec"]["template"]["spec"]["containers"]
+    found: dict[str, str] = {}
+    for each in container["env"]:
+        of_secret = each.get("valueFrom", {}).get("secretKeyRef")
+        found[each["name"]] = each["value"] if of_secret is None else secret[of_secret["key"]]
+    return found
+
+
+def _config(resources: list[Resource], upstream: str) -> str:
     text = one(resources, "ConfigMap", "sandlot-cache-c")["data"]["config.yml"]
     assert yaml.safe_load(text)["proxy"]["remoteurl"] == upstream
     return text
@@ -137,7 +161,7 @@ def _config(host: str, upstream: str, values: dict[str, Any]) -> str:
 
 @contextmanager
 def cached(directory: Path, *, host: str, upstream: str, **values: Any) -> Iterator[RegistryCache]:
-    """Run one until the block ends."""
+    """Run one until the block ends, see RegistryCache."""
     cache = RegistryCache(directory, host=host, upstream=upstream, **values)
     try:
         cache.start()

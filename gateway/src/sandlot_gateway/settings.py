@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sandlot_contract.ports import GATEWAY_PORT, WEBHOOK_PORT
 
-from sandlot_gateway import local_images
+from sandlot_gateway import local_images, runtime_classes
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
 from sandlot_gateway.fusion_option import parse_places
@@ -80,6 +80,11 @@ class Settings(BaseSettings):
     registries: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Allowed registries, `HOST[:PORT]` or `*.HOST`, comma-separated; empty: all public ones.",
+    )
+    runtime_classes: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Kubernetes: RuntimeClasses that requests may give a pool, comma-separated; default none, which "
+        "leaves the controller's.",
     )
     local_images: Annotated[list[str], NoDecode] = Field(
         default_factory=lambda: [local_images.HOST],
@@ -276,7 +281,7 @@ class Settings(BaseSettings):
             split_host_port(value)
         return value
 
-    @field_validator("pool", "local_images", "fusion", "e2b_templates", mode="before")
+    @field_validator("pool", "runtime_classes", "local_images", "fusion", "e2b_templates", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
@@ -298,6 +303,14 @@ class Settings(BaseSettings):
         for entry in value:
             if not REGISTRY.match(entry):
                 raise ValueError(f"{entry!r} must be HOST, HOST:PORT or *.HOST")
+        return value
+
+    @field_validator("runtime_classes")
+    @classmethod
+    def _are_runtime_classes(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            if not runtime_classes.is_name(entry):
+                raise ValueError(f"{entry!r} must be the name of a RuntimeClass, such as `gvisor`")
         return value
 
     @field_validator("mcp_origins")

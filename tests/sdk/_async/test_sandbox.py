@@ -158,6 +158,12 @@ async def test_pools(client: AsyncClient) -> None:
     with pytest.raises(BadRequest) as refused:
         await pools.set("new")
     assert refused.value.field == "size"
+    assert (await pools.set("tests", runtime_class="namespaces")).runtime_class == "namespaces"
+    assert (await pools.set("tests", memory="128MiB")).runtime_class == "namespaces"
+    assert (await pools.set("tests", runtime_class="")).runtime_class is None
+    with pytest.raises(BadRequest) as refused:
+        await pools.set("tests", runtime_class="runc")
+    assert refused.value.field == "runtime_class"
     await pools.delete("tests")
     with pytest.raises(NotFound):
         await pools.delete("tests")

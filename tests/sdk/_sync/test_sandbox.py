@@ -153,6 +153,12 @@ def test_pools(client: Client) -> None:
     with pytest.raises(BadRequest) as refused:
         pools.set("new")
     assert refused.value.field == "size"
+    assert (pools.set("tests", runtime_class="namespaces")).runtime_class == "namespaces"
+    assert (pools.set("tests", memory="128MiB")).runtime_class == "namespaces"
+    assert (pools.set("tests", runtime_class="")).runtime_class is None
+    with pytest.raises(BadRequest) as refused:
+        pools.set("tests", runtime_class="runc")
+    assert refused.value.field == "runtime_class"
     pools.delete("tests")
     with pytest.raises(NotFound):
         pools.delete("tests")

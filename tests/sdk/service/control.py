@@ -101,9 +101,13 @@ class ControlApi:
             if old is None and "size" not in document:
                 return 422, {"detail": "size: needed", "errors": [{"param": "size", "details": "needed"}]}, {}
             old = old or {}
+            if (runtime_class := document.get("runtime_class")) not in (None, "", "namespaces"):
+                error = {"param": "runtime_class", "details": "not here"}
+                return 422, {"detail": f"runtime_class: no {runtime_class!r} here", "errors": [error]}, {}
             usual = {"policy": "tenant", "max_uses": 100, "max_age": 3600}
             reuse = {**old.get("reuse", usual), **document.get("reuse", {})}
             pool = {"name": parts[1], "image": "host", **old, **document, "reuse": reuse}
+            pool["runtime_class"] = pool.get("runtime_class") or None
             self._state.pools[parts[1]] = {**pool, "ready": 0, "starting": pool["size"]}
             return 200, self._state.pools[parts[1]], {}
         if self._state.pools.pop(parts[1], None) is None:

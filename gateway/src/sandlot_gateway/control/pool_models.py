@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 from sandlot_contract.template import PIDS
 
+from sandlot_gateway import runtime_classes
 from sandlot_gateway.control.field_types import GpuCount, Pids, PoolSize, Strict, Text, Uses
 from sandlot_gateway.core.instances import Reuse
 
@@ -48,6 +49,12 @@ class PoolRequest(Strict):
     pids: Pids | None = Field(None, description=f"Default: {PIDS}.")
     gpu_count: GpuCount | None = Field(None, description="GPUs of each instance; default: 0.")
     gpu_type: Text | None = Field(None, max_length=100, description="Empty: any type, the default.")
+    runtime_class: str | None = Field(
+        None,
+        max_length=runtime_classes.MOST,
+        pattern=f"^({runtime_classes.PATTERN})?$",
+        description="Kubernetes: a RuntimeClass that the operator allows; empty: that of the chart, the default.",
+    )
     owner: str | None = Field(
         None,
         max_length=64,

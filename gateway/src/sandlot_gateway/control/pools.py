@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Response
 from sandlot_contract.reuse import ReusePolicy
 from sandlot_contract.template import Template
 
+from sandlot_gateway import runtime_classes
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.paths import PREFIX
@@ -56,7 +57,7 @@ async def list_pools(have: Have, who: Who) -> Response:
 async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> Response:
     """Create or change a pool; instances start in the background. Only the role operate reaches other tenants' pools.
 
-    Fields that the body omits or cannot express (runtime class, autoscaling) keep their value.
+    Fields that the body omits or cannot express (autoscaling) keep their value.
     """
     for _ in range(_TRIES):
         old = have.backend.pool(name)
@@ -161,7 +162,12 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
         "gpu_count": body.gpu_count,
     }
     changes: dict[str, Any] = {field: value for field, value in said.items() if value is not None}
-    template = replace(old.template, **changes, gpu_type=_gpu_type(old.template, body))
+    template = replace(
+        old.template,
+        **changes,
+        gpu_type=_gpu_type(old.template, body),
+        runtime_class=_runtime_class(old.template, body, have=have),
+    )
     spec = replace(old, template=template, owner=owner, reuse=_reuse(old.reuse, body.reuse))
     if body.size is not None:
         spec = replace(spec, size=body.size, bounds=None)
@@ -178,6 +184,17 @@ def _gpu_type(old: Template, body: PoolRequest) -> str | None:
         raise ApiError(422, "gpu_type: set gpu_count, too, or leave it out", field="gpu_type")
     kind = old.gpu_type if body.gpu_type is None else body.gpu_type or None
     return kind if count else None
+
+
+def _runtime_class(old: Template, body: PoolRequest, *, have: Services) -> str | None:
+    """Return the pool's new RuntimeClass. Raises ApiError for one that it does not have, and may not get."""
+    name = old.runtime_class if body.runtime_class is None else body.runtime_class or None
+    # The local backend itself refuses those that it does not have.
+    if name is not None and name != old.runtime_class and have.settings.backend != "local":
+        why = runtime_classes.refusal(name, allowed=have.settings.runtime_classes)
+        if why is not None:
+            raise ApiError(422, f"runtime_class: {why}", field="runtime_class")
+    return name
 
 
 def _reuse(old: Reuse, body: ReuseRequest | None) -> Reuse:

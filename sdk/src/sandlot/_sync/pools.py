@@ -40,6 +40,7 @@ class Pools:
         pids: int | None = None,
         gpu_count: int | None = None,
         gpu_type: str | None = None,
+        runtime_class: str | None = None,
         owner: str | None = None,
         reuse: str | None = None,
         max_uses: int | None = None,
@@ -49,6 +50,9 @@ class Pools:
 
         A new pool needs `size`; on an autoscaled pool, `size` ends the autoscaling. `memory` and `disk` are bytes
         or strings such as `"1GiB"`. `gpu_type` "" is any.
+
+        `runtime_class` is a RuntimeClass of the cluster that the server's operator allows, else BadRequest; "" is the
+        chart's own. A pool that has one serves only creates that name the pool.
 
         A pool belongs to the key's tenant; a key with the role `operate` makes a shared pool, or one of the tenant
         that `owner` names ("": shared). Raises AuthError when the key may not change the pool.
@@ -73,6 +77,8 @@ class Pools:
             body["gpu_count"] = gpu_count
         if gpu_type is not None:
             body["gpu_type"] = gpu_type
+        if runtime_class is not None:
+            body["runtime_class"] = runtime_class
         if owner is not None:
             body["owner"] = owner
         said = {"policy": reuse, "max_uses": max_uses, "max_age": max_age}

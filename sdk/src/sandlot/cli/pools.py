@@ -33,6 +33,7 @@ _COLUMNS: dict[str, Callable[[PoolInfo], object]] = {
     "CPU": lambda pool: f"{pool.cpu:g}",
     "MEMORY": lambda pool: show_size(pool.memory),
     "GPU": lambda pool: show_gpus(pool.gpu_count, pool.gpu_type),
+    "RUNTIME": lambda pool: pool.runtime_class or "",
     "REUSE": lambda pool: pool.reuse.policy,
     "MESSAGE": lambda pool: pool.message or "",
 }
@@ -61,6 +62,9 @@ def set_pool(
     pids: Annotated[int | None, typer.Option(help="Limit of processes.")] = None,
     gpu_count: Annotated[int | None, typer.Option(min=0, help="GPUs.")] = None,
     gpu_type: Annotated[str | None, typer.Option(help="Such as H100; empty: any.")] = None,
+    runtime_class: Annotated[
+        str | None, typer.Option(help="A RuntimeClass that the operator allows; empty: the chart's.")
+    ] = None,
     owner: Annotated[
         str | None, typer.Option(help="The tenant that owns it; empty: shared. Needs the role operate.")
     ] = None,
@@ -95,6 +99,7 @@ def set_pool(
             pids=pids,
             gpu_count=gpu_count,
             gpu_type=gpu_type,
+            runtime_class=runtime_class,
             owner=owner,
             reuse=reuse,
             max_uses=max_uses,

@@ -42,7 +42,7 @@ from .resetter import Resetter
 from .runs import LocalRuns
 from .secrets import secrets_in
 from .settings import LocalSettings
-from .starter import Starter
+from .starter import Starter, check_runtime_class
 from .stats import Stats
 from .takeover import Takeover
 from .upkeep import Upkeep
@@ -249,6 +249,7 @@ class LocalBackend(OnlyGateway):
         old = self._planner.spec(spec.name)
         # A pool that asks for no more can be changed once the driver is gone.
         if old is None or old.template != spec.template or old.size < spec.size:
+            check_runtime_class(spec.template)
             await self._starter.gpus_for(spec.template)
         await self._keeper.set(spec)
 

@@ -27,6 +27,18 @@ from .processes import key_of
 from .records import Record
 from .remover import Remover
 
+_RUNTIME_CLASS = "namespaces"
+
+
+def check_runtime_class(template: Template) -> None:
+    """Raise BackendError unless the template leaves the runtime class out, or names the only one there is here."""
+    if template.runtime_class not in (None, "", _RUNTIME_CLASS):
+        raise BackendError(
+            f"the local backend has no runtime class {template.runtime_class!r}: leave it out",
+            error_type="UNSUPPORTED",
+            field="runtime_class",
+        )
+
 
 class Starter:
     def __init__(
@@ -62,12 +74,7 @@ class Starter:
         """Start an instance, see `Backend.launch`."""
         image = await self._images.prepare(template.image)
         found = await self.gpus_for(template)
-        if template.runtime_class not in (None, "", "namespaces"):
-            raise BackendError(
-                f"the local backend has no runtime class {template.runtime_class!r}: leave it out",
-                error_type="UNSUPPORTED",
-                field="runtime_class",
-            )
+        check_runtime_class(template)
         if self._background.closing:
             raise Unavailable("the gateway is stopping")
         if len(self._entries) >= self._max_instances:
