@@ -152,8 +152,9 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks):
     ) -> Group[Sandbox]:
         """Create `of` sandboxes, all or none, and wait until all run. Other arguments as in `create`.
 
-        `of` may be several kinds, each a mapping with arguments of its own and a `count` (default 1). Raises BadRequest,
-        Busy (no room for all of them within `wait` seconds), SandboxLost (one of them ended first) or WaitTimeout.
+        `of` may be several kinds, each a mapping with arguments of its own and a `count` (default 1). One with a
+        `service` (a DNS label) and `ports` is reachable by that name and these TCP ports from all others of the group,
+        and from nowhere else; the group has it by its name, as `group["db"]`. Raises BadRequest, Busy (no room for all of them within `wait` seconds), SandboxLost (one of them ended first) or WaitTimeout.
         """
         client = client or default_client()
         return groups.created(
