@@ -9,15 +9,16 @@ from sandlot._sync.groups import Group
 
 from tests.waiting import SECONDS, wait_until
 
-# Sends back what it has read, once its client has ended its half: the end of one direction alone has to arrive.
+# Sends its name, and what it has read once its client has ended its half: the end of one direction alone has to arrive.
 MIRROR = """
 import socket, sys, threading
 def serve(connection):
     with connection:
+        connection.sendall(sys.argv[2].encode() + b":")
         pieces = []
         while piece := connection.recv(1 << 16):
             pieces.append(piece)
-        connection.sendall(sys.argv[2].encode() + b":" + b"".join(pieces))
+        connection.sendall(b"".join(pieces))
 listening = socket.create_server(("0.0.0.0", int(sys.argv[1])), backlog=1024)
 while True:
     threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
@@ -29,15 +30,21 @@ host, port, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 sent = os.urandom(size) if size else b"hello"
 try:
     with socket.create_connection((host, port), timeout=60) as connection:
+        failed = []
         def send():
-            connection.sendall(sent)
-            connection.shutdown(socket.SHUT_WR)
+            try:
+                connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+            except OSError as error:
+                failed.append(error)
         sending = threading.Thread(target=send)
         sending.start()
         pieces = []
         while piece := connection.recv(1 << 16):
             pieces.append(piece)
         sending.join()
+        if failed:
+            raise failed[0]
     found = b"".join(pieces)
     name, _, rest = found.partition(b":")
     print(found.decode() if not size else f"{name.decode()} {len(rest)} {rest == sent}")

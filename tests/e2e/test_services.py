@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandlot import Client, Sandbox
+from sandlot import Client, Sandbox, SandboxLost
 from sandlot._sync.groups import Group
 
 from tests import services
@@ -21,16 +21,12 @@ from tests.waiting import SECONDS, wait_until
 OPTIONS = {"image": "host", "network": "none", "memory": 256 << 20}
 # Opens so many connections and keeps them; prints how many were closed at once.
 MANY = """
-import socket, sys, time
+import socket, sys
 held = [socket.create_connection(("db", 5432), timeout=60) for _ in range(int(sys.argv[1]))]
-time.sleep(2)
 closed = 0
 for each in held:
-    each.setblocking(False)
     try:
         closed += each.recv(1) == b""
-    except BlockingIOError:
-        pass
     except ConnectionError:
         closed += 1
 print(closed)
@@ -52,6 +48,7 @@ def group(client: Client) -> Iterator[Group[Sandbox]]:
 HOLD = """
 import socket
 held = socket.create_connection(("db", 5432))
+assert held.recv(3) == b"db:"
 open("/open", "w").close()
 try:
     held.recv(1)
@@ -75,12 +72,15 @@ def wait_for_file(box: Sandbox, path: str) -> None:
 def sidecar_of(stack: Stack, box: Sandbox) -> int:
     """The sidecar in whose sandbox a command of `box` runs."""
     box.start(["sleep", "600"], detach=True)
-    (found,) = [
-        sidecar
-        for sidecar in processes.sidecars(stack)
-        if any(box.id.encode() in environment(pid) for pid in descendants(sidecar))
-    ]
-    return found
+
+    def found() -> list[int]:
+        return [
+            sidecar
+            for sidecar in processes.sidecars(stack)
+            if any(box.id.encode() in environment(pid) for pid in descendants(sidecar))
+        ]
+
+    return wait_until(found)[0]
 
 
 def environment(pid: int) -> bytes:
@@ -144,7 +144,10 @@ def test_a_connection_of_a_sandbox_beyond_its_most_is_closed(group: Group[Sandbo
 def test_a_replaced_init_has_its_services_again(group: Group[Sandbox], stack: Stack) -> None:
     """Its network is a new one."""
     agent = group[2]
+    running = agent.start(["sleep", "600"])
     os.kill(processes.init(sidecar_of(stack, agent)), signal.SIGKILL)
+    with pytest.raises(SandboxLost):
+        running.wait()
     wait_until(lambda: ask(agent, "db", 5432) == "db:hello\n")
 
 

@@ -87,7 +87,7 @@ class ServiceLinks:
                 writer.write(f"{head}{GATEWAY}: {asked.proof}\r\n\r\n".encode())
                 await relay(asked.reader, writer, connection)
         except LinkRefused as refused:
-            _log.info("link refused: %s", refused, extra={"instance": asked.instance_id})
+            _log.debug("link refused: %s", refused, extra={"instance": asked.instance_id})
             head = f"HTTP/1.1 {refused.status} {refused}\r\n{GATEWAY}: {asked.proof}\r\n"
             writer.write(f"{head}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())
             writer.close()

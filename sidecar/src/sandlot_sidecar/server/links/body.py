@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ...core.errors import bad_input
 
 TYPE_CHECKING = False
@@ -12,8 +10,9 @@ if TYPE_CHECKING:
 
 MOST_SERVICES = 64
 MOST_PORTS = 16  # of a service
-_NAME = re.compile("[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-_ADDRESS = re.compile(r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+_BYTES = frozenset(map(str, range(256)))
+_LABEL = _LETTERS | frozenset("0123456789-")
 
 
 def parse(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -36,11 +35,18 @@ def _good(service: Any) -> bool:
     name, address, ports = (service.get(key) for key in ("name", "address", "ports"))
     return (
         isinstance(name, str)
-        and _NAME.fullmatch(name) is not None
+        and 1 <= len(name) <= 63
+        and name[0] in _LETTERS
+        and name[-1] != "-"
+        and set(name) <= _LABEL
         and isinstance(address, str)
-        and _ADDRESS.fullmatch(address) is not None
-        and all(int(part) < 256 for part in address.split("."))
+        and _is_loopback(address)
         and isinstance(ports, list)
         and len(ports) <= MOST_PORTS
         and all(type(port) is int and 1 <= port <= 65535 for port in ports)
     )
+
+
+def _is_loopback(address: str) -> bool:
+    parts = address.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part in _BYTES for part in parts)
