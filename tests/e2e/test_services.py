@@ -6,9 +6,10 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sandlot import Client, Sandbox, SandboxLost
+from sandlot import Client, Sandbox, SandboxLost, Unhealthy
 from sandlot._sync.groups import Group
 
 from tests import services
@@ -157,3 +158,60 @@ def test_a_reset_leaves_the_services_to_its_owner(group: Group[Sandbox]) -> None
     assert ask(agent, "db", 5432) in REFUSED
     agent.reset()
     assert ask(agent, "db", 5432) == "db:hello\n"
+
+
+def compose(*, healthy_after: float) -> dict[str, Any]:
+    """A database that is healthy after so many seconds, and a client of it that must not start before."""
+    ready = f"sleep {healthy_after}; exec python3 -c '{{code}}' 5432 db".format(
+        code=services.MIRROR.replace("'", '"')
+    )
+    return {
+        "services": {
+            "web": {
+                "image": "host",
+                "command": [
+                    "python3",
+                    "-c",
+                    services.ASK + "\nimport time; time.sleep(600)",
+                    "db",
+                    "5432",
+                    "0",
+                ],
+                "environment": {"PYTHONUNBUFFERED": "1"},
+                "depends_on": {"db": {"condition": "service_healthy"}},
+            },
+            "db": {
+                "image": "host",
+                "command": ["sh", "-c", ready],
+                "expose": ["5432"],
+                "healthcheck": {
+                    "test": [
+                        "CMD",
+                        "python3",
+                        "-c",
+                        "import socket; socket.create_connection(('127.0.0.1', 5432))",
+                    ],
+                    "interval": "100ms",
+                    "retries": 3,
+                    "start_period": "60s",
+                    "start_interval": "100ms",
+                },
+            },
+        }
+    }
+
+
+def test_a_compose_file_starts_in_order(stack: Stack, client: Client) -> None:
+    document = compose(healthy_after=1.0)
+    with Sandbox.create_group_from_compose(document, client=client, network="none") as group:
+        assert group.services.keys() == {"db", "web"}
+        wait_until(lambda: group["web"].logs() == "db:hello\n")
+        assert ask(group["web"], "db", 5432) == "db:hello\n"
+
+
+def test_a_service_that_is_not_healthy_leaves_nothing(stack: Stack, client: Client) -> None:
+    document = compose(healthy_after=600.0)
+    document["services"]["db"]["healthcheck"]["start_period"] = "0s"
+    with pytest.raises(Unhealthy, match=r"service 'db' is not healthy: its healthcheck failed 3 times"):
+        Sandbox.create_group_from_compose(document, client=client, network="none")
+    assert Sandbox.list(client=client) == []

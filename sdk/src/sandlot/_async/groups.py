@@ -58,7 +58,7 @@ class AsyncGroup(Generic[Box]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            await shielded(lambda: _delete_quietly(self.client, self.id))
+            await shielded(lambda: delete_quietly(self.client, self.id))
         else:
             await shielded(self.delete)
 
@@ -139,7 +139,7 @@ def _group(
     return AsyncGroup(client=client, group_id=group_id, boxes=boxes, services=services)
 
 
-async def _delete_quietly(client: AsyncClient, group_id: str) -> None:
+async def delete_quietly(client: AsyncClient, group_id: str) -> None:
     """Delete the group and ignore failures, which would hide the error that is being raised."""
     try:
         await client.call("DELETE", f"/group/{group_id}", timeout=CLEANUP, patience=CLEANUP)
@@ -154,4 +154,4 @@ async def _forget(client: AsyncClient, path: str, asked: Mapping[str, Any], key:
         document = await client.call("POST", path, body=body, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
-    await _delete_quietly(client, str(document.get("id", "")))
+    await delete_quietly(client, str(document.get("id", "")))

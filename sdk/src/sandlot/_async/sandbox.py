@@ -11,6 +11,7 @@ from sandlot._async import groups
 from sandlot._async.checkpoints import AsyncCheckpoints
 from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
+from sandlot._async.composed import AsyncComposed
 from sandlot._async.contexts import AsyncPythonContexts
 from sandlot._async.files import AsyncFiles
 from sandlot._async.forks import AsyncForks
@@ -33,7 +34,9 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints, AsyncForks):
+class AsyncSandbox(
+    AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints, AsyncForks, AsyncComposed
+):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
     def __init__(

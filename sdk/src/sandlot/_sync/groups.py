@@ -59,7 +59,7 @@ class Group(Generic[Box]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            shielded(lambda: _delete_quietly(self.client, self.id))
+            shielded(lambda: delete_quietly(self.client, self.id))
         else:
             shielded(self.delete)
 
@@ -140,7 +140,7 @@ def _group(
     return Group(client=client, group_id=group_id, boxes=boxes, services=services)
 
 
-def _delete_quietly(client: Client, group_id: str) -> None:
+def delete_quietly(client: Client, group_id: str) -> None:
     """Delete the group and ignore failures, which would hide the error that is being raised."""
     try:
         client.call("DELETE", f"/group/{group_id}", timeout=CLEANUP, patience=CLEANUP)
@@ -155,4 +155,4 @@ def _forget(client: Client, path: str, asked: Mapping[str, Any], key: str) -> No
         document = client.call("POST", path, body=body, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
-    _delete_quietly(client, str(document.get("id", "")))
+    delete_quietly(client, str(document.get("id", "")))

@@ -17,6 +17,7 @@ from sandlot._sync import groups
 from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
+from sandlot._sync.composed import Composed
 from sandlot._sync.contexts import PythonContexts
 from sandlot._sync.files import Files
 from sandlot._sync.forks import Forks
@@ -34,7 +35,7 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks):
+class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
     """A sandbox on a server. `with` deletes it at the end of the block."""
 
     def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:
