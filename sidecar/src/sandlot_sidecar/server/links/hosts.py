@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-from ...core.errors import ApiError
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -20,28 +18,16 @@ _MOST = 256 << 10  # bytes of the file that are kept; code may have made it larg
 async def write(executor: ExecutorClient, services: list[dict[str, Any]]) -> None:
     """Put the services before all other names; lines of an earlier call go. Raises ExecutorError, ExecutorGone and OSError."""
     lines = [f"{service['address']}\t{service['name']}\t".encode() + _MARK for service in services]
-    before = await _read(executor)
-    lines += [line for line in before.splitlines() if not line.endswith(_MARK)]
-    answer, (fd,) = await executor.ask("file", descriptors=1, op="create", path=PATH, mode="0644")
+    # In place: in a pod the file may be a mount, over which nothing can be renamed.
+    _, (fd,) = await executor.ask(
+        "file", descriptors=1, op="open", path=PATH, flags=os.O_RDWR | os.O_CREAT, mode="0644", parents=True
+    )
     try:
+        lines += [line for line in os.read(fd, _MOST).splitlines() if not line.endswith(_MARK)]
+        os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
         left = memoryview(b"\n".join(lines) + b"\n")
-        try:
-            while left:
-                left = left[os.write(fd, left) :]
-        finally:
-            os.close(fd)
-        await executor.ask("file", op="commit", temp=answer["temp"], path=PATH)
-    except BaseException:
-        await executor.ask("file", op="abort", temp=answer["temp"])
-        raise
-
-
-async def _read(executor: ExecutorClient) -> bytes:
-    try:
-        _, (fd,) = await executor.ask("file", descriptors=1, op="open", path=PATH)
-    except ApiError:  # an image without it, or an owner that made something else of it
-        return b""
-    try:
-        return os.read(fd, _MOST)
+        while left:
+            left = left[os.write(fd, left) :]
     finally:
         os.close(fd)
