@@ -126,7 +126,15 @@ async def test_a_link_ends_with_either_sandbox(box: Running, which: str) -> None
         assert await status(group.web, "db", 5432) == 404
 
 
-@pytest.mark.parametrize(("name", "sources"), [("MOST_FROM", ["agent"]), ("MOST_TO", ["agent", "web"])])
+@pytest.mark.parametrize(
+    ("name", "sources"),
+    [
+        ("MOST_FROM", ["agent"]),
+        ("MOST_TO", ["agent", "web"]),
+        ("MOST", ["agent", "web"]),
+        ("MOST_OF_TENANT", ["agent", "web"]),
+    ],
+)
 async def test_links_of_a_sandbox_are_bounded(
     box: Running, monkeypatch: pytest.MonkeyPatch, name: str, sources: list[str]
 ) -> None:

@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT = 12.0  # seconds; a sidecar waits 15
 MOST_FROM, MOST_TO = 256, 1024  # links of a sandbox at a time, from it and to its service
+MOST, MOST_OF_TENANT = 4096, 2048  # links of this gateway: each takes two descriptors
 
 
 class LinkRefused(Exception):
@@ -46,8 +47,7 @@ class ServiceLinks:
         self._pool = pool
         self._others = others
         self._links: dict[asyncio.Task[None], set[SandboxId]] = {}
-        self._from: Counter[SandboxId] = Counter()
-        self._to: Counter[SandboxId] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def accept(self, asked: LinkRequest) -> None:
         """Serve the request of a sidecar, which has shown who it is."""
@@ -131,20 +131,25 @@ class ServiceLinks:
     @contextmanager
     def _counted(self, source: Sandbox, target: Sandbox) -> Iterator[None]:
         """Count the link at both ends while it lasts. Raises LinkRefused beyond a limit."""
-        if self._from[source.id] >= MOST_FROM or self._to[target.id] >= MOST_TO:
+        limits = {
+            ("all", ""): MOST,
+            ("tenant", source.tenant): MOST_OF_TENANT,
+            ("from", source.id): MOST_FROM,
+            ("to", target.id): MOST_TO,
+        }
+        if any(self._counts[key] >= most for key, most in limits.items()):
             raise LinkRefused(429, "too many connections between the services of the group")
         task = asyncio.current_task()
         assert task is not None
         self._links[task] = {source.id, target.id}
-        self._from[source.id] += 1
-        self._to[target.id] += 1
+        self._counts.update(limits.keys())
         try:
             yield
         finally:
-            for counted, sandbox_id in ((self._from, source.id), (self._to, target.id)):
-                counted[sandbox_id] -= 1
-                if not counted[sandbox_id]:
-                    del counted[sandbox_id]
+            for key in limits:
+                self._counts[key] -= 1
+                if not self._counts[key]:
+                    del self._counts[key]
 
     async def _opened(self, target: Sandbox, port: int, *, until: float) -> Connection:
         """Open the tunnel into the target. Raises LinkRefused."""
