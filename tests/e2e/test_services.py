@@ -19,7 +19,7 @@ from tests.sidecar.processes import descendants
 from tests.stack import Stack
 from tests.waiting import SECONDS, wait_until
 
-OPTIONS = {"image": "host", "network": "none", "memory": 256 << 20}
+OPTIONS: dict[str, Any] = {"image": "host", "network": "none", "memory": 256 << 20}
 # Opens so many connections and keeps them; prints how many were closed at once.
 MANY = """
 import socket, sys

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sandlot import Client, Sandbox
 
 from tests import services
 from tests.kubernetes.stack import IMAGE
 
-SIZE = {"cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
+SIZE: dict[str, Any] = {"cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
 
 
 @pytest.mark.parametrize("network", ["none", "full"])

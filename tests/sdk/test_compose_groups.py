@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot.integrations.compose_group import HEALTHY, MARK, STARTED, Healthcheck, members_of, read
+from sandlot._compose.group import HEALTHY, MARK, STARTED, Healthcheck, members_of, read
 
 DB: dict[str, Any] = {
     "image": "postgres:17",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sandlot._async import groups
 from sandlot._async.client import AsyncClient, default_client
+from sandlot._async.commands import AsyncCommands
 from sandlot._async.groups import AsyncGroup
 from sandlot._async.handle import AsyncHandle
 from sandlot._protocol import groups as group_bodies
@@ -15,8 +16,7 @@ from sandlot._tasks_async import ABANDONED, now, shielded, sleep
 from sandlot.errors import SandlotError, Unhealthy, WaitTimeout
 
 if TYPE_CHECKING:
-    from sandlot._async.sandbox import AsyncSandbox
-    from sandlot.integrations.compose_group import Healthcheck, Member
+    from sandlot._compose.group import Healthcheck, Member
 
 
 class AsyncComposed(AsyncHandle):
@@ -40,7 +40,7 @@ class AsyncComposed(AsyncHandle):
         for all of them, as in `create`; the file's have precedence. Raises ValueError for what has no counterpart, with the
         service and key; Unhealthy; and as `create_group` does. Then none of the group is left.
         """
-        from sandlot.integrations import compose_group  # it reads YAML, which nothing else needs
+        from sandlot._compose import group as compose_group  # nothing else needs it
 
         document, source = compose_group.read(compose)
         given = os.environ if variables is None else variables
@@ -66,7 +66,7 @@ class AsyncComposed(AsyncHandle):
 
 async def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, until: float) -> None:
     """Let each command begin in its turn, and wait for all healthchecks. `members` are in the order of their turns."""
-    from sandlot.integrations.compose_group import HEALTHY, MARK
+    from sandlot._compose.group import HEALTHY, MARK
 
     checks = {member.service.name: member.health for member in members}
     for member in members:
@@ -85,7 +85,7 @@ async def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, un
             await _healthy(boxes[name], name, check, until=until)
 
 
-async def _healthy(box: AsyncSandbox, name: str, check: Healthcheck, *, until: float) -> None:
+async def _healthy(box: AsyncCommands, name: str, check: Healthcheck, *, until: float) -> None:
     """Wait until the check succeeds. Raises Unhealthy after so many failures in a row, and WaitTimeout."""
     begun, failures = now(), 0
     while True:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 from sandlot._protocol import groups as group_bodies
 from sandlot._sync import groups
 from sandlot._sync.client import Client, default_client
+from sandlot._sync.commands import Commands
 from sandlot._sync.groups import Group
 from sandlot._sync.handle import Handle
 from sandlot._tasks_sync import ABANDONED, now, shielded, sleep
 from sandlot.errors import SandlotError, Unhealthy, WaitTimeout
 
 if TYPE_CHECKING:
-    from sandlot._sync.sandbox import Sandbox
-    from sandlot.integrations.compose_group import Healthcheck, Member
+    from sandlot._compose.group import Healthcheck, Member
 
 
 class Composed(Handle):
@@ -41,7 +41,7 @@ class Composed(Handle):
         for all of them, as in `create`; the file's have precedence. Raises ValueError for what has no counterpart, with the
         service and key; Unhealthy; and as `create_group` does. Then none of the group is left.
         """
-        from sandlot.integrations import compose_group  # it reads YAML, which nothing else needs
+        from sandlot._compose import group as compose_group  # nothing else needs it
 
         document, source = compose_group.read(compose)
         given = os.environ if variables is None else variables
@@ -67,7 +67,7 @@ class Composed(Handle):
 
 def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, until: float) -> None:
     """Let each command begin in its turn, and wait for all healthchecks. `members` are in the order of their turns."""
-    from sandlot.integrations.compose_group import HEALTHY, MARK
+    from sandlot._compose.group import HEALTHY, MARK
 
     checks = {member.service.name: member.health for member in members}
     for member in members:
@@ -86,7 +86,7 @@ def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, until: f
             _healthy(boxes[name], name, check, until=until)
 
 
-def _healthy(box: Sandbox, name: str, check: Healthcheck, *, until: float) -> None:
+def _healthy(box: Commands, name: str, check: Healthcheck, *, until: float) -> None:
     """Wait until the check succeeds. Raises Unhealthy after so many failures in a row, and WaitTimeout."""
     begun, failures = now(), 0
     while True:

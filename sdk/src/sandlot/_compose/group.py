@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from sandlot.integrations.compose import Service, as_mapping, parsed, services_in, words_of
+from sandlot._compose.service import Service, as_mapping, parsed, services_in, words_of
 
 STARTED, HEALTHY = "service_started", "service_healthy"
 MARK = "/.sandlot-dependencies"  # a file that says that what a service depends on is there
