@@ -15,7 +15,11 @@ from loadtests.gateway.encrypted_rows import ROWS as ENCRYPTED_ROWS
 from loadtests.gateway.encrypted_rows import encrypted
 from loadtests.gateway.request_rate_rows import gateway
 from loadtests.local import other_image_rows, reset_rows
+from loadtests.local.checkpoint_rows import ROW as CHECKPOINT_ROW
+from loadtests.local.checkpoint_rows import checkpoint_s3
 from loadtests.local.create_rows import warm_create
+from loadtests.local.directory_rows import ROWS as DIRECTORY_ROWS
+from loadtests.local.directory_rows import directory
 from loadtests.local.exec_rows import latency, rate
 from loadtests.local.file_rows import local, rows
 from loadtests.local.fork_rows import ROW as FORK_ROW
@@ -68,9 +72,18 @@ async def _fork() -> Readings:
         return {FORK_ROW: await fork(stack.client)}
 
 
+async def _checkpoint() -> Readings:
+    return {CHECKPOINT_ROW: await checkpoint_s3()}
+
+
 async def _files() -> Readings:
     async with _stack() as stack:
         return await local(stack.client)
+
+
+async def _directory() -> Readings:
+    async with _stack() as stack:
+        return dict(await directory(stack.client))
 
 
 async def _udp() -> Readings:
@@ -113,7 +126,9 @@ GROUPS = (
     Group(("create_warm",), _create),
     Group((GROUP_ROW,), _group),
     Group((FORK_ROW,), _fork),
+    Group((CHECKPOINT_ROW,), _checkpoint, requires=(Requirement.ROOT, Requirement.S3)),
     Group(rows(), _files),
+    Group(DIRECTORY_ROWS, _directory),
     Group((UDP_ROW,), _udp),
     Group((FUSION_ROW,), _fusion),
     Group(("prime_rpc",), _prime_rpc),

@@ -17,7 +17,7 @@ from typing import Any
 
 from sandlot_grade.report.scale import seconds
 
-from loadtests.load.cells import dataset_lines, fault_lines, stranger_lines
+from loadtests.load.cells import dataset_lines, fault_lines, figure_lines, rollout_lines, stranger_lines
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PLOTS = {"latency-over-time": "latency over time", "latency-by-share-of-calls": "latency by share of calls"}
@@ -94,9 +94,14 @@ def _how(told: dict[str, Any]) -> str:
     images = "; ".join(
         f"{phase}: {line}" for phase, found in told["phases"].items() for line in dataset_lines(found)
     )
+    figures = "; ".join(
+        f"{phase}: {line}"
+        for phase, found in told["phases"].items()
+        for line in (*figure_lines(found), *rollout_lines(found))
+    )
     lagged = "; ".join(told["lagged"])
     said = (
-        *((broken, "Faults"), (came, "Strangers"), (images, "Images")),
+        *((broken, "Faults"), (came, "Strangers"), (images, "Images"), (figures, "Figures")),
         (lagged, "The generator lagged"),
     )
     length = "Its short version. " if told["short"] else ""

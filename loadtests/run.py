@@ -15,13 +15,13 @@ from sandlot.errors import SandlotError
 from sandlot_kube.errors import KubeError
 
 from loadtests.bounds import Bound, SpecError
-from loadtests.code_env.rollouts import no_verifiers
+from loadtests.code_env.frameworks import missing
 from loadtests.interrupts import end_in_order
 from loadtests.load import judge, profile_files
 from loadtests.load.figures import write_figures
 from loadtests.load.generators import GeneratorFailed
 from loadtests.load.page import write_page
-from loadtests.load.places import Local, Place, PlaceFailed
+from loadtests.load.places import Local, Needs, Place, PlaceFailed
 from loadtests.load.plots import plots
 from loadtests.load.profile_files import Loaded, ProfileError
 from loadtests.load.server import Server
@@ -83,10 +83,8 @@ def loadtest(
         where = {on.value, runtime.value} if on is On.CLUSTER else {on.value}
         bounds = {one.name: judge.bounds_of(one.name, on=where, short=short, path=spec) for one in loaded}
         values = _values(value or [])
-        images = any(one.profile.images for one in loaded)
-        place = _place(
-            on, url=url, api_key=api_key, image=image, runtime=runtime, values=values, images=images
-        )
+        needs = _needs(loaded)
+        place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime, values=values, needs=needs)
         loaded = _bearable(loaded, place=place, all_of_them=profiles == ["all"])
     except (ProfileError, SpecError) as error:
         console.print(str(error), style="red", markup=False)
@@ -182,6 +180,15 @@ def _pairs(words: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
+def _needs(loaded: list[Loaded]) -> Needs:
+    phases = [phase for one in loaded for phase in one.profile.phases]
+    return Needs(
+        images=any(one.profile.images for one in loaded),
+        checkpoints=any(phase.forks for phase in phases),
+        fusion=any(phase.rollouts.by == "verl" for phase in phases if phase.rollouts),
+    )
+
+
 def _place(
     on: On,
     *,
@@ -190,18 +197,17 @@ def _place(
     image: str,
     runtime: Runtime,
     values: dict[str, str],
-    images: bool,
+    needs: Needs,
 ) -> Place:
-    """`images`: a profile has images that the place provides."""
     if on is On.CLUSTER:
         # Importing the Kubernetes client takes half a second, and no other place needs it.
         from loadtests.load.cluster import Cluster
 
-        return Cluster(runtime=runtime.value, values=values)
+        return Cluster(runtime=runtime.value, values=values, needs=needs)
     if values:
         raise ProfileError("--value: only with --on cluster, where a chart is installed")
     if on is On.LOCAL:
-        return Local(own_cache=images)
+        return Local(needs)
     if not url or not api_key:
         raise ProfileError("--on server: needs --url and --api-key, or SANDLOT_URL and SANDLOT_API_KEY")
     return Server(url=url, api_key=api_key, image=image or None)
@@ -215,7 +221,7 @@ def _bearable(loaded: list[Loaded], *, place: Place, all_of_them: bool) -> list[
             why[one.name] = "it kills or attacks parts"
         elif not place.has_images and one.profile.images is not None:
             why[one.name] = "it needs slots and images that the load test provides"
-        elif all_of_them and any(phase.rollouts for phase in one.profile.phases) and (gap := no_verifiers()):
+        elif all_of_them and (gap := missing(one.profile)):
             why[one.name] = gap
     for name, reason in why.items():
         if not all_of_them:

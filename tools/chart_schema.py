@@ -70,7 +70,25 @@ _QUOTAS = closed(
         "creates_per_second": _AMOUNT | {"minimum": 0.001, "maximum": 1_000_000},
         "creates_burst": _COUNT | {"minimum": 1},
         "checkpoint_bytes": _COUNT,
+        "checkpoint_keep_seconds": _AMOUNT | {"minimum": 60},
         "weight": _COUNT | {"minimum": 1, "maximum": 1000},
+    }
+)
+_PRICE: dict[str, Any] = {
+    "type": ["string", "number"],
+    "pattern": r"^[0-9]{1,7}(\.[0-9]{1,9})?$",
+    "minimum": 0,
+    "maximum": 1_000_000,
+}
+# As the gateway reads them (prices.py).
+_PRICES = closed(
+    {
+        "currency": {"type": "string", "pattern": "^[A-Z]{3}$"},
+        "core_hour": _PRICE,
+        "memory_gib_hour": _PRICE,
+        "disk_gib_hour": _PRICE,
+        "gpu_hour": _PRICE
+        | {"type": ["string", "number", "object"], "additionalProperties": _PRICE, "required": ["*"]},
     }
 )
 _UPSTREAM = closed(
@@ -92,6 +110,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "parentRefs": {"type": "array", "items": _PARENT},
     "egress": {"type": "array", "items": _RULE},
     "upstreams": {"type": "array", "items": _UPSTREAM},
+    "prices": _PRICES,
     "quotas": {
         "type": "object",
         "patternProperties": {r"^(\*|[A-Za-z0-9._-]{1,64})$": _QUOTAS},

@@ -1,26 +1,43 @@
-"""Generates README's table of the frameworks that tests run, from tests/frameworks/frameworks.toml; `--check` compares."""
+"""Generates README's table of the frameworks that tests run, from tests/frameworks/frameworks.toml and docs/framework-runs.md; `--check` compares."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-LIST = ROOT / "tests" / "frameworks" / "frameworks.toml"
+sys.path.insert(0, str(ROOT))
+
+from tests.frameworks.listed import Framework, all_listed  # noqa: E402
+from tests.frameworks.recorded import CLUSTER, Row, recorded  # noqa: E402
+
 README = ROOT / "README.md"
+RUNS = ROOT / "docs" / "framework-runs.md"
 BEGIN, END = "<!-- frameworks: written by tools/frameworks_table.py -->", "<!-- end of frameworks -->"
 
 
-def table(frameworks: list[dict[str, Any]]) -> str:
+def table(frameworks: Iterable[Framework], runs: Iterable[Row]) -> str:
     """Return a Markdown table with one row per framework."""
-    rows = ["| framework | how | tested with |", "|---|---|---|"]
+    runs = list(runs)
+    lines = ["| framework | how | in CI | last whole run |", "|---|---|---|---|"]
     for each in frameworks:
-        page, tested = each["page"], f"{each['package']} {each['version']}"
-        rows.append(f"| [{each['name']}]({page}) | {each['use'].replace('|', chr(92) + '|')} | {tested} |")
-    return "\n".join(rows)
+        use = each.use.replace("|", chr(92) + "|")
+        own = [row for row in runs if row.framework == each.name]
+        lines.append(f"| [{each.name}]({each.page}) | {use} | {each.release} | {_last(own)} |")
+    return "\n".join(lines)
+
+
+def _last(rows: list[Row]) -> str:
+    """Return what the last whole runs of a framework's suites showed, here and on the cluster."""
+    told: list[str] = []
+    for where in sorted({row.where for row in rows}, key=lambda where: where == CLUSTER):
+        there = [row for row in rows if row.where == where]
+        failed = sum(int(row.failed.partition(":")[0]) for row in there)
+        counts = f"{sum(int(row.passed) for row in there)} passed" + (f", {failed} failed" if failed else "")
+        told.append(f"{there[0].release}, {there[0].run}, {where}: {counts}")
+    return "; ".join(told) or "none yet"
 
 
 def main() -> int:
@@ -34,7 +51,7 @@ def main() -> int:
     if not begin or not end:
         print(f"README.md lacks the markers of the table: add {BEGIN} and {END}", file=sys.stderr)
         return 1
-    wanted = f"{before}{begin}\n{table(tomllib.loads(LIST.read_text()).get('frameworks', []))}\n{end}{after}"
+    wanted = f"{before}{begin}\n{table(all_listed(), recorded(RUNS.read_text()))}\n{end}{after}"
     if wanted == text:
         return 0
     if arguments.check:

@@ -8,6 +8,7 @@ case "${1:-}" in thousands | autoscale | dns-churn)
     exec .venv/bin/python -m "loadtests.${1//-/_}" "${@:2}"
     ;;
 esac
+case " $* " in *" code-env"* | *" all "*) .venv/bin/python -m loadtests.code_env.frameworks ;; esac
 case " $* " in *" --peers "*) .venv/bin/python -m loadtests.load.peers ;; esac
 if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
     exec .venv/bin/python -m loadtests.run --on cluster "$@"

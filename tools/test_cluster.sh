@@ -16,6 +16,7 @@ if [ $# = 0 ]; then
     .venv/bin/python -m tests.cluster build
     .venv/bin/python -m tests.conformance
     .venv/bin/python -m tests.chart
+    .venv/bin/python -m tests.s3
     .venv/bin/python -m tests.kubernetes.fake_gpus
     SCOPE='clients or loads or programs' bash tools/test.sh || failed=$?
     bash tools/test_console.sh || failed=$?

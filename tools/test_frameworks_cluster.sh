@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
 # Runs the suites of harbor, Inspect AI and E2B, whole, in sandboxes under gVisor on the test cluster. Arguments are pytest's.
+# PAGE=docs/framework-runs.md puts the results into that page's table.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/python -m tests.frameworks.listed
 .venv/bin/python -m tests.node
 export SANDLOT_WHOLE_SUITES=1
-exec bash tools/with_cluster.sh .venv/bin/python -m pytest -p no:randomly -rA --show-capture=no --durations=0 tests/kubernetes/frameworks "$@"
+report="$(mktemp --suffix=.xml)"
+trap 'rm -f "$report"' EXIT
+code=0
+bash tools/with_cluster.sh .venv/bin/python -m pytest -p no:randomly -rA --show-capture=no --durations=0 --junitxml="$report" tests/kubernetes/frameworks "$@" || code=$?
+if [ -n "${PAGE:-}" ] && [ -s "$report" ]; then
+    .venv/bin/python -m tests.frameworks.recorded "$report" "$PAGE"
+fi
+exit "$code"

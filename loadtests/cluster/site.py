@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod
 
 from tests.cluster.shell import ClusterError
+from tests.kubernetes.prime.shared_directory import shared_directory
 from tests.kubernetes.stack import IMAGE, Stack
 
 RUNTIMES = ("runc", "gvisor")
@@ -33,6 +34,8 @@ SLOTS = {
     "slots.enabled": "true",
     "sandboxes.pods.imagePullPolicy": '"IfNotPresent"',
 }
+POOL = "bench"  # name of the pools, before their runtime
+CLAIM = "gateway.checkpoints.claim"
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
 
 
@@ -64,7 +67,7 @@ class Site:
         cpu: float = 1,
         template: Mapping[str, Any] | None = None,
         slots: bool = False,
-        name: str = "bench",
+        name: str = POOL,
     ) -> AsyncIterator[Pool]:
         """Fill a pool, and remove it with all sandboxes and pods at the end. `template` overrides the default one.
 
@@ -191,11 +194,14 @@ class Pool:
 class Installation:
     """Installs at the first use, uninstalls at the end: `async with`.
 
-    `values` of the chart (name to JSON) win over those that load tests have anyway.
+    `values` of the chart (name to JSON) win over those that load tests have anyway. With `checkpoints` and without a
+    value for them, a directory of one node has them.
     """
 
-    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+    def __init__(self, values: Mapping[str, str] | None = None, *, checkpoints: bool = False) -> None:
         self._values = dict(values or {})
+        self._checkpoints = checkpoints and CLAIM not in self._values
+        self._directory = ExitStack()
         self._stack: Stack | None = None
         self._site: Site | None = None
         self._slots: dict[str, str] | None = None  # the values of the installation with slots
@@ -204,8 +210,11 @@ class Installation:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._stack is not None:
-            await asyncio.to_thread(self._stack.uninstall)
+        try:
+            if self._stack is not None:
+                await asyncio.to_thread(self._stack.uninstall)
+        finally:
+            await asyncio.to_thread(self._directory.close)  # only once no gateway mounts it
 
     async def site(self) -> Site:
         """Install the stack and return it. Raises ClusterError."""
@@ -213,6 +222,9 @@ class Installation:
             if self._stack is not None:
                 raise ClusterError("the chart could not be installed")
             self._stack = stack = _stack()
+            if self._checkpoints:
+                kept = shared_directory(stack, "kept")
+                self._values[CLAIM] = json.dumps(await asyncio.to_thread(self._directory.enter_context, kept))
             await asyncio.to_thread(_install, stack, self._values)
             self._site = Site(stack, stack.url, stack.api_key)
         return self._site

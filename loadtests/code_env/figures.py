@@ -12,8 +12,8 @@ from loadtests.code_env.messages import Record
 def of_rollouts(records: Sequence[Record], losses: Collection[Loss]) -> dict[str, Any]:
     """Return seconds as means over all rollouts, also masked ones, and counts of what must not happen.
 
-    `share` of their time they waited for their sandbox: all that the model did not take. `killed` lost their sandbox
-    before their tests had ended. `unmasked` of these were scored although the sandbox was gone before their tests began,
+    `share` of their time they waited for their sandbox: all that the model did not take. `kills` of sandboxes there were;
+    rollouts that are `killed` lost their own one before their tests had ended. `unmasked` of these were scored although the sandbox was gone before their tests began,
     `unexplained` were masked with a whole one, `misjudged` got another reward than the program deserves.
     """
     at = {loss.sandbox: loss for loss in losses}
@@ -31,6 +31,7 @@ def of_rollouts(records: Sequence[Record], losses: Collection[Loss]) -> dict[str
         "count": len(records),
         "scored": sum(not one.masked for one in records),
         "masked": sum(one.masked for one in records),
+        "kills": len(losses),
         "killed": len(killed),
         "unmasked": sum(not one.masked for one in early),
         "unexplained": sum(one.masked and one.number not in hit for one in records),

@@ -8,12 +8,15 @@ import msgspec
 class Setup(msgspec.Struct, kw_only=True):
     """The first line. The sizes are those of the pool, so that a create takes one of its sandboxes."""
 
+    url: str  # of the gateway
+    api_key: str
     model: str  # the base URL of the model
     image: str
     cpu: float
     memory_gb: float
     disk_gb: float
     label: str
+    pool: str
     threads: int  # of the client of sandboxes, which has one for each call at a time
 
 
@@ -29,7 +32,10 @@ class Ask(msgspec.Struct, kw_only=True):
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """One rollout; times are of the monotonic clock. Without `reward` its completion was masked, `error` says why."""
+    """One rollout; times are of the monotonic clock. Without `reward` its completion was masked, `error` says why.
+
+    `sandbox` is its own one, "" where tests run in shared ones.
+    """
 
     number: int
     sandbox: str
@@ -42,6 +48,8 @@ class Record(msgspec.Struct, kw_only=True):
     created: float | None = None
     testing: float | None = None
     tested: float | None = None
+    asked: float | None = None  # the inference began, where it does not begin with the rollout
+    in_sandlot: float | None = None  # seconds in calls of Sandlot, where they are not all after the inference
 
     @property
     def wall(self) -> float:
@@ -49,8 +57,8 @@ class Record(msgspec.Struct, kw_only=True):
 
     @property
     def waited(self) -> float:
-        """Seconds after the inference: for the rest of the create, the program, its tests, and the delete."""
-        return self.ended - self.inferred
+        """Seconds in Sandlot's calls, else after the inference: the rest of the create, the program, its tests, the delete."""
+        return self.ended - self.inferred if self.in_sandlot is None else self.in_sandlot
 
     @property
     def masked(self) -> bool:

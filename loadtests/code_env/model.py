@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,11 +12,15 @@ from loadtests.code_env.problems import answer, latency, number_of
 
 
 class Model:
-    """`mean` is the stated latency of a completion in seconds, `tests` the tests of a problem."""
+    """`mean` is the stated latency of a completion in seconds, `tests` the tests of a problem.
+
+    `answered` is called with the problem's number after each completion.
+    """
 
     def __init__(self, *, mean: float, tests: int) -> None:
         self.mean = mean
         self.tests = tests
+        self.answered: Callable[[int], None] = lambda number: None
         self.url = ""
         self._open: set[asyncio.Task[None]] = set()
 
@@ -40,6 +44,7 @@ class Model:
         text = answer(question, tests=self.tests)
         ready = began + latency(number_of(question), mean=self.mean)
         await asyncio.sleep(ready - asyncio.get_running_loop().time())
+        self.answered(number_of(question))
         return _response(_completion(text, model=request["model"]))
 
     async def close(self) -> None:

@@ -41,6 +41,11 @@ def answer(question: str, *, tests: int) -> str:
     return f"```python\n{text.format(factor=factor, last=11 * tests * factor)}\n```"
 
 
+def program_in(text: str) -> str:
+    """Return the program in the model's answer."""
+    return text.removeprefix("```python\n").removesuffix("\n```")
+
+
 def number_of(question: str) -> int:
     found = _NUMBER.search(question)
     if found is None:

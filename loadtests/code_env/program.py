@@ -1,19 +1,12 @@
-"""The process that makes the rollouts, run by the Python that has verifiers: reads phases from stdin, answers each.
-
-Its first line is a Setup, each later one a Phase; it answers with `{"ready": true}`, then with a Report for each phase
-(loadtests/code_env/messages.py).
-"""
+"""The process that makes rollouts on verifiers, run by the Python that has them; serving.py has its protocol."""
 
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 import logging
 import math
-import sys
 import time
 from typing import Any
 
@@ -24,6 +17,7 @@ from verifiers.utils.threaded_sandbox_client import ThreadedAsyncSandboxClient
 from loadtests.code_env.environment import CodeEnv
 from loadtests.code_env.plain_processes import PlainProcesses
 from loadtests.code_env.problems import problem
+from loadtests.code_env.serving import Conversation
 from loadtests.load.lag import LagWatch
 
 
@@ -112,39 +106,13 @@ async def rollouts(setup: dict[str, Any], phase: dict[str, Any], client: Any) ->
 async def main() -> None:
     # Lost sandboxes are what a phase is about; their warnings would fill the log.
     logging.disable(logging.ERROR)
-    reader = asyncio.StreamReader(limit=1 << 20)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    setup = json.loads(await reader.readline())
+    conversation = Conversation()
+    setup = await conversation.setup()
     client = ThreadedAsyncSandboxClient(max_workers=setup["threads"])
-    # A garbage collection over all imports takes tens of milliseconds, which would count as waiting.
-    gc.collect()
-    gc.freeze()
-    say({"ready": True})
     try:
-        await answered(reader, setup, client)
+        await conversation.answer(lambda phase: rollouts(setup, phase, client))
     finally:
         client.teardown()
-
-
-async def answered(reader: asyncio.StreamReader, setup: dict[str, Any], client: Any) -> None:
-    line = await reader.readline()
-    while line:
-        working = asyncio.create_task(rollouts(setup, json.loads(line), client))
-        following = asyncio.create_task(reader.readline())
-        # No message arrives during a phase, so EOF on stdin means that the command has gone.
-        await asyncio.wait((working, following), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-            return
-        say(working.result())
-        line = await following
-
-
-def say(told: object) -> None:
-    print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Runs the phases with rollouts: starts the model and the process that has verifiers, kills sandboxes, makes the events."""
+"""Runs the phases with rollouts: starts the model and the framework's process, kills sandboxes, makes the events."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,16 +14,15 @@ from sandlot import AsyncPools, AsyncSandbox
 
 from loadtests.code_env import losses
 from loadtests.code_env.figures import of_rollouts
+from loadtests.code_env.frameworks import PROGRAMS, of_phase, python_of, variables
 from loadtests.code_env.messages import Ask, Record, Report, Setup
 from loadtests.code_env.model import Model, serving
 from loadtests.load.events import TASK, Event, Outcome
-from loadtests.load.generators import ROOT, Generators
+from loadtests.load.generators import Generators
 from loadtests.load.messages import Done
 from loadtests.load.places import Place, PlaceFailed
 from loadtests.load.profile import Phase, Rollouts
-from tests.prime.environments import EnvironmentFailed, client_env, environment
-
-QUIET = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+from tests.prime.environments import client_env
 
 
 class RolloutProcess:
@@ -57,16 +56,10 @@ class RolloutProcess:
             on=load.on,
         )
         self._model.mean, self._model.tests = load.model, load.tests
-        labels = (self._label, phase.name)
-        async with losses.every(
-            load.kill_every,
-            within=load.model / 2,  # the fastest completion takes as long
-            labels=labels,
-            place=self._place,
-            seed=self._seed,
-        ) as lost:
+        labels, run = of_phase(load.by, label=self._label, phase=phase.name)
+        async with self._losses(load, labels=labels, run=run) as lost:
             (line,) = await self._process.ask(msgspec.json.encode(ask) + b"\n")
-        boxes = await AsyncSandbox.list(labels=labels, active=None, client=self._place.client)
+        boxes = await AsyncSandbox.list(labels=labels, run=run, active=None, client=self._place.client)
         report = msgspec.json.decode(line, type=Report)
         for record in report.records:
             self.events += _events(record, phase=phase.name, zero=self._zero)
@@ -81,60 +74,67 @@ class RolloutProcess:
         )
         return done, of_rollouts(report.records, lost) | {"warm": sum(box.pool_hit for box in boxes)}
 
+    def _losses(
+        self, load: Rollouts, *, labels: tuple[str, ...], run: str | None
+    ) -> AbstractAsyncContextManager[list[losses.Loss]]:
+        if load.by == "verl":
+            return losses.at_answers(
+                load.kill_every, labels=labels, model=self._model, place=self._place, seed=self._seed
+            )
+        return losses.every(
+            load.kill_every,
+            within=load.model / 2,  # the fastest completion takes as long
+            labels=labels,
+            run=run,
+            place=self._place,
+            seed=self._seed,
+        )
+
 
 @asynccontextmanager
 async def rollout_process(
     phases: Sequence[Phase], *, place: Place, pool: str | None, label: str, zero: float, seed: int, log: Path
 ) -> AsyncIterator[RolloutProcess | None]:
-    """Start it, if a phase has rollouts. Raises PlaceFailed where verifiers cannot be installed."""
+    """Start it, if a phase has rollouts. Raises PlaceFailed where the framework cannot be installed."""
     loads = [phase.rollouts for phase in phases if phase.rollouts is not None]
     if not loads:
         yield None
         return
-    python = await asyncio.to_thread(verifiers_python)
+    by = loads[0].by
+    python = await asyncio.to_thread(python_of, by)
     endpoint = await place.client.endpoint()
     with TemporaryDirectory(prefix="sandlot-load-") as home:
         env = client_env(Path(home), url=endpoint.url, api_key=endpoint.api_key)
         async with serving(Model(mean=loads[0].model, tests=loads[0].tests)) as model:
             setup = await _setup(loads, place=place, pool=pool, label=label, model=model)
-            command = [str(python), "-B", "-m", "loadtests.code_env.program"]
-            env |= {"PYTHONPATH": str(ROOT)} | QUIET
+            env |= await asyncio.to_thread(variables, by, Path(home), setup)
+            command = [str(python), "-B", "-m", PROGRAMS[by]]
             async with Generators([setup], log=log, command=command, env=env) as process:
                 yield RolloutProcess(process, model, place=place, label=label, zero=zero, seed=seed)
-
-
-def verifiers_python() -> Path:
-    """Return the Python of the environment of the tests' clients. Raises PlaceFailed."""
-    try:
-        return environment("verifiers", "0.1.14", also=("prime-sandboxes==0.2.36",))
-    except EnvironmentFailed as error:
-        raise PlaceFailed(f"verifiers cannot be installed: {error}; is a package index reachable?") from error
-
-
-def no_verifiers() -> str | None:
-    """Return why there is no environment with verifiers on this machine, or None."""
-    try:
-        verifiers_python()
-    except PlaceFailed as error:
-        return str(error)
-    return None
+    if by == "verl" and place.breakable:
+        # Else the gateway keeps them for a while, beside the sandboxes of the next profile.
+        await AsyncSandbox.delete_many(labels=of_phase(by, label=label, phase="")[0], client=place.client)
 
 
 async def _setup(
     loads: Sequence[Rollouts], *, place: Place, pool: str | None, label: str, model: Model
 ) -> Setup:
-    """Ask for sandboxes of the pool's size: Prime's clients cannot name a pool."""
+    """Ask for sandboxes of the pool's size: not every client can name a pool."""
+    endpoint = await place.client.endpoint()
     pools = await AsyncPools(client=place.client).list()
     found = [each for each in pools if each.name == pool]
     if not found or place.image is None:
         raise PlaceFailed("rollouts need a `pool` of sandboxes, whose sizes they ask for")
     return Setup(
+        url=endpoint.url,
+        api_key=endpoint.api_key,
         model=model.url,
         image=place.image,
         cpu=found[0].cpu,
         memory_gb=found[0].memory / (1 << 30),
         disk_gb=found[0].disk / (1 << 30),
         label=label,
+        pool=found[0].name,
         threads=max(2 * load.callers + load.tests for load in loads),
     )
 
@@ -142,9 +142,11 @@ async def _setup(
 def _events(record: Record, *, phase: str, zero: float) -> Iterator[Event]:
     """Return the rollout and its parts; of a masked one, the first part that did not end was lost."""
     masked: Outcome = "infrastructure" if record.masked else "ok"
+    # Where rollouts share their sandboxes, none creates one.
+    creating = record.began if record.created is not None or record.masked else None
     parts: list[tuple[str, float | None, float | None]] = [
-        ("create", record.began, record.created),
-        ("inference", record.began, record.inferred),
+        ("create", creating, record.created),
+        ("inference", record.began if record.asked is None else record.asked, record.inferred),
         ("tests", record.testing, record.tested),
         (TASK, record.began, record.ended),
     ]

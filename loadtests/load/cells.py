@@ -48,7 +48,7 @@ def rollout_lines(found: dict[str, Any]) -> Iterator[str]:
     """Return what became of a phase's rollouts, and what they waited for their sandboxes."""
     if told := found.get("rollouts"):
         yield (
-            f"{told['scored']} of {told['count']} rollouts scored, {told['masked']} masked, {told['killed']} sandboxes "
+            f"{told['scored']} of {told['count']} rollouts scored, {told['masked']} masked, {told['kills']} sandboxes "
             f"killed; waited {told['share']:.2%} of {seconds(told['seconds'])}, create {seconds(told['create'])}, of "
             f"which {seconds(told['create_not_hidden'])} not hidden"
         )
@@ -61,3 +61,9 @@ def stranger_lines(found: dict[str, Any]) -> Iterator[str]:
             f"{told['held']} of {told['connections']} connections held, {told['opened']} opened, "
             f"{told['refused']} refused; a gateway grew by {told['grown_mib']:.1f} MiB"
         )
+
+
+def figure_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Return what a phase of groups, forks or a fair share counted."""
+    if told := found.get("figures"):
+        yield ", ".join(f"{name} {value:g}" for name, value in told.items())

@@ -21,13 +21,13 @@ from sandlot_kube import paths
 from sandlot_kube.errors import KubeError
 
 from loadtests.cluster import agents
-from loadtests.cluster.site import Installation, Pool, Site
+from loadtests.cluster.site import POOL, Installation, Pool, Site
 from loadtests.load import peers_in_pod, pods_exec
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
 from loadtests.load.open_files import OpenFiles, Part
 from loadtests.load.peers import Peer
-from loadtests.load.places import Listener, PlaceFailed
+from loadtests.load.places import NOTHING, Listener, Needs, PlaceFailed
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline, Images
 from loadtests.load.sampling import Counts, Probe, Usage
@@ -45,7 +45,8 @@ _RESIDENT = re.compile(r"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
 class Cluster:
     """The cluster of $KUBECONFIG and $SANDLOT_TEST_CONTEXT.
 
-    `runtime` is that of the sandboxes, runc or gvisor; `values` are of the chart, name to JSON.
+    `runtime` is that of the sandboxes, runc or gvisor; `values` are of the chart, name to JSON. Checkpoints that profiles
+    need are in a directory of one node, unless `values` name a claim.
     """
 
     kind = "cluster"
@@ -54,10 +55,11 @@ class Cluster:
     # sample every 5 s doubled the p99 of commands.
     every = 15.0
 
-    def __init__(self, *, runtime: str, values: Mapping[str, str]) -> None:
+    def __init__(self, *, runtime: str, values: Mapping[str, str], needs: Needs = NOTHING) -> None:
         self.name = f"the chart on a cluster, sandboxes under {runtime}"
         self._runtime = runtime
-        self._installation = Installation(values)
+        fusion = {"gateway.config.fusion": json.dumps([f"@{POOL}-{runtime}"])} if needs.fusion else {}
+        self._installation = Installation({**fusion, **values}, checkpoints=needs.checkpoints)
         self._site: Site | None = None
         self._pool: Pool | None = None
         self._client: AsyncClient | None = None

@@ -46,7 +46,10 @@ class Ledger(msgspec.Struct, kw_only=True):
 
 
 class Done(msgspec.Struct, kw_only=True):
-    """The response to an assignment. `lags`, `sends` and the generator's `cpu` and `wall` are seconds."""
+    """The response to an assignment. `lags`, `sends` and the generator's `cpu` and `wall` are seconds.
+
+    `figures` are what a phase of groups, forks or a fair share counts beyond its calls.
+    """
 
     phase: str
     process: int
@@ -56,3 +59,4 @@ class Done(msgspec.Struct, kw_only=True):
     lags: list[float]
     sends: list[float]
     ledger: Ledger | None = None
+    figures: dict[str, float] = {}

@@ -9,7 +9,14 @@ from sandlot.reports.page import Figure, Page, Table
 from sandlot_grade.report import charts
 from sandlot_grade.report.scale import seconds
 
-from loadtests.load.cells import baseline_cells, dataset_lines, fault_lines, rollout_lines, stranger_lines
+from loadtests.load.cells import (
+    baseline_cells,
+    dataset_lines,
+    fault_lines,
+    figure_lines,
+    rollout_lines,
+    stranger_lines,
+)
 from loadtests.load.plots import MIB, plots
 from loadtests.load.trial import Found
 
@@ -48,6 +55,8 @@ def page(found: Found) -> Page:
         made.add("Strangers", Table(("phase", "what"), came, words=frozenset({0, 1})))
     if made_of := [(phase, line) for phase, of_it in told["phases"].items() for line in rollout_lines(of_it)]:
         made.add("Rollouts", Table(("phase", "what"), made_of, words=frozenset({0, 1})))
+    if counted := [(phase, line) for phase, of_it in told["phases"].items() for line in figure_lines(of_it)]:
+        made.add("Figures", Table(("phase", "what"), counted, words=frozenset({0, 1})))
     if used := [(phase, line) for phase, of_it in told["phases"].items() for line in dataset_lines(of_it)]:
         made.add("Images", Table(("phase", "what"), used, words=frozenset({0, 1})))
     made.add("Calls", _calls(told), wide=True)

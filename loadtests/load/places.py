@@ -37,6 +37,18 @@ class PlaceFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What profiles need that a place does not have by itself: images of its own, checkpoints, SandboxFusion's API."""
+
+    images: bool = False
+    checkpoints: bool = False
+    fusion: bool = False
+
+
+NOTHING = Needs()
+
+
+@dataclass(frozen=True, slots=True)
 class Listener:
     """The gateways as code in a sandbox reaches them: (host, port) of each, and a path that needs a credential."""
 
@@ -134,12 +146,13 @@ class Local:
     every = 1.0
     name = "a local stack"
 
-    def __init__(self, *, own_cache: bool = False) -> None:
-        """`own_cache`: begin without unpacked images, and leave none on the machine."""
+    def __init__(self, needs: Needs = NOTHING) -> None:
+        """Where images are needed, begin without unpacked ones, and leave none on the machine."""
         self._directory = tempfile.TemporaryDirectory(prefix="sandlot-load-")
         self._cache = Path(self._directory.name) / "cache"
-        env = {"SANDLOT_CACHE": str(self._cache)} if own_cache else {}
-        self._stack = Stack(Path(self._directory.name) / "state", env=env)
+        env = {"SANDLOT_CACHE": str(self._cache)} if needs.images else {}
+        options = ("--fusion", "host") if needs.fusion else ()
+        self._stack = Stack(Path(self._directory.name) / "state", env=env, options=options)
         self._stack.api_key = secrets.token_hex(16)
         self._client: AsyncClient | None = None
 

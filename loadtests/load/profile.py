@@ -8,16 +8,15 @@ import msgspec
 from msgspec import Meta
 
 from loadtests.floors import COMMAND
+from loadtests.load.fields import Count, Seconds, Strict, one_of
+from loadtests.load.rl_kinds import FairShare, Forks, Groups
 
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
+KINDS = ("closed", "open", "rest", "warm_up", "rollouts", "groups", "fair_share", "forks")
+WITH_STEPS = ("closed", "open")
+Framework = Literal["verifiers", "verl", "harbor"]
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class Closed(_Strict, frozen=True):
+class Closed(Strict, frozen=True):
     """A closed loop: each caller starts its next task when its last has ended: `tasks` in all, or for `seconds`."""
 
     callers: Count
@@ -25,10 +24,10 @@ class Closed(_Strict, frozen=True):
     seconds: Seconds | None = None
 
     def __post_init__(self) -> None:
-        _one_of(self, "tasks", "seconds")
+        one_of(self, "tasks", "seconds")
 
 
-class Open(_Strict, frozen=True):
+class Open(Strict, frozen=True):
     """An open loop: tasks start at scheduled times, independent of earlier ones; `in_flight` bounds their number."""
 
     rate: Annotated[float, Meta(gt=0)]
@@ -37,34 +36,40 @@ class Open(_Strict, frozen=True):
     in_flight: Count = 2000
 
 
-class Rest(_Strict, frozen=True):
+class Rest(Strict, frozen=True):
     """A phase without calls; the parts' resource use is still recorded."""
 
     seconds: Seconds
 
 
-class WarmUp(_Strict, frozen=True):
+class WarmUp(Strict, frozen=True):
     """A phase without calls, in which an image warm-up prepares all images of the profile, in `seconds` at most."""
 
     seconds: Seconds
 
 
-class Rollouts(_Strict, frozen=True):
-    """Rollouts of a code environment on verifiers (loadtests/code_env), by so many callers, `tasks` in all.
+class Rollouts(Strict, frozen=True):
+    """Rollouts of a code environment (loadtests/code_env) on a framework, by so many callers, `tasks` in all.
 
     A scripted model writes each program in `model` seconds on average; `tests` of its problem run at once. They run in
-    sandboxes, or for the floor as plain `processes`. `kill_every`: every n-th sandbox is killed.
+    sandboxes, or for the floor as plain `processes`. `kill_every`: every n-th sandbox is killed, or where rollouts
+    share them, one as every n-th rollout begins its tests.
     """
 
     callers: Count
     tasks: Count
     model: Seconds
     tests: Count = 15
+    by: Framework = "verifiers"
     on: Literal["sandboxes", "processes"] = "sandboxes"
     kill_every: Count | None = None
 
+    def __post_init__(self) -> None:
+        if self.by == "harbor" and self.on == "processes":
+            raise ValueError("`on`: harbor's trials have a sandbox each, so there are none on `processes`")
 
-class Step(_Strict, frozen=True):
+
+class Step(Strict, frozen=True):
     """One step of a task in its sandbox. Exactly one of the first five fields selects the action.
 
     A command finds its own number, unique in the run, in $NUMBER; `{number}` in `expect` stands for it, `{image}` for
@@ -83,26 +88,26 @@ class Step(_Strict, frozen=True):
     timeout: Seconds = 60.0  # exec
     content: str | None = None  # write
     bytes: Count | None = None  # write: number of bytes, instead of `content`
-    steps: list[Step] = []  # repeat
+    steps: list[Step] = msgspec.field(default_factory=list)  # repeat
 
     def __post_init__(self) -> None:
-        kind = _one_of(self, "exec", "write", "read", "pause", "repeat")
+        kind = one_of(self, "exec", "write", "read", "pause", "repeat")
         if kind == "write":
-            _one_of(self, "content", "bytes")
+            one_of(self, "content", "bytes")
         if (kind == "repeat") != bool(self.steps):
             raise ValueError("`repeat` and `steps` belong together")
         if self.at_once > self.times:
             raise ValueError(f"`at_once` ({self.at_once}) is more than `times` ({self.times})")
 
 
-class Fault(_Strict, frozen=True):
+class Fault(Strict, frozen=True):
     """A fault during a phase: one process of the part is killed `at` seconds after the phase began."""
 
     at: Annotated[float, Meta(ge=0)]
     kill: Literal["gateway"]
 
 
-class Strangers(_Strict, frozen=True):
+class Strangers(Strict, frozen=True):
     """An attack during a phase: code in extra sandboxes holds this many connections to each gateway open.
 
     It has no credential. Half of the connections never end their headers, the others send a body of so many bytes.
@@ -119,15 +124,15 @@ class Strangers(_Strict, frozen=True):
             )
 
 
-class Images(_Strict, frozen=True):
+class Images(Strict, frozen=True):
     """`count` different images, which the place provides; the n-th most popular has a share like 1 / n ** `zipf`."""
 
     count: Count
     zipf: Annotated[float, Meta(ge=0)]
 
 
-class Phase(_Strict, frozen=True):
-    """One kind of load. Exactly one of `closed`, `open`, `rest`, `warm_up` and `rollouts` is set.
+class Phase(Strict, frozen=True):
+    """One kind of load. Exactly one of KINDS is set.
 
     `sandbox`: each task has its `own`, makes one for later phases (`keep`), or uses one of those (`kept`). `ledger` is a
     file in the sandbox to which commands append $NUMBER; it shows which commands were lost or ran twice. With `cold`
@@ -140,21 +145,36 @@ class Phase(_Strict, frozen=True):
     rest: Rest | None = None
     warm_up: WarmUp | None = None
     rollouts: Rollouts | None = None
+    groups: Groups | None = None
+    fair_share: FairShare | None = None
+    forks: Forks | None = None
     sandbox: Literal["own", "keep", "kept"] = "own"
     cold: bool = False
-    steps: list[Step] = []
+    steps: list[Step] = msgspec.field(default_factory=list)
     ledger: str | None = None
-    faults: list[Fault] = []
+    faults: list[Fault] = msgspec.field(default_factory=list)
     strangers: Strangers | None = None
 
     def __post_init__(self) -> None:
-        kind = _one_of(self, "closed", "open", "rest", "warm_up", "rollouts")
+        kind = one_of(self, *KINDS)
         self._faults_are_within(getattr(getattr(self, kind), "seconds", None), kind=kind)
-        without_calls = kind in ("rest", "warm_up", "rollouts")
-        if without_calls and (self.steps or self.ledger):
+        without_steps = kind not in WITH_STEPS
+        if without_steps and (self.steps or self.ledger):
             raise ValueError(f"a phase with `{kind}` has no steps and no ledger")
-        if self.sandbox == "kept" and not without_calls and not self.steps:
+        if self.sandbox == "kept" and not without_steps and not self.steps:
             raise ValueError("`steps` is empty: tasks in kept sandboxes would do nothing")
+
+    @property
+    def together(self) -> int:
+        """Return how many sandboxes of the pool the phase takes at once; 0 for kinds whose tasks take one each."""
+        if self.groups is not None:
+            return self.groups.size
+        return self.forks.count if self.forks is not None else 0
+
+    @property
+    def in_one_process(self) -> bool:
+        """True for kinds whose callers wait for one another."""
+        return not (self.groups is self.fair_share is self.forks is None)
 
     @property
     def breaks(self) -> bool:
@@ -173,7 +193,7 @@ class Phase(_Strict, frozen=True):
                 )
 
 
-class Baseline(_Strict, frozen=True):
+class Baseline(Strict, frozen=True):
     """Baselines without Sandlot before the first phase and after the last, for about `seconds` each.
 
     `callers` are the threads of the baselines that have many.
@@ -184,7 +204,7 @@ class Baseline(_Strict, frozen=True):
     callers: Count = 64
 
 
-class Profile(_Strict, frozen=True):
+class Profile(Strict, frozen=True):
     """`pool` is how many sandboxes are kept warm, `processes` how many generate load; `cpu` is cores a sandbox.
 
     `bare` is the number of bare pods with the same runtime, whose use is subtracted from the sidecars'. With `images`
@@ -203,6 +223,8 @@ class Profile(_Strict, frozen=True):
     def __post_init__(self) -> None:
         kept = False
         seen: set[str] = set()
+        if len(by := {phase.rollouts.by for phase in self.phases if phase.rollouts is not None}) > 1:
+            raise ValueError(f"all `rollouts` must be `by` one framework, not {' and '.join(sorted(by))}")
         for phase in self.phases:
             if phase.name in seen:
                 raise ValueError(f"two phases are called {phase.name!r}")
@@ -214,6 +236,13 @@ class Profile(_Strict, frozen=True):
                 raise ValueError(f"phase {phase.name!r} warms images up, and the profile has no `images`")
             if phase.closed is not None:
                 self._each_process_has_some(phase, phase.closed)
+            if phase.in_one_process and self.processes > 1:
+                raise ValueError(
+                    f"phase {phase.name!r} needs `processes` 1, since one process runs all of it"
+                )
+            if phase.together > self.pool:
+                wanted = f"at least {phase.together}, so that all may come from it"
+                raise ValueError(f"phase {phase.name!r}: `pool` is {self.pool} and must be {wanted}")
 
     def _each_process_has_some(self, phase: Phase, load: Closed) -> None:
         """Require a caller and a task per process: without, tasks stay undone or no sandbox is kept."""
@@ -221,12 +250,3 @@ class Profile(_Strict, frozen=True):
             if number is not None and number < self.processes:
                 wanted = f"at least `processes` ({self.processes}), so that each has one"
                 raise ValueError(f"phase {phase.name!r}: `closed.{field}` is {number} and must be {wanted}")
-
-
-def _one_of(struct: msgspec.Struct, *fields: str) -> str:
-    """Return the only one of these fields that is set. Raises ValueError."""
-    chosen = [field for field in fields if getattr(struct, field) is not None]
-    if len(chosen) != 1:
-        had = " and ".join(chosen) or "none"
-        raise ValueError(f"needs exactly one of {', '.join(fields)}; it has {had}")
-    return chosen[0]

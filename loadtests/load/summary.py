@@ -70,6 +70,9 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
             name: sum(getattr(ledger, name) for ledger in ledgers)
             for name in ("recorded", "lost", "twice", "unread")
         }
+    for done in span.done:
+        if done.figures:
+            found["figures"] = done.figures
     if images := {event.image for event in events if event.image}:
         found["dataset"] = {"images_used": len(images), **span.supplied}
     if span.warmed is not None:

@@ -9,7 +9,14 @@ from rich import box
 from rich.table import Table
 from sandlot_grade.report.scale import seconds
 
-from loadtests.load.cells import baseline_cells, dataset_lines, fault_lines, rollout_lines, stranger_lines
+from loadtests.load.cells import (
+    baseline_cells,
+    dataset_lines,
+    fault_lines,
+    figure_lines,
+    rollout_lines,
+    stranger_lines,
+)
 
 
 def tables(summary: dict[str, Any]) -> Iterator[Table]:
@@ -45,6 +52,8 @@ def _calls(summary: dict[str, Any]) -> Table:
             made.add_row(phase, "images", "", "", "", "", "", "", "", line)
         for line in rollout_lines(found):
             made.add_row(phase, "rollouts", "", "", "", "", "", "", "", line)
+        for line in figure_lines(found):
+            made.add_row(phase, "figures", "", "", "", "", "", "", "", line)
         for line in stranger_lines(found):
             made.add_row(phase, "strangers", "", "", "", "", "", "", "", line)
         for line in fault_lines(found):

@@ -24,7 +24,7 @@ TOLD = 200  # characters of an error message
 COLD_MEMORY = 480 << 20  # bytes that no warm sandbox has
 
 
-class _Over(Exception):
+class Over(Exception):
     """A step failed: the rest of the task is skipped."""
 
     def __init__(self, outcome: Outcome, verdict: str) -> None:
@@ -51,19 +51,19 @@ class Actor:
         """Run one task; failures go into its events. `intended` is a time of the monotonic clock."""
         begun = time.monotonic()
         image = self.popularity.pick(number, seed=self.setup.seed)
-        run = _Run(self, phase, number, begun if intended is None else intended, image)
+        run = Calls(self, phase, number, begun if intended is None else intended, image)
         outcome: Outcome = "ok"
         verdict = "done"
         try:
             await self._carry_out(run)
-        except _Over as over:
+        except Over as over:
             outcome, verdict = over.outcome, over.verdict
         run.record(TASK, begun=begun, intended=run.intended, outcome=outcome, verdict=verdict)
 
-    async def _carry_out(self, run: _Run) -> None:
+    async def _carry_out(self, run: Calls) -> None:
         if run.phase.sandbox == "kept":
             if not self.kept:
-                raise _Over("infrastructure", "nothing_kept")
+                raise Over("infrastructure", "nothing_kept")
             await run.steps(self.kept[run.number // self.setup.processes % len(self.kept)], run.phase.steps)
             return
         box = await run.create()
@@ -104,15 +104,15 @@ class Actor:
 
 
 @dataclass
-class _Run:
-    """A running task. The latency of its first call counts from the scheduled time."""
+class Calls:
+    """The calls of a running task. While `scheduled`, the latency of the first one counts from the scheduled time."""
 
     actor: Actor
     phase: Phase
     number: int
     intended: float
     image: int | None  # its number in the data set
-    _first: bool = True
+    scheduled: bool = True
 
     def record(
         self,
@@ -158,10 +158,10 @@ class _Run:
         sandbox: str = "",
         check: Callable[[Value], str] = lambda _: "",
     ) -> Value:
-        """Make and record the call. `check` returns the error in the response. Raises _Over."""
+        """Make and record the call. `check` returns the error in the response. Raises Over."""
         self.actor.calls += 1
         begun = time.monotonic()
-        intended, self._first = (self.intended if self._first else begun), False
+        intended, self.scheduled = (self.intended if self.scheduled else begun), False
         try:
             result = await make()
         except SandlotError as error:
@@ -176,7 +176,7 @@ class _Run:
                 sandbox=sandbox,
                 message=message,
             )
-            raise _Over(outcome, verdict) from error
+            raise Over(outcome, verdict) from error
         fault = check(result)
         verdict = result.verdict.value if isinstance(result, ExecResult) else "done"
         if fault:
@@ -192,7 +192,7 @@ class _Run:
             result=result,
         )
         if fault:
-            raise _Over("wrong", verdict)
+            raise Over("wrong", verdict)
         return result
 
     async def create(self) -> AsyncSandbox:

@@ -14,6 +14,7 @@ import msgspec
 import uvloop
 from sandlot import AsyncClient
 
+from loadtests.load import rl_load
 from loadtests.load.events import Journal
 from loadtests.load.lag import LagWatch
 from loadtests.load.messages import Assignment, Done, Ledger, Setup
@@ -25,6 +26,7 @@ from loadtests.load.task import Actor
 async def work(actor: Actor, assignment: Assignment) -> Done:
     """Run a phase to the end of its last task."""
     phase, before = assignment.phase, actor.calls
+    figures: dict[str, float] = {}
     actor.ledger = Ledger()
     await _until(assignment.start)
     async with LagWatch() as watch:
@@ -34,6 +36,8 @@ async def work(actor: Actor, assignment: Assignment) -> Done:
             await _open(actor, phase, phase.open, start=assignment.start, watch=watch)
         elif phase.rest is not None:
             await asyncio.sleep(phase.rest.seconds)
+        elif phase.in_one_process:
+            figures = await rl_load.run(actor, phase)
     if phase.ledger and phase.sandbox != "own":
         await actor.read_ledgers(phase.ledger)
     actor.journal.flush()
@@ -46,6 +50,7 @@ async def work(actor: Actor, assignment: Assignment) -> Done:
         lags=watch.lags,
         sends=watch.sends,
         ledger=actor.ledger if phase.ledger else None,
+        figures=figures,
     )
 
 

@@ -12,7 +12,7 @@ from loadtests.local.group_rows import POOL, full
 from loadtests.reading import Reading
 
 ROW = "fork"
-COUNT = 4  # with 16 forks of 1 GiB a round takes minutes, and 17 GiB of memory
+COUNT = 4  # 16 forks of 1 GiB need larger sandboxes, whose pool takes minutes to fill between rounds
 MIB = 64
 ROUNDS = 3
 

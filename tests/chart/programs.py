@@ -62,14 +62,16 @@ def variables_of(release: Release, component: str, directory: Path) -> dict[str,
     """Those of the Deployment, with its files and ports moved to where a test may have them."""
     resources = release.resources()
     given = environment(one(resources, "Deployment", f"{release.fullname}-{component}"))
-    quotas = one(resources, "ConfigMap", f"{release.fullname}-gateway-quotas")["data"]["quotas.json"]
-    (directory / "quotas").write_text(quotas)
+    quotas = one(resources, "ConfigMap", f"{release.fullname}-gateway-quotas")["data"]
+    (directory / "quotas").write_text(quotas["quotas.json"])
+    (directory / "prices").write_text(quotas["prices.json"])
     (directory / "key").write_bytes(b"k" * 32)
     (directory / "keys").write_text(f"{API_KEY}\n")
     moved = {
         "SANDLOT_KEY_FILE": str(directory / "key"),
         "SANDLOT_API_KEYS_FILE": str(directory / "keys"),
         "SANDLOT_QUOTAS_FILE": str(directory / "quotas"),
+        "SANDLOT_PRICES_FILE": str(directory / "prices"),
         "SANDLOT_STATE_DIR": str(directory),
         "SANDLOT_HOST": "127.0.0.1",
         "SANDLOT_PORT": str(free_port()),

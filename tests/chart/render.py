@@ -28,7 +28,16 @@ ALL: dict[str, Any] = {
     "gateway": {
         "config": {"publicUrl": "https://sandlot.example", "maxSandboxes": 5000, "drain": 60.5, "registries": ["*.example", "registry.corp:5000"]},
         "quotas": {"*": {"creates_per_second": 2.5, "gpus": 1}, "training": {"gpus": None, "memory_gb": 0.5, "creates_burst": 9}},
-        "checkpoints": {"claim": "kept"},
+        "prices": {"currency": "EUR", "core_hour": 0.035, "gpu_hour": {"*": "1.5", "H100": "2.90"}},
+        "checkpoints": {
+            "claim": "kept",
+            "s3": {
+                "place": "s3://box/kept",
+                "endpoint": "https://s3.example.com",
+                "region": "eu-central-1",
+                "credentialsSecret": "bucket",
+            },
+        },
         "registryCredentialsSecret": "registries",
         "eventWebhooksSecret": "event-webhooks",
         "secretRefs": {"enabled": True},

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from sandlot_controller import settings as controller
 from sandlot_gateway import settings as gateway
+from sandlot_gateway.core.costs import Prices
+from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Limits, Quotas
 
 from tests.chart.render import GATEWAY, NAMESPACE, SANDBOXES, Resource, environment, of_kind, one, render
@@ -77,7 +79,7 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
     named = ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE", "SANDLOT_NODE_AGENT_TOKEN_FILE")
     files = [variables[name] for name in named if name in variables]
     assert len(files) == len(
-        secrets.keys() - {"tls", "registry-credentials", "sidecar-tls", "event-webhooks"}
+        secrets.keys() - {"tls", "registry-credentials", "sidecar-tls", "event-webhooks", "s3"}
     )
     for file in files:
         directory, _, key = file.rpartition("/")
@@ -94,6 +96,18 @@ def test_the_gateway_reads_the_webhooks_of_a_secret_of_the_users_own(everything:
     (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
     assert (file, volume["secret"]["secretName"]) == ("webhooks.json", "event-webhooks")
     assert mount["readOnly"] is True
+
+
+def test_the_gateway_reads_the_prices_that_the_values_say(everything: list[Resource]) -> None:
+    deployment = one(everything, "Deployment", GATEWAY)
+    pod = deployment["spec"]["template"]["spec"]
+    directory, _, file = environment(deployment)["SANDLOT_PRICES_FILE"].rpartition("/")
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    prices = PriceList()
+    prices.replace(one(everything, "ConfigMap", volume["configMap"]["name"])["data"][file])
+    gpus = {"*": 1_500_000_000, "H100": 2_900_000_000}
+    assert prices.now == Prices("EUR", 35_000_000, 0, 0, gpus)
 
 
 def test_the_gateway_reads_the_quotas_that_the_values_say(everything: list[Resource]) -> None:
@@ -131,7 +145,7 @@ def test_every_variable_is_a_setting_and_every_value_is_taken(
 ) -> None:
     settings = _load(deployment, monkeypatch)
     names = {f"SANDLOT_{name.upper()}" for name in type(settings).model_fields}
-    assert environment(deployment).keys() <= names
+    assert environment(deployment).keys() - {"AWS_SHARED_CREDENTIALS_FILE"} <= names
     assert settings.namespace == SANDBOXES
 
 
@@ -185,6 +199,24 @@ def test_secrets_of_the_users_own() -> None:
     assert of_kind(resources, "Secret") == []
     volumes = one(resources, "Deployment", "sandlot-gateway")["spec"]["template"]["spec"]["volumes"]
     assert {each["secret"]["secretName"] for each in volumes if "secret" in each} == {"mine", "keys"}
+
+
+def test_checkpoints_in_a_bucket_have_their_credentials_in_a_file(
+    everything: list[Resource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = one(everything, "Deployment", GATEWAY)
+    settings = _load(deployment, monkeypatch)
+    assert (settings.checkpoint_s3, settings.checkpoint_s3_endpoint, settings.checkpoint_s3_region) == (
+        "s3://box/kept",
+        "https://s3.example.com",
+        "eu-central-1",
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    directory, _, file = environment(deployment)["AWS_SHARED_CREDENTIALS_FILE"].rpartition("/")
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    assert (file, volume["secret"]["secretName"], mount["readOnly"]) == ("credentials", "bucket", True)
+    assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} & environment(deployment).keys()
 
 
 def test_checkpoints_have_a_place_only_where_a_claim_is_named(

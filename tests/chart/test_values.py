@@ -35,6 +35,9 @@ from tests.chart.render import CHART, ROOT, refusal, render
         ({"gateway": {"ssh": {"port": -1}}}, "at '/gateway/ssh/port': minimum"),
         ({"gateway": {"ssh": {"host": "ssh://x"}}}, "at '/gateway/ssh/host'"),
         ({"gateway": {"quotas": {"t": {"cpus": 3}}}}, "at '/gateway/quotas/t': additional properties 'cpus' not allowed"),
+        ({"gateway": {"prices": {"cpu_hour": "1"}}}, "at '/gateway/prices': additional properties 'cpu_hour' not allowed"),
+        ({"gateway": {"prices": {"currency": "EUR", "core_hour": -1}}}, "at '/gateway/prices/core_hour': minimum: got -1, want 0"),
+        ({"gateway": {"prices": {"currency": "EUR", "gpu_hour": {"H100": "1"}}}}, "at '/gateway/prices/gpu_hour': missing property '*'"),
         ({"gateway": {"quotas": {"a b": {}}}}, "at '/gateway/quotas': additional properties 'a b' not allowed"),
         ({"gateway": {"tolerations": [{"keys": "x"}]}}, "at '/gateway/tolerations/0': additional properties 'keys'"),
         ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy': value must be one of"),
@@ -122,6 +125,7 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
             {"gateway": {"quotas": {"t": {"creates_burst": 3}}}},
             "gateway.quotas.t.creates_burst needs creates_per_second",
         ),
+        ({"gateway": {"prices": {"core_hour": "1"}}}, "gateway.prices needs currency"),
         (
             {"commonLabels": {"app.kubernetes.io/name": "x"}},
             "commonLabels: app.kubernetes.io/name is one of the chart's selector labels",

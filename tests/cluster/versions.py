@@ -136,5 +136,14 @@ CHART_MODULES: dict[str, GoModule] = {
     ),
 }
 
+# The S3 server that tests of checkpoints run, Apache-licensed; `python -m tests.s3` builds it.
+S3_MODULES: dict[str, GoModule] = {
+    "versitygw": GoModule(
+        path="github.com/versity/versitygw",
+        version="v1.8.0",
+        programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
+    ),
+}
+
 # Definitions of the Gateway API, for Traefik, in the version that its go.mod requires.
 GATEWAY_API = GoModule(path="sigs.k8s.io/gateway-api", version="v1.6.1", programs={})

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pytest
 from sandlot import Client, Run, Sandbox, SandboxInfo
 
 from tests.cli.conftest import environment
@@ -19,6 +21,12 @@ from tests.waiting import SECONDS, wait_until
 pytestmark = NEEDS_ROOT
 
 RUNS = {"light": 4, "heavy": 6}  # creates of each, more than are served
+
+
+@pytest.mark.parametrize("priority", [-101, 101, 1.5, True, "1"])
+def test_a_priority_that_is_none_is_refused_before_a_request(priority: Any) -> None:
+    with pytest.raises(ValueError, match="priority: must be a whole number from -100 to 100, not"):
+        Run("r", priority=priority)
 
 
 def test_runs_are_served_by_weight_and_see_place_and_wait(tmp_path: Path) -> None:

@@ -1,102 +1,137 @@
 """`python -m tests.frameworks [PACKAGE...]`: the suites of all frameworks, each with its newest release, and a table of them.
 
-`--pinned` runs them with the releases that CI has. Some are larger than in CI, by `variables` of frameworks.toml. It ends with 1 if a test failed or a release could not be installed.
+`--pinned` runs them with the releases that CI has, `--write docs/framework-runs.md` keeps the table there. Some are larger
+than in CI, by `variables` of frameworks.toml. It ends with 1 if a test failed or a release could not be installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as xml
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.frameworks.listed import NEWEST_IN, Framework, frameworks
+from tests.frameworks.listed import NEWEST_IN, Framework, all_listed, releases_of
+from tests.frameworks.outcomes import OURS, Outcomes, read
+from tests.frameworks.recorded import LOCAL, rows_of, today, with_rows
 from tests.prime.environments import WHOLE, EnvironmentFailed, newest_environment
 
 ROOT = Path(__file__).parents[2]
 
 
 @dataclass
-class Row:
-    """What became of one framework's suite."""
+class Run:
+    """What became of one framework's suites."""
 
     framework: Framework
-    version: str = ""
-    passed: int = 0
-    skipped: int = 0
-    failed: dict[str, str] = field(default_factory=dict[str, str])  # test -> the first line of why
+    release: str = ""
+    found: list[Outcomes] = field(default_factory=list[Outcomes])
+
+    @property
+    def ok(self) -> bool:
+        return all(each.passed and not each.failed for each in self.found)
 
     def told(self) -> str:
-        counts = f"{self.passed} passed, {len(self.failed)} failed, {self.skipped} skipped"
-        lines = [f"{self.framework.name:24} {self.version or '-':12} {counts}"]
-        lines += [f"    {test}: {why}" for test, why in self.failed.items()]
+        lines: list[str] = []
+        for each in self.found:
+            counts = f"{each.passed} passed, {len(each.failed)} failed, {len(each.skipped)} skipped"
+            lines.append(f"{self.framework.name:27} {self.release or '-':28} {each.suite:36} {counts}")
+            for what, reasons in (("failed", each.failed), ("skipped", each.skipped)):
+                lines += [f"    {what}: {test}: {why}" for test, why in reasons.items()]
         return "\n".join(lines)
+
+    def failed(self, test: str, why: str) -> None:
+        self.found = [Outcomes(OURS, failed={test: why})]
 
 
 def main() -> int:
     """Run the suites; return the exit code."""
-    known = frameworks()
+    listed = all_listed()
+    known = {framework.package: framework for framework in listed}
     top = argparse.ArgumentParser(prog="python -m tests.frameworks", description=__doc__)
     top.add_argument("--pinned", action="store_true", help="the releases that CI has, not the newest")
+    top.add_argument("--write", type=Path, metavar="PAGE", help="put the rows into the table of this page")
     top.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(known)}; default: all")
     arguments = top.parse_args()
     if unknown := set(arguments.packages) - known.keys():
         top.error(f"PACKAGE: not in frameworks.toml: {', '.join(sorted(unknown))}")
-    rows: list[Row] = []
+    runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="sandlot-frameworks-") as directory:
         for package in arguments.packages or known:
-            row = Row(known[package])
-            rows.append(row)
-            _run(row, Path(directory) / package, pinned=arguments.pinned)
-            print(row.told(), flush=True)
-    print("\n" + "\n".join(row.told() for row in rows))
-    return int(any(row.failed or not row.passed for row in rows))
+            run = Run(known[package])
+            runs.append(run)
+            _run(run, Path(directory) / package, pinned=arguments.pinned)
+            print(run.told(), flush=True)
+            if arguments.write is not None:
+                _write(arguments.write, run, listed, pinned=arguments.pinned)
+    print("\n" + "\n".join(run.told() for run in runs))
+    return int(not all(run.ok for run in runs))
 
 
-def _run(row: Row, home: Path, *, pinned: bool) -> None:
-    framework = row.framework
+def _write(page: Path, run: Run, listed: list[Framework], *, pinned: bool) -> None:
+    """Write after each framework, so that an interrupted run keeps what it has."""
+    date = f"{today()}, pinned" if pinned else today()
+    new = rows_of(run.framework, run.release, run.found, where=LOCAL, run=date)
+    page.write_text(with_rows(page.read_text(), new, order=[framework.name for framework in listed]))
+
+
+def _run(run: Run, home: Path, *, pinned: bool) -> None:
+    framework = run.framework
     environment = {**framework.variables, **os.environ, WHOLE: "1"}
     try:
-        if pinned:
-            python = framework.environment()
-        else:
-            python = newest_environment(
-                home,
-                framework.package,
-                also=framework.also,
-                python=framework.python,
-                alone=framework.alone,
-            )
-            environment[NEWEST_IN] = str(home.parent)
+        run.release = _installed(framework, None if pinned else home)
     except EnvironmentFailed as error:
-        row.failed["installation"] = str(error).strip().splitlines()[-1]
+        run.failed("installation", str(error).strip().splitlines()[-1])
         return
-    code = f"import importlib.metadata as m; print(m.version({framework.package!r}))"
-    row.version = subprocess.check_output([python, "-c", code], text=True).strip()
+    if not pinned:
+        environment[NEWEST_IN] = str(home.parent)
     report = home.with_suffix(".xml")
-    words = (
-        "-p",
-        "no:randomly",
-        "-q",
-        f"--junitxml={report}",
-        *framework.tests,
-    )
+    left_out = [f"--deselect={test}" for test in framework.without]
+    words = ("-p", "no:randomly", "-q", f"--junitxml={report}", *left_out, *framework.tests)
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, check=False)
-    if not report.exists():
-        row.failed["pytest"] = f"exit code {done.returncode}"
-        return
-    for case in xml.parse(report).getroot().iter("testcase"):
-        bad = case.find("failure") if case.find("failure") is not None else case.find("error")
-        if bad is not None:
-            row.failed[case.get("name", "")] = (bad.get("message") or "").splitlines()[0][:200]
-        elif case.find("skipped") is not None:
-            row.skipped += 1
-        else:
-            row.passed += 1
+    if report.exists():
+        run.found = read(report)
+    else:
+        run.failed("pytest", f"exit code {done.returncode}")
+
+
+def _installed(framework: Framework, home: Path | None) -> str:
+    """Install a framework, its newest release into `home` or else what is pinned; return what is installed."""
+    if framework.npm:
+        return framework.release if home is None else _newest_of_npm(framework, home)
+    if home is None:
+        python = framework.environment()
+    else:
+        python = newest_environment(
+            home,
+            framework.package,
+            also=framework.newest_also,
+            python=framework.python,
+            alone=framework.alone,
+        )
+    code = f"import importlib.metadata as m; print(m.version({framework.package!r}))"
+    version = subprocess.check_output([python, "-c", code], text=True).strip()
+    return f"{framework.package} {version}"
+
+
+def _newest_of_npm(framework: Framework, home: Path) -> str:
+    names = [package.rpartition("@")[0] for package in framework.npm]
+    if shutil.which("npm") is None:
+        raise EnvironmentFailed("needs npm")
+    words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(home), *names)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise EnvironmentFailed(done.stderr or f"npm: exit code {done.returncode}")
+
+    def version(name: str) -> str:
+        return json.loads((home / "node_modules" / name / "package.json").read_text())["version"]
+
+    return releases_of(tuple(f"{name}@{version(name)}" for name in names))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.frameworks.installed import installed_sdk
 from tests.frameworks.listed import frameworks
+from tests.frameworks.outcomes import SUITE, read
 from tests.prime.environments import IndexUnreachable
 from tests.prime.server import Server
 from tests.prime_rpc.conftest import server, stack
@@ -62,6 +64,22 @@ def run_framework(server: Server, sdk_path: Path) -> Run:
         told = f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}\n{server.log()[-2000:]}"
         assert done.returncode == 0, told
         return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def run_suite(run_framework: Run, request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Runs a framework's own suite by `python ARGUMENTS`, which end with pytest's; the report has its outcomes, too."""
+
+    def run(package: str, name: str, *arguments: str, **options: Any) -> str:
+        report = tmp_path / "suite.xml"
+        try:
+            return run_framework(package, *arguments, f"--junitxml={report}", **options)
+        finally:
+            if report.exists():
+                # Not by `record_property`, which warns, with the default kind of reports, of another tool's schema.
+                request.node.user_properties.append((SUITE, read(report, suite=name)[0].as_text()))
 
     return run
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 OURS = "sandlot.integrations.harbor:SandlotEnvironment"
 PRIME = "prime"
+PAGE = Path(__file__).parents[2] / "docs" / "harbor.md"
 SCRIPT = Path(__file__).with_name("harbor_script.py")
 # Without what harbor and its libraries ask other servers for, which takes seconds where there is no network.
 ALONE = {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
@@ -38,6 +41,16 @@ def command(tasks: Path, jobs: Path, *, environment: str, agent: str, more: Sequ
     return [
         *("run", "-e", environment, "-a", agent, "-p", str(tasks), "-o", str(jobs), "--quiet", "--yes"),
         *(more or ("-n", "4")),
+    ]
+
+
+def commands_of_the_page(tasks: Path, jobs: Path) -> list[list[str]]:
+    """The arguments of each `harbor run` of docs/harbor.md, over this folder; repeated trials only twice."""
+    found = [shlex.split(line)[1:] for line in re.findall(r"^harbor run .*$", PAGE.read_text(), re.MULTILINE)]
+    here = {"tasks": str(tasks), "20": "2"}
+    return [
+        [*(here.get(word, word) for word in words), "-o", str(jobs / str(number)), "--quiet"]
+        for number, words in enumerate(found)
     ]
 
 

@@ -19,6 +19,7 @@ from inspect_ai.scorer import Score, Target, accuracy, scorer
 from inspect_ai.solver import TaskState, generate, use_tools
 from inspect_ai.tool import Tool, ToolInfo, tool
 from inspect_ai.util import SandboxEnvironment, sandbox
+from lost import kill_sidecar
 from sandlot import AsyncSandbox, SandboxLost
 from sandlot.integrations.inspect import SandlotSandboxEnvironment as Provider
 from sandlot.integrations.inspect.errors import translated_end
@@ -37,7 +38,8 @@ def lose_once() -> Tool:
         """Lose the sandbox in the first attempt, as with its node."""
         attempts.append((await sandbox().connection()).container or "")
         if len(attempts) == 1:
-            await (await AsyncSandbox.connect(attempts[0])).delete()
+            await sandbox().exec(["sh", "-c", "sleep 600.375 > /dev/null 2>&1 &"])
+            await asyncio.to_thread(kill_sidecar, "600.375")
         return (await sandbox().exec(["echo", "done"])).stdout
 
     return execute

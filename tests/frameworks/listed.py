@@ -22,7 +22,7 @@ NEWEST_IN = (
 class Framework:
     name: str
     package: str
-    version: str
+    version: str = ""
     use: str
     page: str
     tests: tuple[str, ...]
@@ -30,9 +30,24 @@ class Framework:
     python: str = "3.11"
     alone: bool = False
     oldest: str = ""
+    npm: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
     variables: dict[str, str] = field(
         default_factory=dict[str, str]
     )  # with which `-m tests.frameworks` runs them
+
+    @property
+    def release(self) -> str:
+        """The packages and versions that tests pin."""
+        return releases_of(self.npm) if self.npm else f"{self.package} {self.version}"
+
+    @property
+    def newest_also(self) -> tuple[str, ...]:
+        """Its further requirements in a run of newest releases: without versions, where the installer resolves them."""
+        if self.alone or "--no-deps" in self.also:
+            return self.also
+        return tuple(requirement.partition("==")[0] for requirement in self.also)
 
     def oldest_environment(self) -> Path:
         """The Python of its oldest version's environment. Raises EnvironmentFailed, IndexUnreachable."""
@@ -40,20 +55,30 @@ class Framework:
 
     def environment(self) -> Path:
         """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
-        if newest := os.environ.get(NEWEST_IN):
-            return Path(newest) / self.package / "bin" / "python"
+        newest = Path(os.environ.get(NEWEST_IN, "/")) / self.package / "bin" / "python"
+        if newest.exists():  # a suite may need another framework's, which does not run
+            return newest
         return environment(self.package, self.version, also=self.also, python=self.python, alone=self.alone)
 
 
+def all_listed() -> list[Framework]:
+    """All of the list, in its order."""
+    return [
+        Framework(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
+        )
+        for each in tomllib.loads(LIST.read_text()).get("frameworks", [])
+    ]
+
+
 def frameworks() -> dict[str, Framework]:
-    """All of the list, by package."""
-    listed = tomllib.loads(LIST.read_text()).get("frameworks", [])
-    lists = ("tests", "also")
-    made = (
-        Framework(**{name: tuple(value) if name in lists else value for name, value in each.items()})
-        for each in listed
-    )
-    return {framework.package: framework for framework in made}
+    """Those of the list that are Python's, by package."""
+    return {framework.package: framework for framework in all_listed() if not framework.npm}
+
+
+def releases_of(npm: tuple[str, ...]) -> str:
+    """Packages of npm with their versions, as `NAME VERSION, NAME VERSION`."""
+    return ", ".join(" ".join(package.rsplit("@", 1)) for package in npm)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import urllib.request
 from pathlib import Path
 
 
-def kill_sidecar(marker: str) -> None:
-    """Kill the sidecar of the local sandbox in which a process runs whose command line has `marker`."""
-    ours = {os.getpid(), os.getppid()}
-    (pid, *_) = [
-        pid
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-        if pid not in ours and _has(pid, marker)
-    ]
+def kill_sidecar(marker: str, *, within: float = 60.0) -> None:
+    """Kill the sidecar of the local sandbox in which a process runs whose command line has `marker`.
+
+    It waits up to `within` seconds for such a process.
+    """
+    deadline = time.monotonic() + within
+    while not (found := with_marker(marker)):
+        assert time.monotonic() < deadline, f"no process has {marker}"
+        time.sleep(0.02)
+    pid = found[0]
     sidecar = 0
     while pid > 1:
         if _has(pid, "sandlot_sidecar"):
@@ -40,6 +43,13 @@ def kill_commands(sandbox_id: str, *, url: str | None = None, api_key: str | Non
     for op in json.loads(call("GET", "/ops"))["ops"]:
         if op["state"] != "ended":
             call("DELETE", f"/ops/{op['op_id']}")
+
+
+def with_marker(marker: str) -> list[int]:
+    """The processes of this machine, also in sandboxes, whose command line has `marker`."""
+    ours = {os.getpid(), os.getppid()}
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    return [pid for pid in pids if pid not in ours and _has(pid, marker)]
 
 
 def _has(pid: int, text: str) -> bool:

@@ -19,9 +19,14 @@ URL, KEY = os.environ["SANDLOT_URL"], os.environ["SANDLOT_API_KEY"]
 async def session(client: Client) -> dict[str, Any]:
     """What one session sees. The client checks each structured result by the tool's schema."""
     async with client as tools:
+        called: set[str] = set()
+
+        async def call_tool(name: str, given: dict[str, Any]) -> Any:
+            called.add(name)
+            return await tools.call_tool(name, given)
 
         async def get(name: str, **given: Any) -> dict[str, Any]:
-            result = await tools.call_tool(name, given)
+            result = await call_tool(name, given)
             assert not result.is_error, result
             assert result.structured_content is not None
             return result.structured_content
@@ -33,6 +38,19 @@ async def session(client: Client) -> dict[str, Any]:
         op = {"sandbox_id": box, "op_id": started["op_id"]}
         await get("write_stdin", **op, text="it\n", eof=True)
         read = await get("read_output", **op, wait_seconds=60, wait_for="end")
+        trapped = await get(
+            "start_command",
+            sandbox_id=box,
+            command="trap 'exit 7' TERM; echo set; while :; do sleep 0.05; done",
+        )
+        asked = {"sandbox_id": box, "op_id": trapped["op_id"]}
+        await get("read_output", **asked, wait_seconds=60)
+        await get("kill_command", **asked, signal="TERM")
+        ended = [(await get("read_output", **asked, wait_seconds=60, wait_for="end"))["exit_code"]]
+        endless = await get("start_command", sandbox_id=box, command="sleep 600")
+        asked = {"sandbox_id": box, "op_id": endless["op_id"]}
+        await get("kill_command", **asked)
+        ended.append((await get("read_output", **asked, wait_seconds=60, wait_for="end"))["verdict"])
         await get("write_file", sandbox_id=box, path="/tmp/a/b.txt", content="one\ntwo €\n")
         file = await get("read_file", sandbox_id=box, path="/tmp/a/b.txt")
         names = await get("list_files", sandbox_id=box, path="/tmp/a")
@@ -45,14 +63,15 @@ async def session(client: Client) -> dict[str, Any]:
         restored = await get("read_file", sandbox_id=second, path="/tmp/c/b.txt")
         await get("delete_checkpoint", checkpoint_id=checkpoint)
         await get("remove_path", sandbox_id=second, path="/tmp/c", recursive=True)
-        missing = await tools.call_tool("read_file", {"sandbox_id": second, "path": "/tmp/c/b.txt"})
+        missing = await call_tool("read_file", {"sandbox_id": second, "path": "/tmp/c/b.txt"})
         mine = await get("list_sandboxes")
+        state = await get("get_sandbox", sandbox_id=second)
 
         long = {"sandbox_id": box, "op_id": "long"}
-        call = asyncio.create_task(tools.call_tool("exec", {**long, "command": "echo begun; sleep 600"}))
+        call = asyncio.create_task(call_tool("exec", {**long, "command": "echo begun; sleep 600"}))
 
         async def begun() -> bool:
-            seen = await tools.call_tool("read_output", long)
+            seen = await call_tool("read_output", long)
             return not seen.is_error and (seen.structured_content or {})["stdout"] == "begun\n"
 
         while not await begun():
@@ -61,10 +80,11 @@ async def session(client: Client) -> dict[str, Any]:
         killed = await get("read_output", **long, wait_seconds=60, wait_for="end")
 
         await get("delete_sandbox", sandbox_id=box)
-        gone = await tools.call_tool("exec", {"sandbox_id": box, "command": "true"})
+        gone = await call_tool("exec", {"sandbox_id": box, "command": "true"})
         return {
             "version": tools.protocol_version,
             "tools": len(listed),
+            "uncalled": sorted({tool.name for tool in listed} - called),
             "described": all(tool.description and tool.output_schema for tool in listed),
             "failed": [failed["verdict"], failed["exit_code"], failed["stderr"]],
             "read": [read["stdout"], read["verdict"], read["complete"]],
@@ -75,6 +95,8 @@ async def session(client: Client) -> dict[str, Any]:
             "missing": [missing.is_error, missing.content[0].text.partition(":")[0]],
             "mine": sorted(one["sandbox_id"] for one in mine["sandboxes"]) == sorted([box, second]),
             "cancelled": killed["verdict"],
+            "ended": ended,
+            "state": [state["sandbox_id"] == second, state["status"], state["verdict"]],
             "gone": [gone.is_error, gone.content[0].text.partition(" ")[0]],
             "left": second,
         }

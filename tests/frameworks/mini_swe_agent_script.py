@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import sandlot
 from lost import kill_commands, kill_sidecar
 from minisweagent.agents.default import DefaultAgent
+from minisweagent.config import get_config_from_spec
 from minisweagent.environments import get_environment
 from minisweagent.models.test_models import DeterministicModel, make_output
 
@@ -92,6 +94,14 @@ def a_deleted_sandbox_ends_the_run() -> None:
     assert told.run("a task") == {"exit_status": "deleted", "submission": ""}
 
 
+def the_configuration_of_the_page_makes_one(file: str) -> None:
+    env = get_environment(get_config_from_spec(file)["environment"])
+    assert type(env).__module__ == CLASS.rpartition(".")[0]
+    assert env.execute({"command": "echo made"})["output"] == "made\n"
+    env.cleanup()
+
+
+the_configuration_of_the_page_makes_one(sys.argv[1])
 a_run_ends_with_its_submission()
 a_loss_is_the_exit_status(of_sandbox=False)
 a_loss_is_the_exit_status(of_sandbox=True)

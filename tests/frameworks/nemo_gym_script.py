@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import sandlot
 from lost import kill_commands, kill_sidecar
@@ -84,8 +87,15 @@ async def a_cancelled_start_leaves_nothing() -> None:
         assert start.cancelled()
 
 
-async def main() -> None:
+async def the_configuration_of_the_page_names_the_provider(sandbox: dict[str, Any]) -> None:
+    async with AsyncSandbox(sandbox, spec()) as box:
+        await box.start()
+        assert (await box.exec("echo named")).stdout == "named\n"
+
+
+async def main(configured: dict[str, Any]) -> None:
     assert "sandlot" in list_providers()
+    await the_configuration_of_the_page_names_the_provider(configured["sandbox"])
     await ends_of_the_code_are_results()
     await a_loss_is_no_result(of_sandbox=False)
     await a_loss_is_no_result(of_sandbox=True)
@@ -95,5 +105,5 @@ async def main() -> None:
     assert left == [], left
 
 
-asyncio.run(main())
+asyncio.run(main(json.loads(Path(sys.argv[1]).read_text())))
 assert COPY.read_text() == Path(__file__).read_text()

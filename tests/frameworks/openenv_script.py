@@ -5,13 +5,18 @@ In one process, as OpenEnv takes 5 s of CPU to import.
 
 from __future__ import annotations
 
+import asyncio
 import runpy
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import sandlot
+from lost import kill_sidecar
+from openenv.core.generic_client import GenericEnvClient
 from sandlot.integrations.openenv import SandlotProvider
+from websockets.exceptions import ConnectionClosed
 
 CREATE = {"labels": ["openenv"]}
 SECONDS = 200.0
@@ -45,14 +50,14 @@ def failures_leave_nothing() -> None:
     except TimeoutError as error:
         assert "no server" in str(error)
     assert left() == []
-    url = provider.start_container("host", start_command="sleep 600")
-    left_over = left()[0]
-    sandlot.Sandbox.connect(left_over.id).delete()
+    url = provider.start_container("host", start_command="sleep 600.25")
+    lost = left()[0]
+    kill_sidecar("600.25")
     try:
         provider.wait_for_ready(url)
         raise AssertionError("it is ready")
     except RuntimeError as error:
-        assert left_over.id in str(error)
+        assert lost.id in str(error)
     try:
         provider.start_container("/no/such/archive.tar", start_command="true")
         raise AssertionError("it started")
@@ -60,7 +65,30 @@ def failures_leave_nothing() -> None:
         assert "/no/such/archive.tar" in str(error)
 
 
+async def a_loss_is_no_step(source: str) -> None:
+    """A client whose sandbox is lost raises; nothing is taken for an observation."""
+    command = f"{sys.executable} -m uvicorn --app-dir /task --port 8000 openenv_server:app"
+    client = await GenericEnvClient.from_docker_image(
+        "host",
+        provider=SandlotProvider(create=CREATE),
+        env_vars={"SOURCE": source},
+        start_command=f'mkdir /task && printf %s "$SOURCE" > /task/openenv_server.py && exec {command}',
+    )
+    try:
+        await client.reset()
+        assert (await client.step({"number": 2})).observation["total"] == 2
+        kill_sidecar("openenv_server:app")
+        try:
+            told = await client.step({"number": 3})
+        except (OSError, RuntimeError, ConnectionClosed):
+            return
+        raise AssertionError(told)
+    finally:
+        await client.close()
+
+
 failures_leave_nothing()
+asyncio.run(a_loss_is_no_step(Path(__file__).with_name("openenv_server.py").read_text()))
 dropped = SandlotProvider(create=CREATE)
 dropped.start_container("host", start_command="sleep 600")
 del dropped

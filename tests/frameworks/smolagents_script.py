@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import zlib
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import PIL.Image
+from lost import kill_sidecar
 from sandlot import Sandbox
 from sandlot.integrations.smolagents import ExecutorLost, SandlotExecutor
 from smolagents import ChatMessage, CodeAgent, LogLevel, MessageRole, Model, tool
@@ -90,19 +92,24 @@ def images_are_png_or_text(box: Sandbox) -> None:
             assert getattr(output, "size", output) == ((64, 64) if is_image else "text"), output
 
 
-def a_lost_sandbox_ends_the_run(box: Sandbox) -> None:
+def a_lost_sandbox_ends_the_run(box: Sandbox, lose: Callable[[], None], *, infrastructure: bool) -> None:
+    """Neither is a step that the model sees; only what the infrastructure lost is to be masked."""
+
     class Losing(Scripted):
         def generate(self, messages: list[Any], **_: Any) -> ChatMessage:
             if self.asked:
-                box.delete()
+                lose()
             return super().generate(messages)
 
-    model = Losing("x = 1", "x", "final_answer(x)")
+    model = Losing(
+        "import subprocess\nrunning = subprocess.Popen(['sleep', '600.125'])", "running", "final_answer(1)"
+    )
     with agent(model, SandlotExecutor(box=box)) as one:
         try:
             one.run("a task")
         except ExecutorLost as lost:
-            assert not lost.infrastructure, lost.cause  # it was deleted
+            assert lost.infrastructure is infrastructure, lost.cause
+            assert len(model.asked) == 2, model.asked
             return
         raise AssertionError(model.asked)
 
@@ -120,7 +127,9 @@ def main() -> None:
     with Sandbox.create() as box:
         ends_of_the_code_are_told_to_the_model(box)
         images_are_png_or_text(box)
-        a_lost_sandbox_ends_the_run(box)
+        a_lost_sandbox_ends_the_run(box, box.delete, infrastructure=False)
+    with Sandbox.create() as box:
+        a_lost_sandbox_ends_the_run(box, lambda: kill_sidecar("600.125"), infrastructure=True)
     the_page_runs(Path(sys.argv[1]))
     print("done")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from sandlot import Client, Sandbox
 
 from tests.frameworks.conftest import framework_python
@@ -50,6 +52,14 @@ def example(name: str, language: str = "python") -> str:
     return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
 
 
+def configuration(name: str, directory: Path) -> Path:
+    """A file with the YAML of a framework's section, with an image that is here. It is JSON, which is YAML, too."""
+    file = directory / "configuration.yaml"
+    text = example(name, "yaml").replace("registry.example.org/task:1", "host")
+    file.write_text(json.dumps(yaml.safe_load(text)))
+    return file
+
+
 def assert_nothing_left(server: Server) -> None:
     with Client(url=server.url, api_key=server.api_key) as client:
         assert Sandbox.list(client=client) == []
@@ -65,13 +75,14 @@ def test_the_example_of_the_page_runs(
     assert_nothing_left(server)
 
 
-def test_nemo_gym(server: Server, run_framework: Callable[..., str]) -> None:
-    run_framework("nemo-gym", str(HERE / "nemo_gym_script.py"))
+def test_nemo_gym(server: Server, run_framework: Callable[..., str], tmp_path: Path) -> None:
+    run_framework("nemo-gym", str(HERE / "nemo_gym_script.py"), str(configuration("NeMo Gym", tmp_path)))
     assert_nothing_left(server)
 
 
-def test_pydantic_ai(server: Server, run_framework: Callable[..., str]) -> None:
-    told = run_framework("pydantic-ai-slim", *PYTEST, str(HERE / "pydantic_ai_suite.py"))
+def test_pydantic_ai(server: Server, run_suite: Callable[..., str]) -> None:
+    name = "Pydantic AI's suite for workspaces"
+    told = run_suite("pydantic-ai-slim", name, *PYTEST, str(HERE / "pydantic_ai_suite.py"))
     skipped = re.findall(r"^SKIPPED \[\d+\] .*: (.*)$", told, flags=re.MULTILINE)
     assert sorted(skipped) == [
         "backend does not implement SupportsRealpath",  # Pydantic AI then resolves links by the shell
@@ -80,11 +91,11 @@ def test_pydantic_ai(server: Server, run_framework: Callable[..., str]) -> None:
     assert_nothing_left(server)
 
 
-def test_deep_agents(server: Server, run_framework: Callable[..., str]) -> None:
+def test_deep_agents(server: Server, run_suite: Callable[..., str]) -> None:
     words = [*PYTEST, "-o", "asyncio_mode=auto", str(HERE / "deepagents_suite.py")]
     if WHOLE not in os.environ:
         words += ["-k", f"not ({' or '.join(IN_PIECES)})"]
-    run_framework("deepagents", *words)
+    run_suite("deepagents", "langchain-tests", *words)
     assert_nothing_left(server)
 
 
@@ -99,8 +110,9 @@ def test_deep_agents_code(
     assert_nothing_left(server)
 
 
-def test_mini_swe_agent(server: Server, run_framework: Callable[..., str]) -> None:
-    run_framework("mini-swe-agent", str(HERE / "mini_swe_agent_script.py"))
+def test_mini_swe_agent(server: Server, run_framework: Callable[..., str], tmp_path: Path) -> None:
+    file = configuration("mini-swe-agent", tmp_path)
+    run_framework("mini-swe-agent", str(HERE / "mini_swe_agent_script.py"), str(file))
     assert_nothing_left(server)
 
 

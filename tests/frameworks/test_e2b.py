@@ -16,6 +16,7 @@ import pytest
 
 from tests.certificates import Certificate, issued
 from tests.frameworks.conftest import framework_python
+from tests.frameworks.listed import NEWEST_IN, all_listed
 from tests.ports import free_port
 from tests.prime.environments import CACHE
 from tests.prime.server import Server
@@ -30,7 +31,7 @@ PAGE = HERE.parents[1] / "docs" / "e2b.md"
 PORTS_PAGE = PAGE.with_name("e2b-ports.md")
 CODE_PAGE = PAGE.with_name("e2b-code-interpreter.md")
 DOMAIN = "e2b.test"
-JAVASCRIPT = ("e2b@2.51.0", "@e2b/code-interpreter@2.8.0")
+(JAVASCRIPT,) = [framework.npm for framework in all_listed() if framework.package == "e2b-javascript"]
 PUBLIC = """
 import json
 from e2b import Sandbox
@@ -119,6 +120,8 @@ def javascript_sdks() -> Path:
     """The modules of the SDKs, installed once; skips the test without Node.js, or where no registry answers."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("needs node and npm")
+    if newest := os.environ.get(NEWEST_IN):
+        return Path(newest) / "e2b-javascript" / "node_modules"
     home = CACHE / ("node-" + "-".join(JAVASCRIPT).replace("/", "-"))
     if not home.exists():
         CACHE.mkdir(parents=True, exist_ok=True)

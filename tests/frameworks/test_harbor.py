@@ -10,7 +10,16 @@ import pytest
 
 from tests import plain_http
 from tests.frameworks.conftest import Run
-from tests.frameworks.harbor_results import ALONE, OURS, PRIME, SCRIPT, by_task, command
+from tests.frameworks.harbor_results import (
+    ALONE,
+    OURS,
+    PRIME,
+    SCRIPT,
+    by_task,
+    command,
+    commands_of_the_page,
+    trials,
+)
 from tests.frameworks.harbor_tasks import BIG, Task, own_tasks, ten_tasks
 from tests.policies import has_egress_policies
 from tests.prime.environments import WHOLE
@@ -56,7 +65,9 @@ def jobs(server: Server, run_framework: Run, tmp_path_factory: pytest.TempPathFa
         task.write(home / "ten", image=server.image)
     for task in (*TEN, *OWN):
         task.write(home / "all", image=server.image)
+    next(task for task in TEN if task.name == "plain").write(home / "one", image=server.image)
     lines = [
+        *commands_of_the_page(home / "one", home / "page"),
         command(home / "ten", home / "prime-oracle", environment=PRIME, agent="oracle"),
         command(home / "ten", home / "prime-nop", environment=PRIME, agent="nop", more=idle_among(TEN)),
         command(home / "all", home / "sandlot-oracle", environment=OURS, agent="oracle"),
@@ -75,6 +86,11 @@ def test_the_built_in_prime_environment_runs_every_task(jobs: Path):
     assert oracle == {task.name: (task.reward, task.exception) for task in TEN}
     nop = {name: trial.outcome for name, trial in by_task(jobs / "prime-nop").items()}
     assert nop == {task.name: (0.0, None) for task in TEN if task.name in IDLE}
+
+
+def test_the_commands_of_the_page_run(jobs: Path):
+    outcomes = [[trial.outcome for trial in trials(job)] for job in sorted((jobs / "page").iterdir())]
+    assert outcomes == [[(1.0, None)], [(1.0, None)], [(1.0, None)] * 2]
 
 
 def test_our_environment_runs_every_task(jobs: Path):

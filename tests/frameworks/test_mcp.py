@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandlot import Client, Sandbox
@@ -16,6 +18,7 @@ from tests.stack import Stack, private_stack
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).with_name("mcp_script.py")
+PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,7 @@ def test_the_official_client_uses_all_tools(
     for name, session in seen.items():
         assert session == {
             "tools": 19,
+            "uncalled": [],
             "described": True,
             "failed": ["exited", 3, "no\n"],
             "read": ["got it\n", "exited", True],
@@ -54,13 +58,33 @@ def test_the_official_client_uses_all_tools(
             "missing": [True, "file"],
             "mine": True,
             "cancelled": "killed",
+            "ended": [7, "killed"],
+            "state": [True, "RUNNING", None],
             "gone": [True, "sandbox_ended"],
         }, name
 
 
+def test_the_configurations_of_the_page_lead_clients_to_the_tools(
+    stack: Stack, run_framework: Callable[..., str], tmp_path: Path
+) -> None:
+    written = re.findall(r"^```json\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    here = {"https://sandlot.example": stack.url, "YOUR_KEY": stack.api_key, "python:3.12": "host"}
+    servers: list[dict[str, Any]] = []
+    for text in written:
+        for placeholder, value in here.items():
+            text = text.replace(placeholder, value)
+        servers += json.loads(text)["mcpServers"].values()
+    assert [server.get("type", "stdio") for server in servers] == ["stdio", "http"]
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps(servers))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where `pip install` puts `sandlot`
+    script = str(SCRIPT.with_name("mcp_configured_script.py"))
+    seen = run_framework("mcp", script, str(file), environment={"PATH": path})
+    assert json.loads(seen) == ["host 42\n", "host 42\n"]
+
+
 def test_the_example_of_the_page(stack: Stack, run_framework: Callable[..., str], tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     script = tmp_path / "example.py"
     script.write_text(example)
     assert run_framework("mcp", str(script)) == "exited 42\n\n"

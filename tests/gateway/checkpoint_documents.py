@@ -1,4 +1,4 @@
-"""Documents of checkpoints for tests of the store."""
+"""Checkpoints for tests of stores: their documents, and whole ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 from sandlot_contract.ids import SandboxId
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
-from sandlot_gateway.checkpoints.store import Store
+from sandlot_gateway.checkpoints.interface import CheckpointStore
 
 
-def checkpoint(store: Store, *, tenant: str = "default", age: float = 0.0) -> Checkpoint:
+def checkpoint(store: CheckpointStore, *, tenant: str = "default", age: float = 0.0) -> Checkpoint:
     now = time.time() - age
     return Checkpoint(
         id=store.new_id(),
@@ -20,3 +20,20 @@ def checkpoint(store: Store, *, tenant: str = "default", age: float = 0.0) -> Ch
         created_at=now,
         updated_at=now,
     )
+
+
+def kept(store: CheckpointStore, *, tenant: str, size: int = 1, age: float = 0.0) -> Checkpoint:
+    """A DURABLE one."""
+    made = checkpoint(store, tenant=tenant, age=age)
+    part = store.begin(made)
+    part.write(bytes(size))
+    store.finish(made, part)
+    return made
+
+
+def failed(store: CheckpointStore, *, tenant: str = "a", age: float = 0.0) -> Checkpoint:
+    made = checkpoint(store, tenant=tenant, age=age)
+    part = store.begin(made)
+    store.fail(made, "no room")
+    part.close()
+    return made

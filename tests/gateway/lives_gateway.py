@@ -44,7 +44,7 @@ class Below:
     """A gateway's backend, over the world. Pods are everybody's: one that cannot be asked is left to whoever has it."""
 
     name = "world"
-    single_gateway = lays_images = pools_without_image = gpus_keep_image = False
+    single_gateway = lays_images = pools_without_image = gpus_keep_image = shares_copies = False
     delete_wait = 2.0
     shared_notes = others = warmups = secrets = None
 

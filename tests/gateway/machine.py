@@ -68,7 +68,7 @@ class StubBackend:
     name = "stub"
     single_gateway = True
     delete_wait = 0.0
-    lays_images = pools_without_image = gpus_keep_image = False
+    lays_images = pools_without_image = gpus_keep_image = shares_copies = False
     shared_notes = None
     others = None
     warmups: LocalWarmups

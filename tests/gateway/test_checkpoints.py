@@ -18,7 +18,7 @@ from sandlot import (
     SandboxLost,
     ServerError,
 )
-from sandlot_gateway.checkpoints.quota import StoreLimits
+from sandlot_gateway.checkpoints.rules import StoreLimits
 from sandlot_gateway.checkpoints.store import Store
 
 from tests.gateway.real_stack import ask, client, run, stopped_sidecars

@@ -9,6 +9,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandlot_gateway.core.fair_queue import Scheduling
 from sandlot_gateway.core.group_turns import Collect, GroupId, GroupTurns
 from sandlot_gateway.core.waiting import Waiter, WaitList
 
@@ -18,7 +19,7 @@ Weights = dict[tuple[str, ...], int]
 
 
 def line_with(weights: Weights) -> WaitList[int]:
-    return WaitList(lambda path: weights.get(tuple(path), 1))
+    return WaitList(lambda path: Scheduling(weights.get(tuple(path), 1)))
 
 
 def filled(weights: Weights, paths: Sequence[tuple[str, str]], *, each: int) -> WaitList[int]:
@@ -62,11 +63,11 @@ def test_a_changed_weight_holds_for_those_that_wait() -> None:
     line.add(last)
     assert Counter(one.run for one in served(line, 100)) == {"r": 50, "s": 50}
     weights["a", "r"] = 4
-    line.reweigh()
+    line.reschedule()
     assert line.position(last) == 351 + 87
     assert Counter(one.run for one in served(line, 100)) == {"r": 80, "s": 20}
     weights["a", "r"], weights["a", "s"] = 1, 4
-    line.reweigh()
+    line.reschedule()
     assert Counter(one.run for one in served(line, 100)) == {"r": 20, "s": 80}
 
 
@@ -89,7 +90,9 @@ def test_a_weight_out_of_range_counts_as_the_nearest(weight: int, other: int, tu
 
 def test_groups_collect_by_weight() -> None:
     turns = GroupTurns(
-        alone=True, chance=lambda: 0.5, weigh=lambda path: 3 if tuple(path) == ("t", "r") else 1
+        alone=True,
+        chance=lambda: 0.5,
+        schedule=lambda path: Scheduling(3 if tuple(path) == ("t", "r") else 1),
     )
     now, order = 0.0, ""
     for number in range(20):
@@ -128,7 +131,7 @@ def test_whatever_happens_to_weights_each_waits_in_its_run_s_order(steps: list[S
     for number, (what, path, weight) in enumerate(steps):
         if what == "weight":
             weights[path] = weight
-            line.reweigh()
+            line.reschedule()
         elif what in ("join", "front"):
             tenant, run = path if len(path) == 2 else (path[0], "")
             waiting.append(one := waiter(tenant, number, run=run))

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from sandlot_gateway.core.backend import BackendError
+from sandlot_gateway.followed_file import BadContent
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.quotas import BadQuotas, Limits, Quotas
 
@@ -77,6 +78,7 @@ async def test_a_quota_refuses_what_does_not_fit_and_an_end_makes_room(limited: 
         "creates_per_second": (None, None),
         "creates_burst": (None, None),
         "checkpoint_bytes": (5, 0),
+        "weight": (1, None),
     }
     for _ in range(2):  # the second end gives nothing back
         await limited.client.delete(f"/api/v1/sandbox/{made['id']}")
@@ -244,6 +246,6 @@ def test_bad_quotas_name_tenant_and_field_and_change_nothing(text: str, said: st
 async def test_a_gateway_does_not_start_without_its_quotas(
     state_dir: Path, machine: Machine, file: Path
 ) -> None:
-    with pytest.raises(BadQuotas, match=f"cannot use the quotas file {file}: cannot read it: No such file"):
+    with pytest.raises(BadContent, match=f"cannot use the quotas file {file}: cannot read it: No such file"):
         async with running(state_dir, machine, quotas_file=file):
             pass

@@ -43,7 +43,8 @@ class DyingStore(FileStore):
 
 
 async def sums(accounts: Accounts, until: float, *, since: float = BEGIN) -> list[Amounts]:
-    return list((await accounts.between(since, until + 1, group=lambda key: key, most=1_000)).values())
+    sums = await accounts.between(since, until + 1, group=lambda key: key, most=1_000)
+    return [used.amounts for used in sums.values()]
 
 
 async def days(store: FileStore) -> list[int]:

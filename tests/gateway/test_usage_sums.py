@@ -108,3 +108,29 @@ def test_long_sandboxes_of_many_tenants_do_not_overfill_a_document() -> None:
 def test_a_clock_that_jumps_makes_no_endless_rows() -> None:
     stay = Stay(SandboxId("sb-1"), "a", "", 1.0, 1.0, 1.0, 0, begin=1.0, instance_id=InstanceId("i-1"))
     assert len(list(stay.rows(1.7e9))) <= 400 * 24 + 1
+
+
+def test_gpu_seconds_are_kept_by_the_type_that_was_asked_for() -> None:
+    def stay(gpus: int, kind: str) -> Stay:
+        return Stay(SandboxId("sb"), "t", "r", 1.0, 1.0, 1.0, gpus, 1800.0, InstanceId("i"), 1, kind)
+
+    totals = Totals()
+    for one in (stay(2, "H100"), stay(1, ""), stay(0, "")):
+        totals.add_stay(one, 5400.0)
+    document = msgspec.json.decode(msgspec.json.encode(Document().plus(totals, marks=[1])), type=Document)
+    for _, amounts in document.totals.rows.items():
+        assert (amounts.gpu_seconds, amounts.gpu_types) == (5400.0, {"H100": 3600.0})
+
+
+def test_a_document_of_before_has_no_types_of_gpus() -> None:
+    old = b'{"marks": [1], "rows": [[7, "t", "r", [1, 2.0, 3.0, 4.0, 5.0, 6.0]]], "early": {}}'
+    totals = msgspec.json.decode(old, type=Document).totals
+    assert totals.rows == {Key(7, "t", "r"): Amounts(1, 2.0, 3.0, 4.0, 5.0, 6.0)}
+
+
+def test_a_row_keeps_a_bounded_number_of_types() -> None:
+    totals = Totals(bounded=True)
+    for number in range(1000):
+        totals.add(Key(1, "t", ""), Amounts(1, gpu_seconds=1.0, gpu_types={f"type-{number}": 1.0}))
+    [row] = totals.rows.values()
+    assert (row.gpu_seconds, len(row.gpu_types)) == (1000.0, 16)

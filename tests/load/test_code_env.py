@@ -13,7 +13,7 @@ from loadtests.code_env.figures import of_rollouts
 from loadtests.code_env.losses import Loss
 from loadtests.code_env.messages import Record
 from loadtests.code_env.model import Model, serving
-from loadtests.code_env.problems import answer, latency, problem
+from loadtests.code_env.problems import answer, latency, problem, program_in
 from tests import plain_http
 
 
@@ -34,6 +34,17 @@ def test_a_rollout_waits_for_all_that_the_model_did_not_take() -> None:
     assert told["masked"] == told["killed"] == told["unexplained"] == told["misjudged"] == 0
 
 
+def test_a_rollout_that_says_what_it_waited_is_believed() -> None:
+    told = of_rollouts([record(0, in_sandlot=2.5)], [])
+    assert (told["waited"], told["share"]) == (2.5, 0.25)
+
+
+def test_kills_of_sandboxes_that_rollouts_share_mask_none() -> None:
+    shared = [record(number, sandbox="", created=None) for number in range(2)]
+    told = of_rollouts(shared, [Loss("sb-shared", 4.9, 5.0)])
+    assert (told["kills"], told["killed"], told["masked"], told["scored"]) == (1, 0, 0, 2)
+
+
 def test_each_way_to_mistake_a_killed_sandbox_is_counted() -> None:
     early, late = Loss("sb-0", 4.9, 5.0), Loss("sb-0", 9.4, 9.75)
     right = of_rollouts([lost(0), record(1)], [early])
@@ -50,6 +61,8 @@ def test_each_way_to_mistake_a_killed_sandbox_is_counted() -> None:
 
 async def test_the_model_answers_after_its_stated_time_over_one_connection() -> None:
     async with serving(Model(mean=0.2, tests=3)) as model, plain_http.async_client(timeout=60) as client:
+        answered: list[int] = []
+        model.answered = answered.append
         for number in (1, 2):
             question = problem(number, tests=3).question
             body = {"model": "m", "messages": [{"role": "user", "content": question}]}
@@ -57,6 +70,7 @@ async def test_the_model_answers_after_its_stated_time_over_one_connection() -> 
             told = (await client.post(f"{model.url}/chat/completions", json=body)).json()
             assert time.monotonic() - began >= latency(number, mean=0.2)
             assert told["choices"][0]["message"]["content"] == answer(question, tests=3)
+        assert answered == [1, 2]
 
 
 def test_completions_take_between_half_and_one_and_a_half_of_the_mean() -> None:
@@ -69,7 +83,7 @@ def test_completions_take_between_half_and_one_and_a_half_of_the_mean() -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_programs_pass_the_tests_that_their_reward_says(number: int) -> None:
     asked = problem(number, tests=3)
-    text = answer(asked.question, tests=3).removeprefix("```python\n").removesuffix("\n```")
+    text = program_in(answer(asked.question, tests=3))
     passed: list[bool] = []
     for test in asked.tests:
         done = subprocess.run(

@@ -18,9 +18,14 @@ ALL = (
         "callers",
         "churn",
         "code-env",
+        "code-env-harbor",
+        "code-env-verl",
         "code-reward",
         "failover",
+        "fair-share",
         "fan-out",
+        "fork",
+        "groups",
         "idle",
         "python-env",
         "soak",
@@ -29,6 +34,7 @@ ALL = (
     *("strangers", "swe-agent", "swe-dataset"),
 )
 CLOSED = {"name": "a", "closed": {"callers": 2, "tasks": 4}, "steps": [{"exec": "true"}]}
+ROLLOUTS = {"callers": 1, "tasks": 1, "model": 1}
 OPEN = {"name": "a", "open": {"rate": 3, "seconds": 20}, "steps": [{"exec": "true"}]}
 
 
@@ -87,7 +93,7 @@ def test_shell_variables_are_left_alone() -> None:
         ({"phases": [{**CLOSED, "closed": {"callers": 1}}]}, "exactly one of tasks, seconds; it has none"),
         (
             {"phases": [{**CLOSED, "rest": {"seconds": 1}}]},
-            "one of closed, open, rest, warm_up, rollouts; it has closed and rest",
+            "one of closed, open, .* forks; it has closed and rest",
         ),
         (
             {"phases": [{**CLOSED, "steps": [{"exec": "a", "read": "b"}]}]},
@@ -129,6 +135,38 @@ def test_shell_variables_are_left_alone() -> None:
         (
             {"phases": [{"name": "a", "warm_up": {"seconds": 5}, "steps": [{"exec": "true"}]}]},
             "a phase with `warm_up` has no steps and no ledger",
+        ),
+        (
+            {"phases": [{"name": "a", "groups": {"size": 4, "rounds": 1}}], "pool": 3},
+            "phase 'a': `pool` is 3 and must be at least 4",
+        ),
+        (
+            {"phases": [{"name": "a", "groups": {"size": 1, "rounds": 1, "callers": 2, "compare": True}}]},
+            r"phases\[0\].groups: `compare` needs one caller, .* not 2",
+        ),
+        (
+            {
+                "phases": [{"name": "a", "fair_share": {"weight": 3, "callers": 2, "turns": 9}}],
+                "processes": 2,
+            },
+            "phase 'a' needs `processes` 1",
+        ),
+        (
+            {"phases": [{"name": "a", "forks": {"count": 1, "mib": 1, "rounds": 1}, "ledger": "/tmp/a"}]},
+            "a phase with `forks` has no steps and no ledger",
+        ),
+        (
+            {"phases": [{"name": "a", "rollouts": {**ROLLOUTS, "by": "harbor", "on": "processes"}}]},
+            r"phases\[0\].rollouts: `on`: harbor's trials have a sandbox each",
+        ),
+        (
+            {
+                "phases": [
+                    {"name": "a", "rollouts": ROLLOUTS},
+                    {"name": "b", "rollouts": {**ROLLOUTS, "by": "verl"}},
+                ]
+            },
+            "all `rollouts` must be `by` one framework, not verifiers and verl",
         ),
         ({"phases": [CLOSED, CLOSED]}, "two phases are called 'a'"),
         ({"phases": [{**CLOSED, "sandbox": "kept"}]}, "none before it keeps any"),

@@ -26,6 +26,7 @@ CLIENTS = (
     ("prime", "0.18.0", "prime-sandboxes==0.5.1"),
     ("verifiers", "0.1.14", "prime-sandboxes==0.2.36"),
     ("verifiers", "0.4.0", "prime-sandboxes==0.5.1"),
+    ("matplotlib", "3.11.2"),  # for figures in cells
 )
 
 

@@ -37,6 +37,35 @@ def test_the_clients_load_no_third_party_package(code: str, allowed: set[str]) -
     assert {name for name in foreign if not name.startswith(("sandlot.", "_"))} == set()
 
 
+ASKED = """
+import json, sys
+asked = []
+class Asked:
+    def find_spec(self, name, path=None, target=None):
+        asked.append(name)
+sys.meta_path.insert(0, Asked())
+{code}
+print(json.dumps(asked))
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import sandlot", "import sandlot\nfor name in sandlot.__all__: getattr(sandlot, name)"],
+    ids=["bare", "all names"],
+)
+def test_no_framework_is_looked_for(code: str) -> None:
+    """A framework that is not installed here would show in no list of what was loaded."""
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", ASKED.format(code=code)], capture_output=True, text=True, check=True
+    )
+    asked: list[str] = json.loads(run.stdout)
+    assert "sandlot" in asked
+    assert [name for name in asked if name.startswith("sandlot.integrations")] == []
+    ours = {"sandlot", "org", *sys.stdlib_module_names}  # org: of Jython, which pickle looks for
+    assert [name for name in asked if name.partition(".")[0] not in ours] == []
+
+
 def test_every_public_name_can_be_imported() -> None:
     import sandlot
 

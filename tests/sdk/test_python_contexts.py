@@ -161,6 +161,23 @@ async def test_a_lost_sandbox_is_no_result_of_the_cell(box: AsyncSandbox) -> Non
     await context.aclose()
 
 
+async def test_a_cell_that_takes_more_than_the_context_s_memory_dies_alone(box: AsyncSandbox) -> None:
+    async with await box.python(memory="200MiB") as context, await box.python() as other:
+        assert (await context.run("len(bytes(100 << 20))")).ok
+        assert (await other.run("x = b'x' * (300 << 20); len(x)")).ok
+        greedy = await context.run("x = b'x' * (300 << 20)")
+        assert (greedy.status, greedy.state_lost) == ("died", True)
+        assert "memory" in greedy.message
+        await context.restart()
+        assert (await context.run("'x' in globals()")).text == "False"
+        assert (
+            await context.run("b'x' * (300 << 20)")
+        ).status == "died"  # the limit is that of the new process, too
+        assert (await other.run("len(x) >> 20")).text == "300"
+    with pytest.raises(ValueError, match=r"^memory: "):
+        await box.python(memory="much")
+
+
 async def test_figures_of_matplotlib_are_shown_once(box: AsyncSandbox) -> None:
     """The package here has the functions of matplotlib.pyplot that the context calls, and nothing else."""
     await box.files.write("/tmp/lib/matplotlib/__init__.py", "")

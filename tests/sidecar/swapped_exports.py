@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from sandlot_sidecar.layer.export import Exporter, measure
+from sandlot_sidecar.layer.attributes import measure
+from sandlot_sidecar.layer.export import Exporter
 from sandlot_sidecar.layer.restore import Restorer
 from sandlot_sidecar.layer.selection import EVERYTHING
 
@@ -96,9 +97,9 @@ def main(directory: str) -> None:
             first += 1
             for last in range(first + 1, first + 1 + LASTS):
                 _at, _calls, _swap = (first, last), 0, swap
-                measure(fd, EVERYTHING)
+                measure([fd], EVERYTHING)
                 out = io.BytesIO()
-                Exporter(out, max_bytes=None).run(fd)
+                Exporter(out, max_bytes=None).run([fd])
                 _swap = None
                 if first <= _calls < last:
                     swap()  # back

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from sandlot_sidecar.layer.attributes import measure
 from sandlot_sidecar.layer.errors import LayerError
-from sandlot_sidecar.layer.export import Exporter, measure
+from sandlot_sidecar.layer.export import Exporter
 from sandlot_sidecar.layer.restore import Restorer
 from sandlot_sidecar.layer.selection import EVERYTHING
 
@@ -109,7 +110,7 @@ class Changing(io.BytesIO):
 def exported(top: Path, out: BinaryIO, *, max_bytes: int | None = None) -> None:
     fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        Exporter(out, max_bytes=max_bytes).run(fd)
+        Exporter(out, max_bytes=max_bytes).run([fd])
     finally:
         os.close(fd)
 
@@ -149,9 +150,9 @@ def test_more_entries_than_can_be_measured_in_time_are_the_files_fault(tmp_path:
         (tmp_path / str(number)).touch()
     fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        assert measure(fd, EVERYTHING, max_entries=4) == (4, 0)
+        assert measure([fd], EVERYTHING, max_entries=4) == (4, 0)
         with pytest.raises(LayerError, match="too many files") as error:
-            measure(fd, EVERYTHING, max_entries=3)
+            measure([fd], EVERYTHING, max_entries=3)
     finally:
         os.close(fd)
     assert error.value.code == "too_large"

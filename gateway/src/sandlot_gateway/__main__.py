@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from sandlot_gateway import logs
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.events.webhooks.targets import BadTargets
+from sandlot_gateway.followed_file import BadContent
 from sandlot_gateway.keys import BadKeys
-from sandlot_gateway.quotas import BadQuotas
 from sandlot_gateway.settings import Settings
 
 _FOR_THREADS = 2.0  # seconds after the stop
@@ -70,7 +70,7 @@ def main() -> int:
     gc.disable()
     try:
         return uvloop.run(_served(settings))
-    except (BackendError, BadKeys, BadQuotas, BadTargets, OSError) as error:
+    except (BackendError, BadKeys, BadContent, BadTargets, OSError) as error:
         print(f"sandlot: {error}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):

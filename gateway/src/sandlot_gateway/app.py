@@ -37,8 +37,8 @@ from sandlot_gateway.edge import Clients, Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.runs import Runs
+from sandlot_gateway.engine.scheduling import TenantScheduling
 from sandlot_gateway.engine.supply import Supply
-from sandlot_gateway.engine.weights import Weights
 from sandlot_gateway.events.journal import Journal
 from sandlot_gateway.events.relay import Relay
 from sandlot_gateway.events.service import Events
@@ -49,6 +49,7 @@ from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import master_keys
 from sandlot_gateway.mcp import mcp_of
 from sandlot_gateway.metrics import Metrics
+from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
@@ -78,7 +79,9 @@ class Gateway:
     `start` recovers the sandboxes of an earlier gateway; `stop` leaves them running for the next one, or ends them.
     """
 
-    def __init__(self, settings: Settings, *, keys: Keys, quotas: Quotas, make_backend: MakeBackend) -> None:
+    def __init__(
+        self, settings: Settings, *, keys: Keys, quotas: Quotas, prices: PriceList, make_backend: MakeBackend
+    ) -> None:
         state_dir = settings.state_dir
         self.settings = settings
         self.tokens = Tokens(master_keys(settings))
@@ -122,10 +125,11 @@ class Gateway:
                 spare_seconds=settings.spare_seconds,
             ),
             prime=self._prime,
-            weigh=Weights(quotas, of_run=lambda tenant, run: self.runs.weight(tenant, run)),
+            schedule=TenantScheduling(quotas, of_run=lambda tenant, run: self.runs.scheduling(tenant, run)),
         )
         self.sidecars = Sidecars(self.pool)
-        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas)
+        shares = self.backend.shares_copies
+        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas, shares=shares)
         self.temporary = temporary(self.checkpoints)
         self.lifecycle = Lifecycle(
             directory=self.directory,
@@ -231,6 +235,7 @@ class Gateway:
             settings=settings,
             keys=keys,
             quotas=quotas,
+            prices=prices,
             tokens=self.tokens,
             backend=self.backend,
             directory=self.directory,
@@ -273,10 +278,12 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Recover, then accept requests. Raises BackendError, and OSError for an audit log that cannot be written."""
+        """Recover, then accept requests. Raises BackendError, and OSError for an audit log or a store that cannot be used."""
         if self.audit is not None:
             self.audit.open()
         self.accounts.open()
+        if self.checkpoints is not None:
+            await self.checkpoints.start()
         ended, running = self.archive.load()
         for sandbox in ended:
             self.directory.add(sandbox)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "e2b", "other")
-ReloadedFile = Literal["api_keys", "quotas", "master_key", "certificate", "sidecar_tls"]
+ReloadedFile = Literal["api_keys", "quotas", "prices", "master_key", "certificate", "sidecar_tls"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
 DatagramDirection = Literal["to_sandbox", "to_client"]
 DropReason = Literal[

@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandlot_gateway.core.fair_queue import MOST_WEIGHT
 from sandlot_gateway.core.holdings import Amounts
+from sandlot_gateway.followed_file import BadContent
 from sandlot_gateway.keys import Tenant, is_tenant
 
 ANY_TENANT = "*"
 
 
-class BadQuotas(ValueError):
+class BadQuotas(BadContent):
     """Raised for invalid quotas; the message names tenant and quota."""
 
 
@@ -30,10 +31,14 @@ class QuotaName(StrEnum):
     CREATES_PER_SECOND = "creates_per_second"
     CREATES_BURST = "creates_burst"
     CHECKPOINT_BYTES = "checkpoint_bytes"
+    WEIGHT = "weight"
 
 
 class Limits(BaseModel):
-    """The quotas of one tenant; None is no limit. `weight`: of its creates' turns in the queue; None is 1."""
+    """The quotas of one tenant; None is no limit. `weight`: of its creates' turns in the queue; None is 1.
+
+    `checkpoint_keep_seconds`: how long its checkpoints last from their completion on; None is for ever.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -44,6 +49,7 @@ class Limits(BaseModel):
     creates_per_second: float | None = Field(default=None, ge=0.001, le=1e6)
     creates_burst: int | None = Field(default=None, ge=1)
     checkpoint_bytes: int | None = Field(default=None, ge=0)
+    checkpoint_keep_seconds: float | None = Field(default=None, ge=60, le=1e9)
     weight: int | None = Field(default=None, ge=1, le=MOST_WEIGHT)
 
     @property
@@ -113,12 +119,13 @@ class Quotas:
     def __len__(self) -> int:
         return len(self._tenants)
 
-    def replace(self, content: bytes | str) -> None:
-        """Replace all entries. Raises BadQuotas, and then changes nothing."""
+    def replace(self, content: bytes | str) -> str:
+        """Replace all entries and say what there is now. Raises BadQuotas, and then changes nothing."""
         given = _entries(content)
         for_any = _merged(self._defaults, given.pop(ANY_TENANT, {}), tenant=ANY_TENANT)
         self._tenants = {name: _merged(for_any, entry, tenant=name) for name, entry in given.items()}
         self._any = for_any
+        return f"it has {len(self)} tenants now"
 
     def of_tenant(self, name: str) -> Limits:
         return self._tenants.get(name, self._any)
@@ -177,7 +184,7 @@ def _bad(error: ValidationError, *, tenant: str) -> BadQuotas:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return BadQuotas(
-            f"tenant {tenant!r}, {name!r}: there is no such quota; use {', '.join(QuotaName)}, weight"[:400]
+            f"tenant {tenant!r}, {name!r}: there is no such quota; use {', '.join(QuotaName)}"[:400]
         )
     null = "the weight 1" if name == "weight" else "no limit"
     return BadQuotas(f"tenant {tenant!r}, {name}: {first['msg']}; correct it, or write null for {null}")

@@ -29,10 +29,12 @@ from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import protocol
 from sandlot_gateway.ending import LAST_ANSWERS, EndRequests, drain, leave, started, stop, until_end
 from sandlot_gateway.events.webhooks.service import secret_files
+from sandlot_gateway.followed_file import FollowedFile
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
-from sandlot_gateway.quotafile import QuotaFile
+from sandlot_gateway.metrics import ReloadedFile
+from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Limits, Quotas
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.stop_times import StopTimes
@@ -62,7 +64,7 @@ async def serve(
     A second signal ends the start, or the waits for requests and pending creates, and shortens those of the stop, also
     of one that is under way.
 
-    `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, BadQuotas, BadTargets, OSError if it cannot start.
+    `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, BadContent, BadTargets, OSError if it cannot start.
     """
     state_dir = settings.state_dir = settings.state_dir.expanduser().absolute()
     check_length(state_dir)
@@ -77,7 +79,12 @@ async def serve(
         quotas = Quotas(
             Limits(sandboxes=settings.max_sandboxes, checkpoint_bytes=settings.checkpoint_tenant_bytes)
         )
-        quota_file = QuotaFile(settings.quotas_file, quotas) if settings.quotas_file is not None else None
+        prices = PriceList()
+        reloaded: dict[ReloadedFile, FollowedFile] = {}
+        if settings.quotas_file is not None:
+            reloaded["quotas"] = FollowedFile(settings.quotas_file, "quotas", quotas.replace)
+        if settings.prices_file is not None:
+            reloaded["prices"] = FollowedFile(settings.prices_file, "prices", prices.replace)
         listening = _listen_tcp(settings.host, settings.port)
         # Sandboxes can reach this port, clients the other.
         webhooks = (
@@ -87,7 +94,7 @@ async def serve(
         )
         _raise_descriptor_limit()
         backend = make_backend or _BACKENDS[settings.backend]
-        gateway = Gateway(settings, keys=keys, quotas=quotas, make_backend=backend)
+        gateway = Gateway(settings, keys=keys, quotas=quotas, prices=prices, make_backend=backend)
         failing = gateway.metrics.reload_failing
         server = Server(
             uvicorn.Config(
@@ -149,8 +156,8 @@ async def serve(
                     failing=partial(failing, "api_keys"),
                 )
                 watching.spawn(following)
-            if quota_file is not None:
-                watching.spawn(quota_file.follow(failing=partial(failing, "quotas")))
+            for name, each in reloaded.items():
+                watching.spawn(each.follow(failing=partial(failing, name)))
             if settings.key_file is not None:
                 files = KeyringFiles(settings.key_file, failing=partial(failing, "master_key"))
                 watching.spawn(files.follow(gateway.tokens.use, used=gateway.tokens.keys))

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sandlot_contract.ports import GATEWAY_PORT, WEBHOOK_PORT
 
@@ -19,6 +19,7 @@ from sandlot_gateway.fusion_option import parse_places
 from sandlot_gateway.pool_option import parse_pool
 from sandlot_gateway.port_range import PortRange, port_range
 from sandlot_gateway.registries import REGISTRY
+from sandlot_gateway.s3_place import place
 from sandlot_gateway.state_dir import default_state_dir
 
 
@@ -71,6 +72,7 @@ class Settings(BaseSettings):
         None, description="A file of such entries, one a line; reloaded when it changes."
     )
     quotas_file: Path | None = Field(None, description="JSON file of tenants' quotas; reloaded on change.")
+    prices_file: Path | None = Field(None, description="JSON file of prices of usage; reloaded on change.")
     pool: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Warm pools, `NAME=N` (image host) or `NAME=IMAGE:N`, comma-separated.",
@@ -198,6 +200,16 @@ class Settings(BaseSettings):
     checkpoint_dir: Path | None = Field(
         None,
         description="Directory of checkpoints; default `checkpoints` in --state-dir (local) or none (Kubernetes).",
+    )
+    checkpoint_s3: str | None = Field(
+        None,
+        description="`s3://BUCKET/PREFIX`: keep checkpoints there, not in a directory; default none.",
+    )
+    checkpoint_s3_endpoint: str | None = Field(
+        None, description="URL of the S3 server of --checkpoint-s3; default Amazon's of the region."
+    )
+    checkpoint_s3_region: str = Field(
+        "us-east-1", pattern=r"^[a-z0-9-]{1,64}$", description="Region of the bucket of --checkpoint-s3."
     )
     checkpoint_max: int = Field(
         4 << 30, ge=1 << 20, description="Maximum bytes of the files of one checkpoint."
@@ -356,6 +368,20 @@ class Settings(BaseSettings):
             raise ValueError(
                 "--sidecar-tls-dir is for --backend kubernetes only: local sidecars listen on Unix sockets"
             )
+        return self
+
+    @field_validator("checkpoint_s3", "checkpoint_s3_endpoint")
+    @classmethod
+    def _is_place(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None:
+            is_endpoint = info.field_name == "checkpoint_s3_endpoint"
+            place("s3://bucket" if is_endpoint else value, endpoint=value if is_endpoint else None)
+        return value
+
+    @model_validator(mode="after")
+    def _endpoint_has_its_bucket(self) -> Settings:
+        if self.checkpoint_s3 is None and self.checkpoint_s3_endpoint is not None:
+            raise ValueError("--checkpoint-s3-endpoint needs --checkpoint-s3, the bucket: s3://BUCKET/PREFIX")
         return self
 
     def expose_ports(self) -> dict[str, range]:

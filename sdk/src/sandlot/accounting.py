@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What usage costs by the operator's prices of now, in `currency` (such as "EUR").
+
+    The amounts are exact to a billionth, and the four parts add up to `total`.
+    """
+
+    currency: str
+    total: Decimal
+    cores: Decimal = Decimal(0)
+    memory: Decimal = Decimal(0)
+    disk: Decimal = Decimal(0)
+    gpus: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +27,7 @@ class UsageRow:
 
     `run` is also None for sandboxes without one, and "*" for those of a tenant with too many runs for a row each. `time`
     is when the hour or day begins. `sandboxes` counts those that began in the time, and the seconds are those in which
-    they ran, times what they asked for.
+    they ran, times what they asked for. `cost` is None if the operator has set no prices.
     """
 
     tenant: str | None = None
@@ -23,6 +39,7 @@ class UsageRow:
     memory_gib_seconds: float = 0.0
     disk_gib_seconds: float = 0.0
     gpu_seconds: float = 0.0
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)

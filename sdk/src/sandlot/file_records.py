@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -32,7 +33,7 @@ class TransferProgress:
 
 
 class TransferMeter:
-    """Counts a copy, and tells its caller."""
+    """Counts a copy of several files at once, and tells its caller, one call at a time."""
 
     def __init__(
         self,
@@ -43,27 +44,39 @@ class TransferMeter:
         self.total: int | None = None
         self._on_bytes = on_bytes
         self._progress = progress
-        self._bytes = self._complete = self._files = 0
+        self._bytes = self._files = 0
+        self._lock = threading.Lock()  # of a blocking copy's threads
 
     @property
     def wants_total(self) -> bool:
         return self._progress is not None
 
-    def file_begins(self) -> None:
-        """Count a file from its beginning: an upload may be sent again after a lost connection."""
-        self._bytes = self._complete
+    def count(self, size: int, *, files: int = 0) -> None:
+        """Count bytes, fewer than 0 for those that are sent again, and complete files."""
+        with self._lock:
+            self._bytes += size
+            self._files += files
+            if size > 0 and self._on_bytes is not None:
+                self._on_bytes(size)
+            if (size > 0 or files) and self._progress is not None:
+                self._progress(TransferProgress(self._bytes, self.total, self._files))
+
+
+class FileMeter:
+    """Counts one file of a copy."""
+
+    def __init__(self, meter: TransferMeter) -> None:
+        self._meter = meter
+        self._bytes = 0
+
+    def begins(self) -> None:
+        """Count the file from its beginning: an upload may be sent again after a lost connection."""
+        sent, self._bytes = self._bytes, 0
+        self._meter.count(-sent)
 
     def add(self, size: int) -> None:
         self._bytes += size
-        if self._on_bytes is not None:
-            self._on_bytes(size)
-        self._tell()
+        self._meter.count(size)
 
-    def file_done(self) -> None:
-        self._files += 1
-        self._complete = self._bytes
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._progress is not None:
-            self._progress(TransferProgress(self._bytes, self.total, self._files))
+    def done(self) -> None:
+        self._meter.count(0, files=1)

@@ -19,7 +19,8 @@ def _no_counts() -> dict[str, int]:
 class RunInfo:
     """A run. `state` is ACTIVE, LOST (not renewed for its grace) or ENDED; times are ISO 8601 strings.
 
-    `epoch` counts up with each holder. `weight` is that of its turns in the queue. `sandboxes` counts its sandboxes by status, `verdicts` those that have ended.
+    `epoch` counts up with each holder. `weight` and `priority` are those of its turns in the queue. `sandboxes` counts its
+    sandboxes by status, `verdicts` those that have ended.
     """
 
     id: str
@@ -36,6 +37,7 @@ class RunInfo:
     sandboxes: dict[str, int] = field(default_factory=_no_counts)
     verdicts: dict[str, int] = field(default_factory=_no_counts)
     weight: int = 1
+    priority: int = 0
 
     @property
     def active(self) -> bool:

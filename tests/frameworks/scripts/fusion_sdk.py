@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from sandbox_fusion import (
     RunCodeRequest,
@@ -19,6 +22,9 @@ from sandbox_fusion import (
     set_endpoint,
     summary_run_code_result,
 )
+
+sys.path.append(str(Path(__file__).parents[1]))
+from lost import kill_sidecar
 
 set_endpoint(f"{os.environ['SANDLOT_URL']}/fusion/{os.environ['SANDLOT_API_KEY']}/")
 
@@ -65,4 +71,10 @@ except Exception as error:
     assert "'lua' needs the program 'lua'" in str(error), error
 else:
     raise AssertionError("lua is not there")
+
+with ThreadPoolExecutor(1) as callers:
+    lasting = RunCodeRequest(code="sleep 1.25804; echo done", language="bash")
+    future = callers.submit(run_code, lasting, max_attempts=1)
+    kill_sidecar("1.25804")
+    assert future.result().run_result.stdout == "done\n", future.result()
 print("as expected")

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
+import signal
 import sys
 import sysconfig
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import requests
+
+sys.path.append(str(Path(__file__).parents[1]))
+from lost import kill_sidecar, with_marker
 
 FILE = os.path.join(sysconfig.get_path("purelib"), "verl/utils/reward_score/sandbox_fusion/__init__.py")
 spec = importlib.util.spec_from_file_location(
@@ -19,6 +30,7 @@ sys.modules["scorer"] = scorer
 spec.loader.exec_module(scorer)
 
 URL = f"{os.environ['SANDLOT_URL']}/fusion/{os.environ['SANDLOT_API_KEY']}/run_code"
+SANDBOXES = 4  # of the gateway
 CASES = {"inputs": ["1", "2", "3"], "outputs": ["2", "4", "6"]}
 
 
@@ -37,4 +49,37 @@ assert [each["status"] for each in score("while True: pass", timeout=1)[1]] == [
 zero, details = score("print(len(bytearray(4 << 30)))", memory=256)
 assert zero == 0.0
 assert [each["status"] for each in details] == ["runtime_error"] * 3, details
+
+
+class Repeated(logging.Handler):
+    """Keeps what verl says when it repeats a request, and ends the code that keeps all sandboxes busy."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+        for pid in with_marker("600.75"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+with ThreadPoolExecutor(SANDBOXES) as others:
+    body = {"code": "sleep 600.75", "language": "bash", "run_timeout": 600}
+    busy = [others.submit(requests.post, URL, json=body) for _ in range(SANDBOXES)]
+    while len(with_marker("600.75")) < SANDBOXES:
+        time.sleep(0.05)
+    repeated = Repeated()
+    logging.getLogger("scorer").addHandler(repeated)
+    # verl gives up for good 10 s after the two limits; the 504 comes before.
+    assert score("print(2 * int(input()))", timeout=1)[0] == 1.0, repeated.told
+    assert "Gateway Timeout (504) on attempt 1/3" in repeated.told[0], repeated.told
+    assert [each.result().status_code for each in busy] == [200] * SANDBOXES
+
+with ThreadPoolExecutor(1) as scorers:
+    lasting = "import subprocess\nsubprocess.run(['sleep', '1.25803'])\nprint(2 * int(input()))"
+    future = scorers.submit(score, lasting)
+    kill_sidecar("1.25803")
+    assert future.result()[0] == 1.0, future.result()
 print("as expected")

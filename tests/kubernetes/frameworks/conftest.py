@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.frameworks.conftest import run_framework, sdk_path
+from tests.frameworks.conftest import run_framework, run_suite, sdk_path
 from tests.kubernetes.prime.conftest import DEFAULT, server_of
 from tests.kubernetes.prime.shared_directory import shared_directory
 from tests.kubernetes.releases import release_of_its_own
@@ -16,7 +16,7 @@ from tests.kubernetes.stack import IMAGE, Stack
 from tests.prime.environments import WHOLE
 from tests.prime.server import Server
 
-__all__ = ["run_framework", "sdk_path"]
+__all__ = ["run_framework", "run_suite", "sdk_path"]
 
 TEMPLATES = (
     "code-interpreter-v1",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox, ConfigError, SandboxLost
@@ -25,6 +27,23 @@ async def test_an_item_whose_sandbox_was_lost_is_called_again_in_another(client:
     assert len(used) == 2
     with pytest.raises(ValueError, match=r"^attempts"):
         await AsyncSandbox.map(work, [7], attempts=0, client=client)
+
+
+async def test_each_attempt_of_an_item_has_arguments_of_its_own(client: AsyncClient) -> None:
+    asked: list[str] = []
+
+    async def arguments(item: str) -> Mapping[str, Any]:
+        asked.append(item)
+        return {"labels": [f"{item}{asked.count(item)}"]}
+
+    async def work(box: AsyncSandbox, item: str) -> list[str]:
+        if item == "b" and asked.count("b") == 1:
+            raise SandboxLost("the node is gone", verdict="sandbox_lost", sandbox_id=box.id)
+        return list(box.info.labels)
+
+    options: dict[str, Any] = {"create_for": arguments, "labels": ["all"], "attempts": 2, "concurrency": 1}
+    assert await AsyncSandbox.map(work, ["a", "b"], **options, client=client) == [["a1"], ["b2"]]
+    assert asked == ["a", "b", "b"]
 
 
 async def test_what_the_code_or_the_caller_ended_is_not_called_again(client: AsyncClient) -> None:

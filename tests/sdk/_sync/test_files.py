@@ -154,12 +154,15 @@ def test_upload_and_download(box: Sandbox, tmp_path: Path) -> None:
     seen: list[TransferProgress] = []
     sent = box.files.upload(source, "/tmp/up", on_bytes=counted.append, progress=seen.append)
     assert sent == sum(counted) == 3_000_004
-    assert seen[0] == TransferProgress(bytes=1 << 20, total_bytes=3_000_004, files=0)
+    assert {now.total_bytes for now in seen} == {3_000_004}
+    assert [now.bytes for now in seen] == sorted(now.bytes for now in seen)
     assert seen[-1] == TransferProgress(bytes=3_000_004, total_bytes=3_000_004, files=2)
     counted.clear()
+    seen.clear()
     got = box.files.download("/tmp/up", tmp_path / "back", on_bytes=counted.append, progress=seen.append)
     assert got == sum(counted) == 3_000_004
-    assert seen[-1] == TransferProgress(bytes=3_000_004, total_bytes=None, files=2)
+    assert {now.total_bytes for now in seen} == {3_000_004}
+    assert seen[-1] == TransferProgress(bytes=3_000_004, total_bytes=3_000_004, files=2)
     assert (tmp_path / "back/one").read_bytes() == (source / "one").read_bytes()
     assert (tmp_path / "back/deep/er/two").read_text() == "zwei"
     assert (tmp_path / "back/deep/er/two").stat().st_mode & 0o777 == 0o750
@@ -184,6 +187,27 @@ def test_links_are_followed(box: Sandbox, tmp_path: Path) -> None:
     assert (box.files.stat("/tmp/links/twice", follow=False)).type == "dir"
 
 
+def test_many_small_files_both_ways(box: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "tree"
+    for number in range(150):
+        file = source / f"{number % 5}" / f"{number % 3}" / str(number)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(str(number))
+    seen: list[TransferProgress] = []
+    assert box.files.upload(source, "/tmp/many", progress=seen.append) == 340
+    box.exec("ln -s /etc/passwd /tmp/many/0/out; ln -s . /tmp/many/around")
+    assert box.files.download("/tmp/many", tmp_path / "back", progress=seen.append) == 340
+    assert seen[-1] == TransferProgress(bytes=340, total_bytes=340, files=150)
+
+    def found(top: Path) -> dict[str, str]:
+        return {str(path.relative_to(top)): path.read_text() for path in top.rglob("*") if path.is_file()}
+
+    assert found(tmp_path / "back") == found(source)
+    assert not (tmp_path / "back" / "around").is_symlink()
+    with pytest.raises(ZeroDivisionError):  # the first error ends the copy
+        box.files.upload(source, "/tmp/again", progress=lambda now: 1 // (now.files // 20 - 1))
+
+
 def test_links_that_cannot_be_followed(box: Sandbox, tmp_path: Path) -> None:
     source = tmp_path / "tree"
     (source / "deep").mkdir(parents=True)
@@ -204,7 +228,7 @@ def test_directories_keep_their_modes(box: Sandbox, tmp_path: Path) -> None:
     source.chmod(0o750)
     (source / "closed").chmod(0o2700)
     box.files.mkdir("/tmp/modes/there", mode=0o711)
-    box.files.upload(source, "/tmp/modes/new")
+    box.files.upload(source, "/tmp/modes/new/")
     box.files.upload(source, "/tmp/modes/there")
     modes = [(box.files.stat(f"/tmp/modes/{path}")).mode for path in ("new", "new/closed", "there")]
     assert modes == ["0750", "2700", "0711"]

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandlot import Client, ConfigError, Sandbox, SandboxLost
@@ -26,6 +28,23 @@ def test_an_item_whose_sandbox_was_lost_is_called_again_in_another(client: Clien
     assert len(used) == 2
     with pytest.raises(ValueError, match=r"^attempts"):
         Sandbox.map(work, [7], attempts=0, client=client)
+
+
+def test_each_attempt_of_an_item_has_arguments_of_its_own(client: Client) -> None:
+    asked: list[str] = []
+
+    def arguments(item: str) -> Mapping[str, Any]:
+        asked.append(item)
+        return {"labels": [f"{item}{asked.count(item)}"]}
+
+    def work(box: Sandbox, item: str) -> list[str]:
+        if item == "b" and asked.count("b") == 1:
+            raise SandboxLost("the node is gone", verdict="sandbox_lost", sandbox_id=box.id)
+        return list(box.info.labels)
+
+    options: dict[str, Any] = {"create_for": arguments, "labels": ["all"], "attempts": 2, "concurrency": 1}
+    assert Sandbox.map(work, ["a", "b"], **options, client=client) == [["a1"], ["b2"]]
+    assert asked == ["a", "b", "b"]
 
 
 def test_what_the_code_or_the_caller_ended_is_not_called_again(client: Client) -> None:

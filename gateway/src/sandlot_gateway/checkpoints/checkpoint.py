@@ -40,4 +40,10 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     entries: int = 0  # files, directories, links and deletions in it
     origin_id: str | None = None  # the checkpoint that its sandbox was created from
     revoked: bool = False  # FAILED after it was DURABLE
-    expires_at: float | None = None  # of the gateway's own: it is deleted then, whatever became of its maker
+    shared: bool = (
+        False  # its files are in the memory of its gateway's machine, and last as long as that gateway
+    )
+    expires_at: float | None = None  # it is deleted then, whatever became of its maker
+    by_quota: bool = (
+        False  # its tenant's quota says when it expires; else it is one of the gateway's own that does
+    )

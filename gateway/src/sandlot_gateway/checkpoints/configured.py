@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from sandlot_gateway.checkpoints.quota import StoreLimits
+import errno
+from pathlib import Path
+
+from sandlot_gateway.checkpoints.interface import CheckpointStore
+from sandlot_gateway.checkpoints.rules import StoreLimits
 from sandlot_gateway.checkpoints.service import Checkpoints
+from sandlot_gateway.checkpoints.store import Store
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.quotas import Quotas
+from sandlot_gateway.s3_place import place
 from sandlot_gateway.settings import Settings
 
 
-def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas) -> Checkpoints | None:
-    """Return the checkpoints of a gateway with these settings; None without a directory for them."""
+def checkpoints(settings: Settings, *, pool: HttpPool, quotas: Quotas, shares: bool) -> Checkpoints | None:
+    """Return the checkpoints of a gateway with these settings; None without a place for them.
+
+    `shares`: its sandboxes run on its own machine, and may mount a copy, which has its place in a directory.
+    """
     directory = settings.checkpoints()
-    if directory is None:
+    if directory is None and settings.checkpoint_s3 is None:
         return None
     limits = StoreLimits(
         total_bytes=settings.checkpoint_total,
         tenant_bytes=lambda tenant: quotas.of_tenant(tenant).checkpoint_bytes,
         tenant_count=settings.checkpoint_tenant_count,
         failed_keep=settings.checkpoint_failed_keep,
+        keep=lambda tenant: quotas.of_tenant(tenant).checkpoint_keep_seconds,
     )
-    return Checkpoints(directory, pool=pool, max_bytes=settings.checkpoint_max, limits=limits)
+    store = _store(settings, directory, limits=limits)
+    shares = shares and settings.checkpoint_s3 is None
+    return Checkpoints(store, pool=pool, max_bytes=settings.checkpoint_max, shares=shares)
+
+
+def _store(settings: Settings, directory: Path | None, *, limits: StoreLimits) -> CheckpointStore:
+    """Return the store that the settings name. Raises OSError if its package is not installed."""
+    if settings.checkpoint_s3 is None:
+        assert directory is not None
+        return Store(directory, limits=limits)
+    try:
+        from sandlot_gateway.checkpoints.s3.store import S3Store
+    except ModuleNotFoundError as error:
+        text = f"--checkpoint-s3 needs the package {error.name}: install sandlot-gateway[s3]"
+        raise OSError(errno.ENOPKG, text) from error
+    found = place(
+        settings.checkpoint_s3,
+        endpoint=settings.checkpoint_s3_endpoint,
+        region=settings.checkpoint_s3_region,
+    )
+    return S3Store(found, limits=limits)

@@ -11,14 +11,11 @@ import fcntl
 import os
 import time
 
+from .errors import Deleted
 from .places import Places
 
 _LOCKED_FOR = 2.0  # seconds; longer if its gateway is frozen, or the volume stalls
 _LOOK_EVERY = 0.002  # seconds
-
-
-class Deleted(Exception):
-    """Raised to the writer of a checkpoint that was deleted meanwhile."""
 
 
 def _lock(fd: int) -> None:

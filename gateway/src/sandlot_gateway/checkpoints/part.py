@@ -25,6 +25,12 @@ class Part:
             view = view[os.write(self.fd, view) :]
         self.size += len(data)
 
+    def reserve(self, size: int) -> None:
+        """Have the file count as one of `size` bytes, which lie elsewhere. Raises what `admit` raises, and OSError."""
+        self._admit(size)
+        os.ftruncate(self.fd, size)
+        self.size = size
+
     def close(self) -> None:
         """Release the lock; a second call does nothing."""
         if self.fd >= 0:

@@ -1,31 +1,14 @@
-"""Enforces the quota of checkpoint bytes: measures the directory, and counts writes in between."""
+"""Enforces the quota of checkpoint bytes: measures the store, and counts writes in between."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-_MEASURE_EVERY = 0.25  # seconds; in between, this process's writes are added up
-
-
-class StoreFull(Exception):
-    """Raised when a limit is reached; the message names it and the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """Limits; bytes are those of archives. `tenant_count` ignores FAILED checkpoints, kept for `failed_keep` seconds."""
-
-    total_bytes: int = 20 << 30
-    tenant_bytes: Callable[[str], int | None] = lambda tenant: 10 << 30  # by tenant; None: as many as all
-    tenant_count: int = 1000
-    failed_keep: float = 3600.0
+from sandlot_gateway.checkpoints.rules import StoreFull, StoreLimits
 
 
 @dataclass(slots=True)
@@ -37,19 +20,19 @@ class _Usage:
 
 
 class Quota:
-    """The bytes of all checkpoints against their limits. `tenant_of` returns a checkpoint's tenant, None without one.
+    """The bytes of all checkpoints against their limits.
 
-    Several gateways may share a directory, and each measures it: together they may exceed a limit by what they write
+    `measure` returns each archive's tenant and bytes; between two calls, `every` seconds apart, this process's writes are
+    added up. Several gateways may share a store, and each measures it: together they may exceed a limit by what they write
     between two measurements.
     """
 
     def __init__(
-        self, directory: Path, *, limits: StoreLimits, tenant_of: Callable[[str], str | None]
+        self, measure: Callable[[], Iterable[tuple[str, int]]], *, limits: StoreLimits, every: float
     ) -> None:
-        self._directory = directory
+        self._read_sizes = measure
         self._limits = limits
-        self._read_tenant = tenant_of
-        self._tenants: dict[str, str] = {}  # checkpoint id -> tenant, of those with an archive
+        self._every = every
         self._usage = _Usage()
         self._measured_at = float("-inf")
         self._writing = threading.Lock()  # archives are written in threads
@@ -61,7 +44,7 @@ class Quota:
     def used_by(self, tenant: str) -> int:
         """Return the bytes of the tenant's archives, including those being written, as of the last measurement.
 
-        Any tenant may ask at any rate, and a measurement reads the whole directory while nobody may write.
+        Any tenant may ask at any rate, and a measurement reads the whole store while nobody may write.
         """
         with self._writing:
             return self._recent().of_tenant[tenant]
@@ -98,21 +81,13 @@ class Quota:
             )
 
     def _recent(self) -> _Usage:
-        stale = time.monotonic() - self._measured_at > _MEASURE_EVERY
+        stale = time.monotonic() - self._measured_at > self._every
         return self._measure() if stale else self._usage
 
     def _measure(self) -> _Usage:
-        usage, tenants = _Usage(), dict[str, str]()
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._directory):
-                if entry.name.endswith((".tar.gz", ".part")):
-                    with contextlib.suppress(FileNotFoundError):
-                        size = entry.stat().st_size
-                        checkpoint_id = entry.name.partition(".")[0]
-                        tenant = self._tenants.get(checkpoint_id) or self._read_tenant(checkpoint_id) or ""
-                        if tenant:
-                            tenants[checkpoint_id] = tenant
-                        usage.total += size
-                        usage.of_tenant[tenant] += size
-        self._tenants, self._usage, self._measured_at = tenants, usage, time.monotonic()
+        usage = _Usage()
+        for tenant, size in self._read_sizes():
+            usage.total += size
+            usage.of_tenant[tenant] += size
+        self._usage, self._measured_at = usage, time.monotonic()
         return usage

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import io
 import logging
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
-from sandlot_gateway.checkpoints.deletions import Deleted
-from sandlot_gateway.checkpoints.errors import Busy, NotRestorable, RestoreFailed
-from sandlot_gateway.checkpoints.part import Part
-from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Occupied, Store
-from sandlot_gateway.checkpoints.transfer import (
-    EVERYTHING,
-    Fetched,
-    Refused,
-    Selection,
-    fetch_layer,
-    send_layer,
-)
+from sandlot_gateway.checkpoints.errors import Busy, Deleted, NotRestorable, Occupied, RestoreFailed
+from sandlot_gateway.checkpoints.interface import CheckpointStore, OpenArchive, Writing
+from sandlot_gateway.checkpoints.reading import Reading
+from sandlot_gateway.checkpoints.rules import StoreFull
+from sandlot_gateway.checkpoints.shared import SharedCopies
+from sandlot_gateway.checkpoints.transfer import EVERYTHING, Refused, Selection, send_layer
+from sandlot_gateway.checkpoints.turns import in_turn
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.sandboxes import Sandbox
@@ -38,7 +30,6 @@ _AT_ONCE = 4  # transfers; each uses the full speed of a disk
 _SWEEP_EVERY = 3600.0  # seconds
 _NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 _MEASURING = 1.0  # seconds, of an answer that has other contents
-_FREED_WITHIN = 30.0  # seconds in which a sidecar ends an archive that its reader has left
 _LOOK_EVERY = 0.1  # seconds
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 _STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
@@ -46,17 +37,26 @@ _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
 
 
 class Checkpoints:
-    """The checkpoints of all sandboxes; `max_bytes` limits the files of one, `limits` the whole store."""
+    """The checkpoints of all sandboxes; `max_bytes` limits the files of one."""
 
-    def __init__(self, directory: Path, *, pool: HttpPool, max_bytes: int, limits: StoreLimits) -> None:
-        self._store = Store(directory, limits=limits)
+    def __init__(
+        self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int, shares: bool = False
+    ) -> None:
+        """`shares`: sandboxes may mount a copy in this machine's memory instead of reading one of the gateway's own."""
+        self._shares = shares
+        self._shared = SharedCopies()
+        self._store = store
         self._pool = pool
-        self._max_bytes = max_bytes
         self._tasks = Tasks()
         self._writers: dict[tuple[str, float], asyncio.Task[None]] = {}  # a later one may have the same id
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._reading = Reading(pool, turn=self._turn, max_bytes=max_bytes, shared=self._shared)
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
+
+    async def start(self) -> None:
+        """Find out whether the store can be used. Raises StoreError."""
+        await asyncio.to_thread(self._store.check)
 
     async def create(
         self,
@@ -75,7 +75,7 @@ class Checkpoints:
         and OSError.
         """
         await self._deleted_stop(sandbox)
-        async with self._lock:
+        async with in_turn(self._lock):
             await self._sweep()
             if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
                 # Its maker ends the sandbox next, and then has nothing else.
@@ -122,7 +122,8 @@ class Checkpoints:
                 part = await asyncio.to_thread(self._store.begin, checkpoint)
             except Occupied as error:
                 raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
-        writer = self._tasks.spawn(self._write(checkpoint, instance, part))
+        shares = self._shares and lasts is not None and not selection and not sandbox.spec.gpu_count
+        writer = self._tasks.spawn(self._write(checkpoint, instance, part, shares=shares))
         key = checkpoint.id, checkpoint.created_at
         self._writers[key] = writer
         writer.add_done_callback(lambda _: self._writers.pop(key, None))
@@ -186,11 +187,14 @@ class Checkpoints:
 
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
+        self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
         await asyncio.to_thread(self._store.delete, checkpoint)
         writer = self._writers.get((checkpoint.id, checkpoint.created_at))
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
+            if self._shared.drop(checkpoint):  # it had just finished
+                await asyncio.to_thread(self._store.get, checkpoint.id)
 
     async def extend(self, checkpoint: Checkpoint, *, lasts: float) -> None:
         """Let a checkpoint that this gateway began expire in `lasts` seconds, or later if it did so before. Raises OSError."""
@@ -204,26 +208,37 @@ class Checkpoints:
 
     async def restore(self, sandbox: Sandbox, instance: Instance) -> None:
         """Restore a sandbox's checkpoint, also one that is still being written; its claim waits. Raises RestoreFailed."""
-        archive = self._archive(sandbox.tenant, sandbox.spec.checkpoint or "")
+        archive = self._archive(sandbox)
         try:
             await send_layer(self._pool, instance, archive, max_bytes=sandbox.spec.template().disk)
         except (NotRestorable, Refused, DialError, UpstreamError, OSError, TimeoutError) as error:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
 
     @asynccontextmanager
-    async def _archive(self, tenant: str, checkpoint_id: str) -> AsyncIterator[int]:
-        """Open a checkpoint's archive once it is complete and there is a turn to send it. Raises NotRestorable, OSError."""
+    async def _archive(self, sandbox: Sandbox) -> AsyncIterator[OpenArchive]:
+        """Open a checkpoint's archive once it is complete and there is a turn to send it, or what tells where a copy is.
+
+        Raises NotRestorable, OSError.
+        """
+        tenant, checkpoint_id = sandbox.tenant, sandbox.spec.checkpoint or ""
         await self._written(tenant, checkpoint_id)
         checkpoint = await self.restorable(tenant, checkpoint_id)
+        if checkpoint.shared:
+            document = self._shared.document(checkpoint)
+            if document is None or sandbox.spec.gpu_count:
+                why = "is for sandboxes without GPUs" if sandbox.spec.gpu_count else "was deleted"
+                raise NotRestorable(f"checkpoint {checkpoint.id} {why}", missing=True)
+            yield io.BytesIO(document)
+            return
         try:
-            fd = await asyncio.to_thread(self._store.open, checkpoint)
+            archive = await in_thread(self._store.open, checkpoint)
         except FileNotFoundError:
             raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
         try:
             async with self._turn:
-                yield fd
+                yield archive
         finally:
-            os.close(fd)
+            archive.close()
 
     async def _written(self, tenant: str, checkpoint_id: str) -> None:
         """Wait while a checkpoint is PENDING."""
@@ -241,16 +256,21 @@ class Checkpoints:
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
         # A thread on a stalled volume ends with the process, which releases the lock of its file.
-        return await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
+        cut = await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
+        self._shared.close()
+        self._store.close()
+        return cut
 
     async def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:
             await asyncio.to_thread(self._store.sweep)
             self._sweep_at = time.monotonic() + _SWEEP_EVERY
 
-    async def _write(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> None:
+    async def _write(
+        self, checkpoint: Checkpoint, instance: Instance, part: Writing, *, shares: bool
+    ) -> None:
         try:
-            fetched = await self._fetched(checkpoint, instance, part)
+            fetched = await self._reading.read(checkpoint, instance, part, shares=shares)
             checkpoint.entries, checkpoint.occupied_bytes = fetched.entries, fetched.bytes
             await in_thread(self._store.finish, checkpoint, part)
             _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
@@ -258,29 +278,11 @@ class Checkpoints:
             checkpoint.failed_by_files = isinstance(error, Refused) and error.by_files
             await self._failed(checkpoint, str(error) or type(error).__name__)
         finally:
+            if checkpoint.state is not State.DURABLE:
+                self._shared.drop(checkpoint)
             await in_thread(self._release, checkpoint, part)
 
-    async def _fetched(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> Fetched:
-        fetch = functools.partial(
-            fetch_layer,
-            write=part.write,
-            max_bytes=self._max_bytes,
-            selection=Selection(checkpoint.paths, checkpoint.without),
-            compressed=checkpoint.expires_at is None,  # to compress takes longer than to read it again
-        )
-        until: float | None = None
-        while True:
-            try:
-                async with self._turn:
-                    return await fetch(self._pool, instance)
-            except Refused as error:
-                if until is None:
-                    until = time.monotonic() + _FREED_WITHIN  # not before: others may have the turn for long
-                if not error.busy or time.monotonic() > until:
-                    raise
-            await asyncio.sleep(_LOOK_EVERY)
-
-    def _release(self, checkpoint: Checkpoint, part: Part) -> None:
+    def _release(self, checkpoint: Checkpoint, part: Writing) -> None:
         try:
             self._store.release(checkpoint, part)
         except OSError as error:  # the next reader repeats it

@@ -10,8 +10,6 @@ import contextlib
 import fcntl
 import math
 import os
-import re
-import secrets
 import time
 from pathlib import Path
 
@@ -19,21 +17,38 @@ import msgspec
 
 from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
-from sandlot_gateway.checkpoints.deletions import Deleted, Deletions
+from sandlot_gateway.checkpoints.deletions import Deletions
+from sandlot_gateway.checkpoints.errors import Deleted, Occupied
+from sandlot_gateway.checkpoints.interface import Writing
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.places import Places
-from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
+from sandlot_gateway.checkpoints.quota import Quota
+from sandlot_gateway.checkpoints.rules import (
+    ABANDONED_AFTER,
+    STOPPED,
+    StoreLimits,
+    check_count,
+    is_id,
+    new_id,
+    oldest_first,
+    too_many_failed,
+)
+from sandlot_gateway.checkpoints.sizes import Sizes
 
-_ID = re.compile(r"cp-[0-9a-f]{24}\Z")
-_FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500 bytes
-# Of revoked ones, whose document is the only sign of why: seconds, longer than any create takes, and per tenant meanwhile.
-_REVOKED_KEEP = 120.0
-_REVOKED_KEPT = 1000
-_ABANDONED_AFTER = 3600.0  # seconds, for files without a document
+_MEASURE_EVERY = 0.25  # seconds
 
 
-class Occupied(Exception):
-    """Raised when another checkpoint with this id is being written or deleted right now."""
+class FileReading:
+    """An open archive, which stays readable after its delete."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Store:
@@ -44,10 +59,17 @@ class Store:
         self._places = Places(directory)
         self._deletions = Deletions(self._places)
         self._limits = limits
-        self._quota = Quota(directory, limits=limits, tenant_of=self._tenant_of)
+        sizes = Sizes(directory, tenant_of=self._tenant_of)
+        self._quota = Quota(sizes.measure, limits=limits, every=_MEASURE_EVERY)
 
     def new_id(self) -> str:
-        return f"cp-{secrets.token_hex(12)}"
+        return new_id()
+
+    def check(self) -> None:
+        """Do nothing: the directory is made when it is needed."""
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a document atomically."""
@@ -56,7 +78,7 @@ class Store:
         write_atomic(self._places.document(checkpoint.id), msgspec.json.encode(checkpoint), durable=True)
 
     def get(self, checkpoint_id: str) -> Checkpoint | None:
-        if not _ID.match(checkpoint_id):
+        if not is_id(checkpoint_id):
             return None
         if self._deletions.is_deleted(checkpoint_id):
             self._deletions.finish(checkpoint_id)
@@ -70,7 +92,7 @@ class Store:
         deleted = self._deletions.finish_all()
         names = {path.stem for path in self._directory.glob("cp-*.json")} - deleted
         found = [checkpoint for name in names if (checkpoint := self._present(name)) is not None]
-        return sorted(found, key=lambda checkpoint: (checkpoint.created_at, checkpoint.id))
+        return oldest_first(found)
 
     def deleted(self) -> list[Checkpoint]:
         """Return deleted checkpoints whose files are still there, since a gateway writes them."""
@@ -112,19 +134,23 @@ class Store:
             raise
         return part
 
-    def finish(self, checkpoint: Checkpoint, part: Part) -> None:
+    def finish(self, checkpoint: Checkpoint, part: Writing) -> None:
         """Make a complete archive durable, mark its checkpoint DURABLE, and release it. Raises Deleted."""
+        assert isinstance(part, Part)
         if checkpoint.expires_at is None:
             os.fsync(part.fd)
         self._deletions.check(checkpoint.id)
+        if checkpoint.shared:
+            self.save(checkpoint)  # first: a reader must not take the file for an archive
         part.path.replace(self._places.archive(checkpoint.id))
         self._places.sync()
         checkpoint.stored_bytes = part.size
+        self._limits.complete(checkpoint, at=time.time())
         checkpoint.state = State.DURABLE
         self.save(checkpoint)
         self.release(checkpoint, part)
 
-    def release(self, checkpoint: Checkpoint, part: Part) -> None:
+    def release(self, checkpoint: Checkpoint, part: Writing) -> None:
         """Stop writing a checkpoint; one that was deleted meanwhile loses its files. A second call does nothing."""
         part.close()
         self._deletions.finish(checkpoint.id)
@@ -137,9 +163,9 @@ class Store:
         self.save(checkpoint)  # first: one without a part counts as abandoned
         self._places.part(checkpoint.id).unlink(missing_ok=True)
 
-    def open(self, checkpoint: Checkpoint) -> int:
+    def open(self, checkpoint: Checkpoint) -> FileReading:
         """Open the archive for reading. Raises OSError."""
-        return os.open(self._places.archive(checkpoint.id), os.O_RDONLY | os.O_CLOEXEC)
+        return FileReading(self._places.archive(checkpoint.id))
 
     def delete(self, checkpoint: Checkpoint) -> None:
         """Delete a checkpoint, not a later one with its id; the files of one that a gateway writes go when that ends."""
@@ -173,7 +199,7 @@ class Store:
     def sweep(self) -> None:
         """Delete files without a document, which a killed gateway leaves behind."""
         self._deletions.finish_all()
-        before = time.time() - _ABANDONED_AFTER
+        before = time.time() - ABANDONED_AFTER
         for path in self._directory.glob("cp-*"):
             checkpoint_id = path.name.partition(".")[0]
             known = self._places.document(checkpoint_id).exists() or self._deletions.is_deleted(checkpoint_id)
@@ -188,24 +214,11 @@ class Store:
 
     def _check_limits(self, tenant: str) -> None:
         """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
-        limits = self._limits
         own = [one for one in self.all() if one.tenant == tenant]
-        failed = [one for one in own if one.state is State.FAILED]
-        since = time.time() - _REVOKED_KEEP
-        signs = [one for one in failed if one.revoked and one.updated_at > since]
-        others = [one for one in failed if not (one.revoked and one.updated_at > since)]
-        for found, most in ((others, _FAILED_KEPT), (signs, _REVOKED_KEPT)):
-            for one in found[: max(0, len(found) + 1 - most)]:
-                self.delete(one)
-        kept = [one for one in own if one.state is not State.FAILED]
-        oldest = f"; your oldest is {kept[0].id} of sandbox {kept[0].sandbox_id}" if kept else ""
-        count = len(kept) + sum(one.tenant == tenant for one in self.deleted())
-        if count >= limits.tenant_count:
-            raise StoreFull(
-                f"tenant {tenant!r} has {count} checkpoints, the limit is {limits.tenant_count}"
-                f" (checkpoint_tenant_count): delete some{oldest}"
-            )
-        self._quota.check(tenant, hint=oldest)
+        for one in too_many_failed(own):
+            self.delete(one)
+        deleted = sum(one.tenant == tenant for one in self.deleted())
+        self._quota.check(tenant, hint=check_count(tenant, own, deleted=deleted, limits=self._limits))
 
     def _tenant_of(self, checkpoint_id: str) -> str | None:
         found = self._read(checkpoint_id) or self._decoded(self._places.deleted(checkpoint_id))
@@ -233,27 +246,17 @@ class Store:
         if checkpoint.state is State.DELETING:
             self.delete(checkpoint)
             return None
-        if checkpoint.expires_at is not None and checkpoint.expires_at <= time.time():
+        if self._limits.is_over(checkpoint):
             self.delete(checkpoint)
             return None
-        keep = max(self._limits.failed_keep, _REVOKED_KEEP if checkpoint.revoked else 0.0)
-        if checkpoint.state is State.FAILED and checkpoint.updated_at + keep <= time.time():
-            self.delete(checkpoint)
-            return None
-        if checkpoint.state is not State.PENDING:
+        if checkpoint.state is State.DURABLE and checkpoint.shared:
+            if not _is_locked(self._places.archive(checkpoint.id)):
+                self.delete(checkpoint)  # with its gateway's memory
+                return None
             return checkpoint
-        try:
-            fd = os.open(self._places.part(checkpoint.id), os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return self._without_writer(checkpoint)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if checkpoint.state is not State.PENDING or _is_locked(self._places.part(checkpoint.id)):
             return checkpoint
-        else:
-            return self._without_writer(checkpoint)
-        finally:
-            os.close(fd)
+        return self._without_writer(checkpoint)
 
     def _without_writer(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """Return the true state of a checkpoint that was PENDING before its file was found without a writer."""
@@ -263,11 +266,15 @@ class Store:
         if again.created_at != checkpoint.created_at:
             return self._settled(again)  # a later one with its id, which may have a writer
         archive = self._places.archive(checkpoint.id)
-        if self._places.part(checkpoint.id).exists() or not archive.exists():
-            self.fail(checkpoint, "the gateway stopped while it was being written")
+        if again.shared and _is_locked(archive):
+            return again  # its writer is about to record that it is complete
+        if self._places.part(checkpoint.id).exists() or not archive.exists() or again.shared:
+            self.fail(checkpoint, STOPPED)
             return checkpoint
         checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
-        checkpoint.stored_bytes = archive.stat().st_size
+        found = archive.stat()
+        checkpoint.stored_bytes = found.st_size
+        self._limits.complete(checkpoint, at=found.st_ctime)
         return checkpoint
 
     def _completed_at(self, checkpoint_id: str) -> float:
@@ -276,3 +283,18 @@ class Store:
             return self._places.archive(checkpoint_id).stat().st_ctime
         except FileNotFoundError:
             return math.inf
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a file is there, and a gateway that is alive has its lock."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

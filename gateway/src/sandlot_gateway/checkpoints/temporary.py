@@ -92,9 +92,8 @@ class Temporary:
             except OSError as error:
                 _log.warning("cannot look for checkpoints that have expired: %s", error)
                 soonest = float("inf")
-            if soonest is None:
-                return
-            await asyncio.sleep(min(max(soonest - time.time(), 1.0), _LOOK_EVERY))
+            wait = soonest - time.time() if soonest is not None else _LOOK_EVERY
+            await asyncio.sleep(min(max(wait, 1.0), _LOOK_EVERY))
 
     async def close(self) -> None:
         """Stop; checkpoints that are still held go when they expire."""

@@ -1,15 +1,15 @@
-"""Transfers a layer's archive between a sidecar and a file, piece by piece."""
+"""Transfers a layer's archive between a sidecar and the store, piece by piece."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
 from sandlot_contract.headers import BYTES_KEY, ENTRIES_KEY, SELECTED_KEY
 
+from sandlot_gateway.checkpoints.interface import OpenArchive
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.outgoing import host_header, request_bytes
@@ -109,9 +109,9 @@ async def _why_cut(pool: HttpPool, instance: Instance, error: UpstreamError) -> 
 
 
 async def send_layer(
-    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[int], *, max_bytes: int
+    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[OpenArchive], *, max_bytes: int
 ) -> None:
-    """Send the archive in a file to the sidecar, once it is there; return when the sidecar has all of it.
+    """Send an archive or a document to the sidecar, once it is there; return when the sidecar has all of it.
 
     Raises Refused, DialError, UpstreamError, TimeoutError, OSError and what `archive` raises.
     """
@@ -120,11 +120,9 @@ async def send_layer(
     try:
         # Now: the sidecar ends a sandbox whose restore has not begun in a minute, and the archive may take longer.
         connection.begin(_head(instance, target, length=None))
-        async with archive as fd:
-            offset = 0
+        async with archive as opened:
             while not connection.closed and not connection.answering:
-                piece = await asyncio.to_thread(os.pread, fd, _PIECE, offset)
-                offset += len(piece)
+                piece = await in_thread(opened.read, _PIECE)
                 connection.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 if not piece:
                     break
@@ -170,8 +168,16 @@ async def _refusal(connection: Connection, *, status: int) -> Refused:
         async with asyncio.timeout(_PATIENCE):
             while len(body) < _MAX_ANSWER and (data := await connection.read()):
                 body += data
+    except UpstreamError:
+        body = b""
+    return refused(body, status=status)
+
+
+def refused(body: bytes, *, status: int) -> Refused:
+    """Return the error that a sidecar answered."""
+    try:
         document = msgspec.json.decode(body)
-    except (UpstreamError, msgspec.DecodeError):
+    except msgspec.DecodeError:
         document = None
     told: dict[str, object] = document if isinstance(document, dict) else {}
     text = str(told.get("message") or f"the sandbox's sidecar answered {status}")

@@ -10,8 +10,8 @@ from sandlot_contract.statuses import Status
 
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
-from sandlot_gateway.checkpoints.errors import Busy
-from sandlot_gateway.checkpoints.quota import StoreFull
+from sandlot_gateway.checkpoints.errors import Busy, StoreError
+from sandlot_gateway.checkpoints.rules import StoreFull
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.transfer import Selection
 from sandlot_gateway.control.checkpoint_models import (
@@ -24,7 +24,7 @@ from sandlot_gateway.control.checkpoint_models import (
     document,
     problem,
 )
-from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
+from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found, store_problem
 from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import json_response
@@ -35,9 +35,12 @@ router = APIRouter(prefix=PREFIX, tags=["checkpoints"])
 
 
 def checkpoints_of(have: Services, *, field: str | None = None) -> Checkpoints:
-    """Return the checkpoint service. Raises ApiError 501 if no directory is configured."""
+    """Return the checkpoint service. Raises ApiError 501 if no store is configured."""
     if have.checkpoints is None:
-        text = "checkpoints need a directory; set --checkpoint-dir (chart value gateway.checkpoints.claim)"
+        text = (
+            "checkpoints need a directory or a bucket; set --checkpoint-dir or --checkpoint-s3 (chart values"
+            " gateway.checkpoints.claim and gateway.checkpoints.s3)"
+        )
         raise ApiError(501, f"not configured: {text}", field=field)
     return have.checkpoints
 
@@ -136,6 +139,8 @@ async def begin_checkpoint(
         raise ApiError(409, str(error)) from error
     except StoreFull as error:
         raise ApiError(507, str(error)) from error
+    except StoreError as error:
+        raise store_problem(error) from error
     except OSError as error:
         raise ApiError(
             507, f"cannot write the checkpoint: {error.strerror}; free space or ask the operator"

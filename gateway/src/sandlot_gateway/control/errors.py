@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from sandlot_contract.ids import SandboxId
 from starlette.exceptions import HTTPException
 
+from sandlot_gateway.checkpoints.errors import StoreError, Trouble
 from sandlot_gateway.core.backend import BackendError, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -146,8 +147,18 @@ def api_error_response(error: ApiError) -> Response:
     return error_response(error.status, error.detail, fields=fields, headers=error.headers, extra=error.extra)
 
 
+def store_problem(error: StoreError) -> ApiError:
+    """Return the error for a store of checkpoints that failed."""
+    if error.trouble is Trouble.FULL:
+        return ApiError(507, error.text)
+    return ApiError(503, error.text, headers={"Retry-After": "5"})
+
+
 def unexpected_response(error: Exception) -> Response:
     """Log an error that no route expects, and return its response."""
+    if isinstance(error, StoreError):
+        _log.warning("a request failed: %s", error)
+        return api_error_response(store_problem(error))
     # 503, not 500: clients retry a create on 503 only, which the idempotency key makes safe.
     _log.exception("unexpected failure of a control request", exc_info=error)
     return error_response(503, _UNEXPECTED, headers={"retry-after": "1"})
@@ -172,6 +183,10 @@ def install(app: FastAPI) -> None:
         if error.status_code == 405:
             headers["allow"] = ", ".join(_allowed(request))
         return error_response(error.status_code, _text(error, request), headers=headers)
+
+    @app.exception_handler(StoreError)
+    async def _store(request: Request, error: StoreError) -> Response:
+        return unexpected_response(error)
 
     @app.exception_handler(Exception)
     async def _unexpected(request: Request, error: Exception) -> Response:

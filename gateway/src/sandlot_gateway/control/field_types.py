@@ -17,6 +17,7 @@ from pydantic import (
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.core.fair_queue import MOST_WEIGHT
+from sandlot_gateway.core.tenant_queue import MOST_PRIORITY
 
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _RUN_NAME = re.compile("[A-Za-z0-9._-]{1,63}")
@@ -86,6 +87,7 @@ WholeNumber = Annotated[int, _Whole]
 MOST_OF_GROUP = 512
 GroupCount = Annotated[int, Field(ge=1, le=MOST_OF_GROUP), _Whole]
 RunWeight = Annotated[int, Field(ge=1, le=MOST_WEIGHT), _Whole]
+RunPriority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY), _Whole]
 PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]

@@ -18,7 +18,7 @@ router = APIRouter(prefix=PREFIX, tags=["identity"])
 
 
 class QuotaUse(BaseModel):
-    """A limit of the tenant and what is used of it."""
+    """A limit of the tenant and what is used of it; `weight` limits nothing, and is its share of the queue's turns."""
 
     name: QuotaName
     limit: float | None = Field(description="null: no limit.")
@@ -50,6 +50,7 @@ async def whoami(
     stored = await have.checkpoints.used_by(who.name) if have.checkpoints is not None else None
     quotas = have.quotas.of(who)
     uses.append({"name": QuotaName.CHECKPOINT_BYTES, "limit": quotas.checkpoint_bytes, "used": stored})
+    uses.append({"name": QuotaName.WEIGHT, "limit": quotas.weight or 1, "used": None})
     limits = {"max_concurrent_sandboxes": quotas.sandboxes}
     return json_response(
         {

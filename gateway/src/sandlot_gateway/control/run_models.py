@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.control.field_types import RunWeight, Strict, Text, WholeNumber
+from sandlot_gateway.control.field_types import RunPriority, RunWeight, Strict, Text, WholeNumber
+from sandlot_gateway.control.usage_models import UsageCost
 
 _Key = Annotated[Text, Field(min_length=1, max_length=64)]
 _Value = Annotated[Text, Field(max_length=256)]
@@ -29,6 +30,10 @@ class RunBegin(Strict):
         1,
         description="Its turns in the queue, beside those of the tenant's other runs; a repeated PUT changes it.",
     )
+    priority: RunPriority = Field(
+        0,
+        description="While creates of a higher one wait, those of the tenant's other runs get no turns; likewise.",
+    )
 
 
 class RunRenewal(Strict):
@@ -48,6 +53,7 @@ class RunResponse(BaseModel):
     grace_seconds: float
     metadata: dict[str, str]
     weight: int = Field(description="Its turns in the queue, beside those of the tenant's other runs.")
+    priority: int = Field(description="Above those of lower ones of the tenant in the queue.")
     created_at: str = Field(description="When its first holder began it.")
     began_at: str = Field(description="When this holder did.")
     renewed_at: str
@@ -101,6 +107,7 @@ class RunUsage(BaseModel):
     memory_gib_seconds: float
     disk_gib_seconds: float
     gpu_seconds: float
+    cost: UsageCost | None = Field(description="null: the operator has set no prices.")
 
 
 class RunReport(BaseModel):

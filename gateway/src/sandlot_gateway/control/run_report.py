@@ -18,12 +18,13 @@ from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.run_models import RunReport
 from sandlot_gateway.control.runs import RunIdText, counts_of, refused, run_document
 from sandlot_gateway.control.services import Have, Services, Who
-from sandlot_gateway.control.usage import LONGEST_DAYS, amounts_document
+from sandlot_gateway.control.usage import LONGEST_DAYS, used_document
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.core.run_tally import RunCounts, total
 from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunUnknown
-from sandlot_gateway.core.usage import HOUR, Amounts
+from sandlot_gateway.core.usage import HOUR
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.usage.sums import Used
 
 router = APIRouter(prefix=PREFIX, tags=["runs"])
 
@@ -66,10 +67,11 @@ async def _usage(have: Services, lease: Lease) -> dict[str, Any]:
     """Return what the run used. Raises BackendError."""
     now = time.time()
     since = min(max(lease.created_at, now - _LONGEST), now - 1.0)
+    prices = have.prices.now
     groups = await have.accounts.between(
-        since, now, group=lambda key: key.run == lease.id, tenant=lease.tenant, most=2
+        since, now, group=lambda key: key.run == lease.id, tenant=lease.tenant, most=2, prices=prices
     )
-    return {"since": iso(since // HOUR * HOUR), **amounts_document(groups.get(True, Amounts()))}
+    return {"since": iso(since // HOUR * HOUR), **used_document(groups.get(True, Used()), prices)}
 
 
 async def _counted(have: Services, key: RunKey) -> tuple[RunCounts, int]:

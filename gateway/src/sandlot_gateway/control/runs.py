@@ -43,6 +43,7 @@ async def begin_run(run_id: RunIdText, body: RunBegin, have: Have, who: Who) -> 
         take_over=bool(body.take_over),
         end_sandboxes=bool(body.end_sandboxes),
         weight=body.weight,
+        priority=body.priority,
     )
     try:
         lease = await have.runs.begin(who.name, RunId(run_id), asked)
@@ -181,6 +182,7 @@ def run_document(lease: Lease, counts: tuple[Counter[str], Counter[str]]) -> dic
         "grace_seconds": lease.grace,
         "metadata": lease.metadata,
         "weight": lease.weight,
+        "priority": lease.priority,
         "created_at": iso(lease.created_at),
         "began_at": iso(lease.began_at),
         "renewed_at": iso(lease.renewed_at),

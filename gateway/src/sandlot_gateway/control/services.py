@@ -24,6 +24,7 @@ from sandlot_gateway.engine.runs import Runs
 from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.events.service import Events
 from sandlot_gateway.keys import Keys, Tenant
+from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
@@ -41,6 +42,7 @@ class Services:
     settings: Settings
     keys: Keys
     quotas: Quotas
+    prices: PriceList
     tokens: Tokens
     backend: Backend
     directory: Directory

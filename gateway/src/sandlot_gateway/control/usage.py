@@ -7,16 +7,19 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime
 
 from sandlot_gateway.control.errors import ApiError, errors
 from sandlot_gateway.control.field_types import Text
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Who
+from sandlot_gateway.control.usage_models import UsageResponse
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.core.usage import HOUR, Amounts, Key
-from sandlot_gateway.usage.sums import TooManyGroups
+from sandlot_gateway.core.costs import Cost, Prices
+from sandlot_gateway.core.costs import text as decimal
+from sandlot_gateway.core.usage import HOUR, Key
+from sandlot_gateway.usage.sums import TooManyGroups, Used
 
 router = APIRouter(prefix=PREFIX, tags=["usage"])
 
@@ -24,28 +27,6 @@ _ROWS = 10_000
 _DAY = 24 * HOUR
 LONGEST_DAYS = 31
 GroupBy = Literal["tenant", "run", "hour", "day"]
-
-
-class UsageRow(BaseModel):
-    """Seconds are of RUNNING sandboxes, times what they asked for. Fields that `group_by` does not name are null."""
-
-    tenant: str | None
-    run: str | None = Field(
-        description='null: without a run; "*": of a tenant with too many runs for rows of their own.'
-    )
-    time: str | None = Field(description="The begin of the hour or day.")
-    sandboxes: int = Field(description="Sandboxes that began in this time.")
-    sandbox_seconds: float
-    core_seconds: float
-    memory_gib_seconds: float
-    disk_gib_seconds: float
-    gpu_seconds: float
-
-
-class UsageResponse(BaseModel):
-    since: str = Field(description="The begin of the hour that the request's `since` is in.")
-    until: str = Field(description="The end of the hour that the request's `until` is in.")
-    usage: list[UsageRow]
 
 
 @router.get(
@@ -84,9 +65,10 @@ async def usage(
             raise ApiError(403, text, field="tenant")
         tenant = who.name
     fields = frozenset(group_by or ("tenant", "run"))
+    prices = have.prices.now
     try:
         groups = await have.accounts.between(
-            begin, end, group=lambda key: _group(key, fields), tenant=tenant, most=_ROWS
+            begin, end, group=lambda key: _group(key, fields), tenant=tenant, most=_ROWS, prices=prices
         )
     except TooManyGroups as error:
         text = f"group_by: more than the {_ROWS} rows that an answer has; ask for a shorter time, or fewer groups"
@@ -98,7 +80,7 @@ async def usage(
         {
             "since": iso(begin // HOUR * HOUR),
             "until": iso(-(-end // HOUR) * HOUR),
-            "usage": [_row(*group, amounts) for group, amounts in sorted(groups.items(), key=_order)],
+            "usage": [_row(*group, used, prices) for group, used in sorted(groups.items(), key=_order)],
         }
     )
 
@@ -109,22 +91,26 @@ def _group(key: Key, fields: frozenset[GroupBy]) -> tuple[str | None, str | None
     return key.tenant if "tenant" in fields else None, (key.run or None) if "run" in fields else None, begin
 
 
-def _order(item: tuple[tuple[str | None, str | None, float | None], Amounts]) -> tuple[float, str, str]:
+def _order(item: tuple[tuple[str | None, str | None, float | None], Used]) -> tuple[float, str, str]:
     tenant, run, begin = item[0]
     return begin or 0.0, tenant or "", run or ""
 
 
-def _row(tenant: str | None, run: str | None, begin: float | None, amounts: Amounts) -> dict[str, Any]:
+def _row(
+    tenant: str | None, run: str | None, begin: float | None, used: Used, prices: Prices | None
+) -> dict[str, Any]:
     at = None if begin is None else datetime.fromtimestamp(begin, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "tenant": tenant,
         "run": run,
         "time": at,
-        **amounts_document(amounts),
+        **used_document(used, prices),
     }
 
 
-def amounts_document(amounts: Amounts) -> dict[str, Any]:
+def used_document(used: Used, prices: Prices | None) -> dict[str, Any]:
+    """Return what was used, and what it costs by these prices, by which it was summed."""
+    amounts = used.amounts
     return {
         "sandboxes": amounts.sandboxes,
         "sandbox_seconds": round(amounts.seconds, 3),
@@ -132,4 +118,16 @@ def amounts_document(amounts: Amounts) -> dict[str, Any]:
         "memory_gib_seconds": round(amounts.memory_gib_seconds, 3),
         "disk_gib_seconds": round(amounts.disk_gib_seconds, 3),
         "gpu_seconds": round(amounts.gpu_seconds, 3),
+        "cost": _cost_document(used.cost or Cost(), prices) if prices is not None else None,
+    }
+
+
+def _cost_document(cost: Cost, prices: Prices) -> dict[str, Any]:
+    return {
+        "currency": prices.currency,
+        "total": decimal(cost.total),
+        "cores": decimal(cost.cores),
+        "memory": decimal(cost.memory),
+        "disk": decimal(cost.disk),
+        "gpus": decimal(cost.gpus),
     }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import Protocol
 
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
+from .fair_queue import Turn
 from .instances import Kind, PoolSpec, PoolStatus
 from .starts import Ask, Starts
 from .waiting import Waiter, WaitList
@@ -66,29 +68,52 @@ class Demand:
     def missing(
         self, *, max_starts: int, but: Collection[str] = (), one_of: Collection[str] = ()
     ) -> Iterator[tuple[Template, Waiter[Ask] | None]]:
-        """Yield the starts to begin now, one at a time, each with the create that it is meant for.
+        """Yield the starts to begin now, in turn of the creates that they are meant for, each with that one.
 
         `but`: kinds of which none may begin. `one_of`: of each of these, one launch call at a time.
         """
         own = self._own_starts(slot_pools=True)
         on_the_way = self._on_the_way(own)
-        for key in self._line.in_turn():
-            missing = min(self._line.waiting(key) - on_the_way[key], max_starts - len(self._starts))
-            if key in one_of:
-                missing = min(missing, 1 - self._starts.launching(key))
-            if missing <= 0 or key in but:
-                continue
-            line = self._line.in_line(key)
-            uncovered = self._uncovered(line, own)
-            for _ in range(missing):
-                waiter = uncovered.popleft() if uncovered else None
-                yield (waiter or line[0]).template, waiter
+        keys = deque(self._line.in_turn())
+        # A kind is looked at once its first create is next: there may be a thousand, and few starts may begin.
+        begun: dict[str, deque[Waiter[Ask] | None]] = {}
+        turns: list[tuple[Turn, str]] = []
+        while len(self._starts) < max_starts:
+            while keys and (not turns or self._turn(keys[0]) < turns[0][0]):
+                key = keys.popleft()
+                most = self._line.waiting(key) - on_the_way[key]
+                if key in one_of:
+                    most = min(most, 1 - self._starts.launching(key))
+                if most > 0 and key not in but:
+                    begun[key] = self._uncovered(self._line.in_line(key), own, most=most)
+                    heappush(turns, (self._turn(key, begun[key][0]), key))
+            if not turns:
+                return
+            _, key = heappop(turns)
+            waiter = begun[key].popleft()
+            head = self._line.head(key)
+            assert head is not None
+            yield (waiter or head).template, waiter
+            if begun[key]:
+                heappush(turns, (self._turn(key, begun[key][0]), key))
 
-    def _uncovered(self, line: list[Waiter[Ask]], own: Counter[_Owned]) -> deque[Waiter[Ask]]:
-        """Return the waiters without a start or reset of their own or for their tenant only, the next one first."""
+    def _turn(self, key: str, waiter: Waiter[Ask] | None = None) -> Turn:
+        waiter = waiter or self._line.head(key)
+        assert waiter is not None
+        return self._line.turn(waiter)
+
+    def _uncovered(
+        self, line: list[Waiter[Ask]], own: Counter[_Owned], *, most: int
+    ) -> deque[Waiter[Ask] | None]:
+        """Return the waiters without a start or reset of their own or for their tenant only, the next one first.
+
+        At most so many, and None for each that lacks.
+        """
         left = own.copy()
-        found: deque[Waiter[Ask]] = deque()
+        found: deque[Waiter[Ask] | None] = deque()
         for waiter in line:
+            if len(found) == most:
+                break
             if waiter.value.start is not None:
                 continue
             key, tenant, image = waiter.key, waiter.tenant, waiter.template.image
@@ -97,6 +122,7 @@ class Demand:
                 left[covered_by] -= 1
             else:
                 found.append(waiter)
+        found.extend([None] * (most - len(found)))
         return found
 
     def _own_starts(self, *, slot_pools: bool = False) -> Counter[_Owned]:

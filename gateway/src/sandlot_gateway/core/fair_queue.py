@@ -6,14 +6,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import lcm
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 Path = Sequence[str]  # the names of the groups that a waiter is in, the outermost first
 Turn = tuple[int, int]  # number, and the waiter's serial to order equal ones by
 # limit, number of groups -> what each group is sure of, even beyond the limit
 Share = Callable[[int, int], int]
-# the names of a group and of those around it -> its weight, from 1 to MOST_WEIGHT
-Weigh = Callable[[Path], int]
 
 MOST_WEIGHT = 1000
 # Between two turns of a group with weight 1. Whole numbers, since sums of fractions would drift apart: it is a multiple
@@ -21,9 +19,21 @@ MOST_WEIGHT = 1000
 _UNIT = lcm(*range(1, 26), 1000)
 
 
-def equal(path: Path) -> int:
-    """Give all groups the same weight."""
-    return 1
+class Scheduling(NamedTuple):
+    """By what a group takes its turns beside others: `weight` from 1 to MOST_WEIGHT; a higher `priority` comes first."""
+
+    weight: int = 1
+    priority: int = 0  # of runs only: see `tenant_queue`
+
+
+_ALIKE = Scheduling()
+# the names of a group and of those around it -> how it is scheduled now
+Schedule = Callable[[Path], Scheduling]
+
+
+def equal(path: Path) -> Scheduling:
+    """Give all groups the same weight and priority."""
+    return _ALIKE
 
 
 class Place(NamedTuple):
@@ -33,8 +43,38 @@ class Place(NamedTuple):
     serial: int
 
 
+class Level(Protocol):
+    """The waiters of one group, in the order in which they use its turns. `path`: within the group."""
+
+    def add(self, path: Path, place: Place) -> None: ...
+
+    def index(self, path: Path, place: Place) -> int:
+        """Return how many waiters are before this one."""
+        ...
+
+    def ahead(self, path: Path, place: Place) -> int:
+        """Return how many of its innermost group are before this one."""
+        ...
+
+    def leave(self, path: Path, place: Place) -> None: ...
+
+    def serve(self, path: Path, place: Place) -> None: ...
+
+    def in_turn(self) -> list[Place]:
+        """Return the places of all waiters, the next one first."""
+        ...
+
+    def size(self, path: Path) -> int: ...
+
+    def full(self, path: Path, limit: int) -> int | None: ...
+
+    def reschedule(self) -> bool:
+        """Let the scheduling of now also hold for those that wait; return whether any differs from before."""
+        ...
+
+
 @dataclass(slots=True)
-class _Fifo:
+class Fifo:
     """The innermost level."""
 
     places: list[Place] = field(default_factory=list[Place])
@@ -61,12 +101,15 @@ class _Fifo:
     def full(self, path: Path, limit: int) -> int | None:
         return limit if len(self.places) >= limit else None
 
+    def reschedule(self) -> bool:
+        return False
+
 
 @dataclass(slots=True)
 class _Group:
     """A group and its turns. The i-th turn belongs to the i-th waiter of the group."""
 
-    queue: FairQueue | _Fifo
+    queue: Level
     step: int  # between two of its turns
     turns: list[Turn] = field(default_factory=list[Turn])
     # The last number that was given: with a number that was served out of turn, each newcomer would overtake older ones.
@@ -79,12 +122,16 @@ class FairQueue:
     The numbers of a group with weight 3 are a third as far apart as those of one with weight 1, so it has three turns
     for each of the other's. A group with a thousand waiters delays another's first one of the same weight by one turn,
     not by a thousand. Which of its waiters uses a turn is up to the group: it is a queue of the same kind for the next
-    level, first in, first out at the last one. `shares`: one for each level. `within`: the groups around this queue.
+    level, first in, first out at the last one. `share`: what each group is sure of. `below`: returns the queue of the
+    group that a path names. `within`: the groups around this queue.
     """
 
-    def __init__(self, shares: Sequence[Share], weigh: Weigh = equal, *, within: Path = ()) -> None:
-        self._share, *self._below = shares
-        self._weigh = weigh
+    def __init__(
+        self, share: Share, schedule: Schedule = equal, *, below: Callable[[Path], Level], within: Path = ()
+    ) -> None:
+        self._share = share
+        self._schedule = schedule
+        self._below = below
         self._within = within
         self._groups: dict[str, _Group] = {}
         self._turns: list[Turn] = []  # of all groups
@@ -104,34 +151,41 @@ class FairQueue:
         insort(self._turns, (number, place.serial))
         group.queue.add(path[1:], place)
 
+    def level(self, name: str) -> Level:
+        """Return the queue of a group that waits."""
+        return self._groups[name].queue
+
+    def take(self, name: str) -> list[Place]:
+        """Remove a group with all its turns, and return its waiters."""
+        group = self._groups.pop(name)
+        turns = set(group.turns)
+        self._turns = [turn for turn in self._turns if turn not in turns]
+        return group.queue.in_turn()
+
     def _new(self, name: str) -> _Group:
-        within = (*self._within, name)
-        return _Group(
-            FairQueue(self._below, self._weigh, within=within) if self._below else _Fifo(), self._step(name)
-        )
+        return _Group(self._below((*self._within, name)), self._step(name))
 
     def _step(self, name: str) -> int:
-        weight = self._weigh((*self._within, name))
+        weight = self._schedule((*self._within, name)).weight
         return _UNIT // min(max(weight, 1), MOST_WEIGHT)  # a lease that was edited by hand may say 0
 
-    def reweigh(self) -> bool:
-        """Let the weights of now hold also for those that wait; return whether any differs from before.
+    def reschedule(self) -> bool:
+        """Let the scheduling of now also hold for those that wait; return whether any differs from before.
 
         A group's turns keep their order: those that are not due come nearer to the last one served, or farther away.
         """
-        changed = False
+        changed = reweighed = False
         for name, group in self._groups.items():
-            if isinstance(group.queue, FairQueue):
-                changed |= group.queue.reweigh()
+            changed |= group.queue.reschedule()
             if (step := self._step(name)) != group.step:
-                changed = True
+                reweighed = True
                 group.turns = sorted(
                     (self._scaled(turn[0], step, group.step), turn[1]) for turn in group.turns
                 )
                 group.last, group.step = self._scaled(group.last, step, group.step), step
-        if changed:
+        if reweighed:
             self._turns = sorted(turn for group in self._groups.values() for turn in group.turns)
-        return changed
+        return changed or reweighed
 
     def _scaled(self, number: int, step: int, before: int) -> int:
         after = number - self._served
@@ -210,19 +264,3 @@ class FairQueue:
         if group is None:
             return None if share else 0
         return group.queue.full(path[1:], share)
-
-
-def of_tenants(weigh: Weigh = equal) -> FairQueue:
-    """Return a queue in which tenants take turns, and the runs of each.
-
-    Even beyond a limit each tenant has a tenth of it, and each of its runs an even share of that tenth.
-    """
-    return FairQueue((_tenth, _evenly), weigh)
-
-
-def _tenth(limit: int, tenants: int) -> int:
-    return min(limit, max(1, limit // 10))
-
-
-def _evenly(limit: int, runs: int) -> int:
-    return limit // runs

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
-from .fair_queue import Place, Weigh, equal, of_tenants
+from .fair_queue import Place, Schedule, equal
+from .tenant_queue import TenantQueue
 
 GroupId = NewType("GroupId", str)
 
@@ -45,9 +46,10 @@ class _Waiting:
 
 
 class GroupTurns:
-    """The groups of one gateway that have no instances yet; tenants, and the runs of each, take turns by weight.
+    """The groups of one gateway that have no instances yet; turns are those of `TenantQueue`.
 
-    `alone`: no other gateway takes instances. `chance` returns a random number from 0 to 1.
+    `alone`: no other gateway takes instances. `chance` returns a random number from 0 to 1. `outranked` returns whether
+    single creates of a higher priority wait beside those of a tenant's run, which then get nothing.
     """
 
     def __init__(
@@ -56,16 +58,19 @@ class GroupTurns:
         alone: bool,
         chance: Callable[[], float],
         patience: float = PATIENCE,
-        weigh: Weigh = equal,
+        schedule: Schedule = equal,
+        outranked: Callable[[str, str], bool] = lambda tenant, run: False,
     ) -> None:
         self._alone = alone
         self._chance = chance
         self._patience = patience
-        self._queue = of_tenants(weigh)
+        self._outranked = outranked
+        self._queue = TenantQueue(schedule)
         self._groups: dict[GroupId, _Waiting] = {}
         self._serial = 0
         self._collecting: GroupId | None = None
         self._since = 0.0  # when the collecting group last got an instance
+        self._looked_at = 0.0
 
     @property
     def collecting(self) -> GroupId | None:
@@ -103,12 +108,13 @@ class GroupTurns:
     def step(self, now: float) -> Sequence[Turn]:
         """Return what is to be done by this time."""
         turns: list[Turn] = []
+        self._looked_at = now
         due = self._gives_back_at()
         if due is not None and now >= due and self._collecting is not None:
             turns.append(GiveBack(self._collecting))
             self._behind(self._groups[self._collecting], now)
             self._collecting = None
-        self._queue.reweigh()
+        self._queue.reschedule()
         if self._collecting is None and (group := self._next(now)) is not None:
             waiting = self._groups[group]
             self._queue.serve(waiting.path, waiting.place)
@@ -119,12 +125,20 @@ class GroupTurns:
     def next_due(self) -> float | None:
         """Return when the next `step` is due if nothing else happens."""
         if self._collecting is not None:
-            return self._gives_back_at()
+            due = self._gives_back_at()
+            # Nothing tells that creates of a higher priority have begun to wait.
+            return due if due is not None else max(self._since, self._looked_at) + self._patience
         return min((waiting.not_before for waiting in self._groups.values()), default=None)
 
     def _gives_back_at(self) -> float | None:
-        if self._collecting is None or (self._alone and len(self._groups) == 1):
-            return None  # nobody else could use what it holds
+        if self._collecting is None:
+            return None
+        if (
+            self._alone
+            and len(self._groups) == 1
+            and not self._outranked(*self._groups[self._collecting].path)
+        ):
+            return None  # nobody else needs what it holds more
         return self._since + self._patience
 
     def _behind(self, waiting: _Waiting, now: float) -> None:
@@ -150,7 +164,7 @@ def full(waiting: Sequence[tuple[str, str]], tenant: str, run: str, *, limit: in
     """Return whether one more group of this run may not wait beside those of these tenants and runs."""
     if len(waiting) < limit:
         return False
-    queue = of_tenants()
+    queue = TenantQueue()
     for serial, path in enumerate(waiting):
         queue.add(path, Place(behind=True, serial=serial))
     return queue.full((tenant, run), limit) is not None

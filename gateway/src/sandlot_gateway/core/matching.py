@@ -180,20 +180,27 @@ class Matching:
         """Choose the next create whose image the node has, else one whose image no node has, else `head`.
 
         Every other choice has a node pull an image while another node has it already. An instance that creates wait for
-        goes to no others than those of `AwaitedSlots`.
+        goes to no others than those of `AwaitedSlots`. No create goes before one of its tenant with a higher priority.
         """
         node = instance.node
         if node is None or instance.image == head.template.image:
             return head
         first: Waiter[Ask] | None = None
         unprepared: Waiter[Ask] | None = None
+        # tenant -> the priority of the first of its creates that the instance would do for
+        least: dict[str, int] = {}
         for waiter in self._line.first(head.key, tenant=tenant, limit=_PLACES):
+            priority = self._line.priority(waiter.tenant, waiter.run)
+            if priority < least.get(waiter.tenant, priority):
+                continue
             nodes = self._seen.nodes_with(waiter.template.image)
             avoided = node in waiter.value.avoid
             if instance.image == waiter.template.image or (node in nodes and not avoided):
                 break
             if not self.awaited.admits(instance.id, waiter.template.image):
                 continue
+            if not avoided:
+                least.setdefault(waiter.tenant, priority)
             first = first or waiter
             if unprepared is None and not nodes and not avoided:
                 unprepared = waiter
@@ -212,7 +219,11 @@ class Matching:
         images = self._line.images(key)
         there = {image for image in images if image == instance.image or node in self._seen.nodes_with(image)}
         admitted = {image for image in images if self.awaited.admits(instance.id, image)}
-        waiters = [w for w in self._line.of_images(key, there | admitted) if tenant in (None, w.tenant)]
+        waiters = self._line.of_highest_priority(
+            w
+            for w in self._line.of_images(key, there | admitted)
+            if tenant in (None, w.tenant) and (w.template.image in admitted or node not in w.value.avoid)
+        )
         at_once = (w for w in waiters if w.template.image in there and node not in w.value.avoid)
         others = (w for w in waiters if w.template.image in admitted)
         turn = self._line.turn

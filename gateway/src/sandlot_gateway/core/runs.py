@@ -54,7 +54,8 @@ class RunRequest(msgspec.Struct, frozen=True):
     metadata: dict[str, str] = {}
     take_over: bool = False  # from a holder whose lease is not over
     end_sandboxes: bool = False  # those of earlier holders
-    weight: int = 1  # by which its creates take turns with those of the tenant's other runs
+    weight: int = 1  # by which its creates take turns with those of the tenant's other runs of its priority
+    priority: int = 0  # those of a higher one have all turns of the tenant
 
 
 class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,6 +75,7 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     state: RunState = RunState.ACTIVE
     finished_at: float | None = None
     weight: int = 1
+    priority: int = 0
 
     @property
     def active(self) -> bool:
@@ -83,11 +85,11 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
 def begun(lease: Lease | None, asked: RunRequest, *, tenant: str, run_id: RunId, now: float) -> Lease:
     """Return the lease of a holder that begins, resumes or takes over a run. Raises RunRefused.
 
-    A holder that repeats its request keeps its epoch, so that a retry is no takeover; its weight is that of the last one.
+    A holder that repeats its request keeps its epoch, so that a retry is no takeover; weight and priority are those of the last one.
     """
     if lease is not None and lease.active:
         if lease.holder == asked.holder:
-            return msgspec.structs.replace(_renewed(lease, now), weight=asked.weight)
+            return msgspec.structs.replace(_renewed(lease, now), weight=asked.weight, priority=asked.priority)
         if not asked.take_over:
             silent = max(0.0, now - lease.renewed_at)
             raise RunRefused(
@@ -111,6 +113,7 @@ def begun(lease: Lease | None, asked: RunRequest, *, tenant: str, run_id: RunId,
         name=asked.name,
         metadata=asked.metadata,
         weight=asked.weight,
+        priority=asked.priority,
     )
 
 

@@ -12,7 +12,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from .demand import Demand, Seen
 from .evictions import Evictions
-from .fair_queue import Weigh, equal
+from .fair_queue import Schedule, equal
 from .instances import Instance
 from .matching import Matching
 from .refusals import Refusals
@@ -61,11 +61,13 @@ class SupplyCore:
     queue. `start_timeout` counts from when the backend begins a start, because many at once wait for each other.
     """
 
-    def __init__(self, *, settings: SupplySettings, slots: Slots, seen: Seen, weigh: Weigh = equal) -> None:
+    def __init__(
+        self, *, settings: SupplySettings, slots: Slots, seen: Seen, schedule: Schedule = equal
+    ) -> None:
         self.slots = slots
         self._settings = settings
         self._seen = seen
-        self._line = line = WaitList[Ask](weigh)
+        self._line = line = WaitList[Ask](schedule)
         self._estimates = WaitEstimates(line)
         self.waiters: dict[AskId, Waiter[Ask]] = {}
         self.starts = Starts()
@@ -132,6 +134,10 @@ class SupplyCore:
         """Return in how many seconds a waiting ask may have its instance; None if that is unknown."""
         waiter = self.waiters.get(ask)
         return self._estimates.of(waiter, now) if waiter is not None else None
+
+    def outranked(self, tenant: str, run: str) -> bool:
+        """Return whether creates of its tenant with a higher priority wait."""
+        return self._line.outranked(tenant, run)
 
     @property
     def waiting(self) -> int:
@@ -286,7 +292,8 @@ class SupplyCore:
         self.refusals.passed(now)
         if self._look_at is None or now >= self._look_at:
             self._look_at = None
-            self._line.reweigh()
+            if self._line.reschedule():
+                self._estimates.rescheduled(now)
             for waiter, instance in self._matching.overlooked(now):
                 self._serve(waiter, instance)
         for instance_id in self._matching.overdue(now):

@@ -16,6 +16,7 @@ _ROWS_OF_TENANT = 1_000
 _ROWS = 8_000
 _ROWS_BY_HOUR = 10_000
 OTHERS = "*"  # no name of a run
+_TYPES = 16  # of GPUs by name in a row: the types are texts of callers
 
 
 class Amounts(msgspec.Struct, array_like=True):
@@ -27,14 +28,22 @@ class Amounts(msgspec.Struct, array_like=True):
     memory_gib_seconds: float = 0.0
     disk_gib_seconds: float = 0.0
     gpu_seconds: float = 0.0
+    gpu_types: dict[str, float] = {}  # of `gpu_seconds`, those of creates that asked for a type, by it
 
     def add(self, other: Amounts) -> None:
-        for name in self.__struct_fields__:
+        for name in self.__struct_fields__[:-1]:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        for kind, seconds in other.gpu_types.items():
+            if kind in self.gpu_types or len(self.gpu_types) < _TYPES:
+                self.gpu_types[kind] = self.gpu_types.get(kind, 0.0) + seconds
 
     def rounded(self) -> Amounts:
         """Return them to the millisecond: further digits would be a third of a document."""
-        return Amounts(*(round(getattr(self, name), 3) for name in self.__struct_fields__))
+        return Amounts(
+            self.sandboxes,
+            *(round(getattr(self, name), 3) for name in self.__struct_fields__[1:-1]),
+            gpu_types={kind: round(seconds, 3) for kind, seconds in self.gpu_types.items()},
+        )
 
 
 class Key(NamedTuple):
@@ -58,6 +67,7 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
     begin: float
     instance_id: InstanceId
     generation: int = 1
+    gpu_type: str = ""  # that the create asked for
 
     @property
     def place(self) -> str:
@@ -87,6 +97,7 @@ class Stay(msgspec.Struct, frozen=True, gc=False):
                     seconds * self.memory,
                     seconds * self.disk,
                     seconds * self.gpus,
+                    {self.gpu_type: seconds * self.gpus} if self.gpu_type and self.gpus else {},
                 ),
             )
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from sandlot_contract.template import Template
 
-from .fair_queue import Place, Turn, Weigh, equal, of_tenants
+from .fair_queue import Place, Schedule, Turn, equal
+from .tenant_queue import TenantQueue
 
 T = TypeVar("T")
 
@@ -52,6 +53,14 @@ class Full:
     share: int  # of the run
 
 
+class Ahead(NamedTuple):
+    """How many waiters are before one: of its run, others, and those of the others whose priority is higher."""
+
+    own: int
+    others: float
+    higher: float
+
+
 @dataclass(slots=True)
 class _Line(Generic[T]):
     """All waiters for one template by tenant and run, the first of each run first."""
@@ -86,8 +95,8 @@ class _Line(Generic[T]):
 class WaitList(Generic[T]):
     """One fair queue of all waiters, and a line for each template. Waiters take turns whatever they wait for."""
 
-    def __init__(self, weigh: Weigh = equal) -> None:
-        self._queue = of_tenants(weigh)
+    def __init__(self, schedule: Schedule = equal) -> None:
+        self._queue = TenantQueue(schedule)
         self._lines: dict[str, _Line[T]] = {}
         self._serial = 0
         # Both are found again when they are needed after a change: waiters by serial, and templates, in turn.
@@ -106,10 +115,19 @@ class WaitList(Generic[T]):
         self._ranks = self._keys = None
         self._lines.setdefault(waiter.key, _Line()).add(waiter)
 
-    def reweigh(self) -> None:
-        """Let the weights of now hold also for those that wait."""
-        if self._queue.reweigh():
+    def reschedule(self) -> bool:
+        """Let the weights and priorities of now hold also for those that wait; return whether any has changed."""
+        if changed := self._queue.reschedule():
             self._ranks = self._keys = None
+        return changed
+
+    def priority(self, tenant: str, run: str) -> int:
+        """Return the priority of a run that waits."""
+        return self._queue.priority((tenant, run))
+
+    def outranked(self, tenant: str, run: str) -> bool:
+        """Return whether creates of its tenant with a higher priority wait."""
+        return self._queue.above((tenant, run)) > 0
 
     def turn(self, waiter: Waiter[T]) -> Turn:
         """Return what orders the waiters, until one joins or leaves: the lowest is next."""
@@ -146,6 +164,14 @@ class WaitList(Generic[T]):
     def of_images(self, key: str, images: Collection[str]) -> Iterator[Waiter[T]]:
         """Yield the waiters for this template and one of these images, in no order."""
         return (waiter for waiter in self._lines.get(key, ()) if waiter.template.image in images)
+
+    def of_highest_priority(self, waiters: Iterable[Waiter[T]]) -> list[Waiter[T]]:
+        """Return those of these waiters before which none of their tenant has a higher priority."""
+        highest: dict[str, int] = {}
+        ranked = [(waiter, self.priority(waiter.tenant, waiter.run)) for waiter in waiters]
+        for waiter, priority in ranked:
+            highest[waiter.tenant] = max(priority, highest.get(waiter.tenant, priority))
+        return [waiter for waiter, priority in ranked if priority == highest[waiter.tenant]]
 
     def images(self, key: str) -> Collection[str]:
         """Return the images of the waiters for this template."""
@@ -197,21 +223,24 @@ class WaitList(Generic[T]):
         """Return the waiter's place, 1 for the next, counting all earlier waiters of any template."""
         return self._queue.index(waiter.path, waiter.place) + 1
 
-    def ahead(self, waiter: Waiter[T]) -> tuple[int, int]:
-        """Return how many waiters of its run, and how many others, are before this one."""
+    def ahead(self, waiter: Waiter[T]) -> Ahead:
         own = self._queue.ahead(waiter.path, waiter.place)
-        return own, self._queue.index(waiter.path, waiter.place) - own
+        others = self._queue.index(waiter.path, waiter.place) - own
+        return Ahead(own, others, self._queue.above(waiter.path))
 
-    def ahead_of_kind(self, waiter: Waiter[T]) -> tuple[int, float]:
-        """Return how many waiters for the same template are before this one: of its run, and about how many others.
+    def ahead_of_kind(self, waiter: Waiter[T]) -> Ahead:
+        """Return the same of waiters for the same template; about how many of other runs.
 
-        Of others, it is the share that they have of all other waiters: counting them for each waiter that is shown
+        Of these, it is the share that they have of all other waiters: counting them for each waiter that is shown
         would take too long.
         """
         own = self._lines[waiter.key].of[waiter.path]
         of_others = len(self) - self._queue.size(waiter.path)
         share = (self.waiting(waiter.key) - len(own)) / of_others if of_others else 0.0
-        return bisect_left(own, waiter.place, key=_by_place), self.ahead(waiter)[1] * share
+        ahead = self.ahead(waiter)
+        return Ahead(
+            bisect_left(own, waiter.place, key=_by_place), ahead.others * share, ahead.higher * share
+        )
 
     def _order(self, count: int) -> Callable[[Waiter[T]], Turn | int]:
         """Return what orders this many waiters: for many it is faster to find the order of all at once."""

@@ -40,7 +40,8 @@ class NewForks(msgspec.Struct):
 
 
 def is_forks(checkpoint: Checkpoint) -> bool:
-    return checkpoint.expires_at is not None or _OLD_ENTRY in checkpoint.metadata
+    is_own = checkpoint.expires_at is not None and not checkpoint.by_quota
+    return is_own or _OLD_ENTRY in checkpoint.metadata
 
 
 class Forks:

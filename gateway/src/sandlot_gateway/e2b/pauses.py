@@ -245,13 +245,13 @@ class Pauses:
 
 
 async def _read(work: Awaitable[T]) -> T:
-    """Return what a call of the checkpoints' volume returns. Raises Problem."""
+    """Return what a call of the checkpoints' store returns. Raises Problem."""
     try:
         async with asyncio.timeout(_READ_WITHIN):
             return await work
     except OSError as error:  # also a TimeoutError
         why = error.strerror or f"no answer within {_READ_WITHIN:g} s"
-        text = f"the volume of the checkpoints cannot be used: {why}; try again, or tell the operator"
+        text = f"the store of the checkpoints cannot be used: {why}; try again, or tell the operator"
         raise Problem(503, text, headers=[(b"retry-after", b"1")]) from error
 
 

@@ -237,7 +237,7 @@ class BringUp:
         """Restore the checkpoint's files into a claimed instance. Raises RestoreFailed."""
         try:
             if self._restore is None:
-                raise RestoreFailed("this gateway has no directory of checkpoints: set checkpoint_dir")
+                raise RestoreFailed("this gateway has no checkpoints: set checkpoint_dir or checkpoint_s3")
             with stage("sandlot.restore"):
                 await self._restore(sandbox, instance)
         except BaseException:  # any failure: else the sidecar would wait for files that never come

@@ -75,7 +75,12 @@ class Lifecycle:
         quotas = Quotas() if quotas is None else quotas  # without entries of single tenants it is false
         self.admission = Admission(quotas, holdings=directory.holdings)
         alone = backend.single_gateway
-        places = GroupPlaces(supply, GroupTurns(alone=alone, chance=random.random, weigh=supply.weigh))
+        places = GroupPlaces(
+            supply,
+            GroupTurns(
+                alone=alone, chance=random.random, schedule=supply.schedule, outranked=supply.outranked
+            ),
+        )
         self.claimer = Claimer(
             supply=supply,
             groups=places,

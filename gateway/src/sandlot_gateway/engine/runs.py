@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from sandlot_gateway.core import runs
 from sandlot_gateway.core.backend import BackendError, Unavailable
+from sandlot_gateway.core.fair_queue import Scheduling
 from sandlot_gateway.core.run_tally import RunTally
 from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunRefused, RunRequest, RunStore, RunUnknown
 from sandlot_gateway.directory import Directory
@@ -130,10 +131,12 @@ class Runs:
         found = [self._with_heard(lease) for lease in leases if lease.tenant == tenant]
         return sorted(found, key=lambda lease: -lease.began_at)
 
-    def weight(self, tenant: str, run_id: RunId) -> int:
-        """Return the weight of a run's creates; 1 if it is not known to be active, or has no lease."""
+    def scheduling(self, tenant: str, run_id: RunId) -> Scheduling:
+        """Return how a run's creates take turns; as those without a lease if it is not known to be active."""
         lease = self._leases.get((tenant, run_id))
-        return lease.weight if lease is not None and lease.active else 1
+        return (
+            Scheduling(lease.weight, lease.priority) if lease is not None and lease.active else Scheduling()
+        )
 
     async def _checked(self, key: RunKey, epoch: int | None) -> Lease:
         """Return a lease that is active. Only what the store says now refuses anyone."""

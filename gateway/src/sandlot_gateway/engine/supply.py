@@ -11,7 +11,7 @@ from typing import Any
 from sandlot_contract.ids import InstanceId, SandboxId
 
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
-from sandlot_gateway.core.fair_queue import Weigh, equal
+from sandlot_gateway.core.fair_queue import Schedule, equal
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import PendingCreate
 from sandlot_gateway.core.reuse import UNBOUND, Binding
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 class Supply:
     """One per gateway, on the event loop's clock. Calls `prime` with the address of each instance that becomes warm.
 
-    `weigh`: the weights by which tenants and runs take turns.
+    `schedule`: the weights and priorities by which tenants and runs take turns.
     """
 
     def __init__(
@@ -64,11 +64,13 @@ class Supply:
         slots: Slots,
         settings: SupplySettings | None = None,
         prime: Callable[[str], Coroutine[Any, Any, None]] | None = None,
-        weigh: Weigh = equal,
+        schedule: Schedule = equal,
     ) -> None:
-        self._core = SupplyCore(settings=settings or SupplySettings(), slots=slots, seen=backend, weigh=weigh)
+        self._core = SupplyCore(
+            settings=settings or SupplySettings(), slots=slots, seen=backend, schedule=schedule
+        )
         self.slots = slots
-        self.weigh = weigh
+        self.schedule = schedule
         self._backend = backend
         self._prime = prime
         self._numbers = count(1)
@@ -125,6 +127,10 @@ class Supply:
 
     def estimated_wait(self, ask: AskId) -> float | None:
         return self._core.estimated_wait(ask, self._now())
+
+    def outranked(self, tenant: str, run: str) -> bool:
+        """Return whether creates of its tenant with a higher priority wait."""
+        return self._core.outranked(tenant, run)
 
     def trouble(self, ask: AskId, pools: Pools | None) -> str | None:
         return trouble(self._core, self._backend, ask, pools)

@@ -13,7 +13,8 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.core.usage import HOUR, Amounts, Document, Key, Stay, Totals, day_of
+from sandlot_gateway.core.costs import Prices
+from sandlot_gateway.core.usage import HOUR, Document, Key, Stay, Totals, day_of
 from sandlot_gateway.core.usage_source import RecordedStay, Source, UsageSource
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
@@ -21,7 +22,7 @@ from sandlot_gateway.sandboxes import Sandbox
 from .changes import with_batch, with_minutes
 from .early import add_early, early_beside, mark_early, records
 from .journal import Journal
-from .sums import Group, Sums
+from .sums import Group, Sums, Used
 
 _log = logging.getLogger(__name__)
 
@@ -110,14 +111,15 @@ class Accounts:
         group: Callable[[Key], Group],
         tenant: str | None = None,
         most: int,
-    ) -> dict[Group, Amounts]:
+        prices: Prices | None = None,
+    ) -> dict[Group, Used]:
         """Return the sums of the hours that overlap this time by group, `most` at most.
 
         Raises BackendError, and TooManyGroups.
         """
         first, last = int(since // HOUR), int(-(-until // HOUR)) - 1
         kept = day_of(self._clock()) - self._keep
-        sums = Sums(first=first, last=last, tenant=tenant, group=group, most=most)
+        sums = Sums(first=first, last=last, tenant=tenant, group=group, most=most, prices=prices)
         # One at a time: each reads the documents of many days. `fold` waits for one at most, since locks are fair.
         async with self._one_answer, self._turn:
             await self._source.store.load(since=max(day_of(first * HOUR), kept), each=sums.add_document)
@@ -287,6 +289,7 @@ def stay_of(sandbox: Sandbox) -> Stay | None:
         sandbox.started_at,
         sandbox.instance_id,
         sandbox.generation,
+        spec.gpu_type or "",
     )
 
 

@@ -13,6 +13,7 @@ from sandlot._async.python import AsyncPythonContext
 from sandlot._async.stream import AsyncOpStream
 from sandlot._protocol import calls, cells
 from sandlot.errors import SandlotError
+from sandlot.units import parse_size
 
 
 @cache
@@ -37,13 +38,15 @@ class AsyncPythonContexts(AsyncHandle):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        memory: int | str | None = None,
         context_id: str | None = None,
         wait: float = 60.0,
     ) -> AsyncPythonContext:
         """Start a process that runs cells of Python code in one namespace, and wait until it can.
 
         It needs Python 3.8 or later in the image, as `interpreter`, and no package. It runs until it is closed, or its
-        sandbox ends. A second call with the same `context_id` attaches to it. Raises StartFailed if that Python does
+        sandbox ends. `memory` (bytes, or "512MiB") is the most that the cell that runs, what earlier ones have left and
+        their programs take together, below the sandbox's own limit: beyond it the cell has `died`. A second call with the same `context_id` attaches to it. Raises StartFailed if that Python does
         not run, WaitTimeout after `wait` seconds, OpConflict if another command has this id.
         """
         op = calls.op_id_or_new(context_id)
@@ -60,6 +63,8 @@ class AsyncPythonContexts(AsyncHandle):
             detach=True,
         )
         document["output_limit"] = cells.TOTAL
+        if memory is not None:
+            document["memory"] = parse_size(memory, name="memory")
         stream = AsyncOpStream(plane=self._plane, op_id=op, document=document, keep=True)
         context = AsyncPythonContext(plane=self._plane, document=document, stream=stream)
         try:

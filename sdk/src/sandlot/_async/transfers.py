@@ -1,21 +1,24 @@
-"""Copies files and directories between this machine and a sandbox, one file after the other."""
+"""Copies files and directories between this machine and a sandbox, several files at once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from sandlot._async.plane import AsyncPlane
 from sandlot._local_files import download_target, safe_name, upload_plan
 from sandlot._protocol import documents
 from sandlot._protocol.file_requests import USER, write_route
-from sandlot._tasks_async import run_blocking
-from sandlot.file_records import TransferMeter
+from sandlot._tasks_async import each, run_blocking
+from sandlot.file_records import FileMeter, TransferMeter
 from sandlot.models import FileInfo
 
 PIECE = 1 << 20
+AT_ONCE = 8  # files, so that a small one does not wait for the round trip of the one before
+
+Item = TypeVar("Item")
 
 
 class AsyncCalls(Protocol):
@@ -45,13 +48,20 @@ class AsyncTransfer:
         if self._meter.wants_total:
             files = [part for part, _, mode in plan if mode is None]
             self._meter.total = await run_blocking(lambda: sum(part.stat().st_size for part in files))
-        total = 0
-        for part, target, mode in plan:
+
+        async def make(directory: tuple[str, int]) -> None:
+            await self._files.mkdir(directory[0], mode=directory[1], user=self._user)
+
+        async def send(file: tuple[Path, str]) -> int:
+            return await self._upload_file(*file)
+
+        levels: dict[int, list[tuple[str, int]]] = {}
+        for _, target, mode in plan:
             if mode is not None:
-                await self._files.mkdir(target, mode=mode, user=self._user)
-            else:
-                total += await self._upload_file(part, target)
-        return total
+                levels.setdefault(target.rstrip("/").count("/"), []).append((target, mode))
+        for level in sorted(levels):
+            await _all(make, levels[level])
+        return sum(await _all(send, [(part, target) for part, target, mode in plan if mode is None]))
 
     async def download(self, path: str, target: Path) -> int:
         """Receive a file or directory; return the bytes received."""
@@ -59,28 +69,39 @@ class AsyncTransfer:
         if info.type != "dir":
             self._meter.total = info.size
             return await self._download_file(path, target, info)
-        total = 0
+        files: list[tuple[str, Path, FileInfo]] = []
         waiting = [(path, target)]
+
+        async def listed(directory: tuple[str, Path]) -> list[FileInfo]:
+            return await self._files.list(directory[0], user=self._user)
+
+        async def receive(file: tuple[str, Path, FileInfo]) -> int:
+            return await self._download_file(*file)
+
         while waiting:
-            directory, here = waiting.pop()
-            here.mkdir(parents=True, exist_ok=True)
-            for entry in await self._files.list(directory, user=self._user):
-                name = safe_name(entry)
-                inside = f"{directory.rstrip('/')}/{name}"
-                if entry.type == "dir":
-                    waiting.append((inside, here / name))
-                elif entry.type == "file":
-                    total += await self._download_file(inside, here / name, entry)
-        return total
+            below: list[tuple[str, Path]] = []
+            for (directory, here), entries in zip(waiting, await _all(listed, waiting), strict=True):
+                here.mkdir(parents=True, exist_ok=True)
+                for entry in entries:
+                    name = safe_name(entry)
+                    inside = f"{directory.rstrip('/')}/{name}"
+                    if entry.type == "dir":
+                        below.append((inside, here / name))
+                    elif entry.type == "file":
+                        files.append((inside, here / name, entry))
+            waiting = below
+        self._meter.total = sum(entry.size for _, _, entry in files)
+        return sum(await _all(receive, files))
 
     async def _upload_file(self, source: Path, path: str) -> int:
         about = await run_blocking(source.stat)
+        meter = FileMeter(self._meter)
         route = write_route(path, mode=about.st_mode & 0o7777, user=self._user)
         body = await self._plane.open(
             "PUT",
             route,
             headers={"Content-Type": "application/octet-stream"},
-            source=lambda: _pieces(source, about.st_size, self._meter),
+            source=lambda: _pieces(source, about.st_size, meter),
             length=about.st_size,
             timeout=300.0,
             path=path,
@@ -89,32 +110,40 @@ class AsyncTransfer:
             size = int(documents.parse(await body.read_all(timeout=300.0))["size"])
         finally:
             await body.aclose()
-        self._meter.file_done()
+        meter.done()
         return size
 
     async def _download_file(self, path: str, target: Path, info: FileInfo) -> int:
         target = await run_blocking(lambda: download_target(target, info.name))
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        meter = FileMeter(self._meter)
         size = 0
         try:
             with partial.open("wb") as file:
                 async for piece in self._files.stream(path, user=self._user):
                     file.write(piece)
                     size += len(piece)
-                    self._meter.add(len(piece))
+                    meter.add(len(piece))
             if info.mode:
                 partial.chmod(int(info.mode, 8) & 0o777)
             partial.replace(target)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        self._meter.file_done()
+        meter.done()
         return size
 
 
-async def _pieces(source: Path, size: int, meter: TransferMeter) -> AsyncIterator[bytes]:
+async def _all(function: Callable[[Item], Awaitable[Any]], items: Iterable[Item]) -> list[Any]:
+    todo = list(items)
+    if len(todo) == 1:
+        return [await function(todo[0])]  # without a thread
+    return await each(function, todo, concurrency=AT_ONCE, return_exceptions=False, progress=None)
+
+
+async def _pieces(source: Path, size: int, meter: FileMeter) -> AsyncIterator[bytes]:
     """Yield at most `size` bytes, so that a file that grows during the upload does not break the request."""
-    meter.file_begins()
+    meter.begins()
     left = size
     with source.open("rb") as file:
         while left:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 from datetime import datetime
+from decimal import Decimal
 
 from sandlot._protocol import checks
 from sandlot._protocol.documents import Document
 from sandlot._protocol.messages import with_query
-from sandlot.accounting import Quota, UsageReport, UsageRow
+from sandlot.accounting import Cost, Quota, UsageReport, UsageRow
 
 GROUPS = ("tenant", "run", "hour", "day")
 _FIELDS = tuple(field.name for field in fields(UsageRow))
+_AMOUNTS = tuple(field.name for field in fields(Cost) if field.name != "currency")
 
 
 def query(
@@ -42,8 +44,20 @@ def report(document: Document) -> UsageReport:
     return UsageReport(
         since=document.get("since") or "",
         until=document.get("until") or "",
-        rows=tuple(UsageRow(**{name: row[name] for name in _FIELDS if name in row}) for row in rows),
+        rows=tuple(usage_row(row) for row in rows),
     )
+
+
+def usage_row(document: Document) -> UsageRow:
+    """Read one row; servers of before tell no cost."""
+    found = {name: document[name] for name in _FIELDS if name in document}
+    cost: Document | None = found.pop("cost", None)
+    return UsageRow(**found, cost=_cost(cost) if cost else None)
+
+
+def _cost(document: Document) -> Cost:
+    amounts = {name: Decimal(document.get(name) or 0) for name in _AMOUNTS}
+    return Cost(currency=document.get("currency") or "", **amounts)
 
 
 def quotas(document: Document) -> tuple[Quota, ...]:

@@ -183,6 +183,12 @@ def weight(value: object) -> int:
     return value
 
 
+def priority(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -100 <= value <= 100:
+        raise ValueError(f"priority: must be a whole number from -100 to 100, not {value!r}")
+    return value
+
+
 def path_part(value: object, *, name: str) -> str:
     """Quote an id as one segment of a URL's path."""
     if not isinstance(value, str) or not value or value in (".", ".."):

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from sandlot._protocol import checks
+from sandlot._protocol import accounts, checks
 from sandlot._protocol.documents import Document
-from sandlot.accounting import UsageRow
 from sandlot.runs import RunCommands, RunInfo, RunReport, RunStarts, SlowCommand
 
 VARIABLE = "SANDLOT_RUN_ID"
@@ -85,6 +84,7 @@ def begin_body(
     take_over: bool,
     end_sandboxes: bool,
     weight: int,
+    priority: int,
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "holder": holder,
@@ -98,6 +98,8 @@ def begin_body(
         body["metadata"] = checks.strings(metadata, name="metadata")
     if checks.weight(weight) != 1:  # else also servers that know no weights begin the run
         body["weight"] = weight
+    if checks.priority(priority) != 0:
+        body["priority"] = priority
     return body
 
 
@@ -117,6 +119,7 @@ def run_info(document: Document) -> RunInfo:
         sandboxes=dict(document.get("sandboxes") or {}),
         verdicts=dict(document.get("verdicts") or {}),
         weight=int(document.get("weight") or 1),
+        priority=int(document.get("priority") or 0),
     )
 
 
@@ -130,7 +133,7 @@ def run_report(document: Document) -> RunReport:
         ends=dict(document.get("ends") or {}),
         masked=dict(document.get("masked") or {}),
         starts=RunStarts(**_known(RunStarts, document.get("starts") or {})),
-        usage=UsageRow(**_known(UsageRow, used)),
+        usage=accounts.usage_row(used),
         usage_since=used.get("since") or "",
         commands=RunCommands(**_known(RunCommands, commands)),
     )

@@ -14,6 +14,7 @@ from sandlot._sync.handle import Handle
 from sandlot._sync.python import PythonContext
 from sandlot._sync.stream import OpStream
 from sandlot.errors import SandlotError
+from sandlot.units import parse_size
 
 
 @cache
@@ -38,13 +39,15 @@ class PythonContexts(Handle):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        memory: int | str | None = None,
         context_id: str | None = None,
         wait: float = 60.0,
     ) -> PythonContext:
         """Start a process that runs cells of Python code in one namespace, and wait until it can.
 
         It needs Python 3.8 or later in the image, as `interpreter`, and no package. It runs until it is closed, or its
-        sandbox ends. A second call with the same `context_id` attaches to it. Raises StartFailed if that Python does
+        sandbox ends. `memory` (bytes, or "512MiB") is the most that the cell that runs, what earlier ones have left and
+        their programs take together, below the sandbox's own limit: beyond it the cell has `died`. A second call with the same `context_id` attaches to it. Raises StartFailed if that Python does
         not run, WaitTimeout after `wait` seconds, OpConflict if another command has this id.
         """
         op = calls.op_id_or_new(context_id)
@@ -61,6 +64,8 @@ class PythonContexts(Handle):
             detach=True,
         )
         document["output_limit"] = cells.TOTAL
+        if memory is not None:
+            document["memory"] = parse_size(memory, name="memory")
         stream = OpStream(plane=self._plane, op_id=op, document=document, keep=True)
         context = PythonContext(plane=self._plane, document=document, stream=stream)
         try:

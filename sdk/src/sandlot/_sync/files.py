@@ -227,7 +227,8 @@ class Files:
 
         Modes are kept, except those of existing directories. Links are followed; a dangling link, or one to a
         directory that contains it, raises OSError before anything is sent. Anything that is neither a file nor a
-        directory is skipped. `on_bytes` is called with the size of each chunk sent, `progress` with all so far.
+        directory is skipped. Eight files are sent at once. `on_bytes` is called with the size of each chunk sent,
+        `progress` with all so far: one call at a time, with `Sandbox` in other threads.
         """
         meter = TransferMeter(on_bytes=on_bytes, progress=progress)
         return Transfer(self, plane=self._plane, meter=meter, user=user).upload(
@@ -245,8 +246,9 @@ class Files:
     ) -> int:
         """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 
-        A file gets its name only when it is complete. Links inside a directory are not copied. `on_bytes` is called
-        with the size of each chunk received, `progress` with all so far; its total is that of a file.
+        A file gets its name only when it is complete. Links inside a directory are not copied, since code of the
+        sandbox chooses where they lead. Eight files are received at once. `on_bytes` is called with the size of each
+        chunk received, `progress` with all so far, as of `upload`; the total is that of the files when they are listed.
         """
         meter = TransferMeter(on_bytes=on_bytes, progress=progress)
         return Transfer(self, plane=self._plane, meter=meter, user=user).download(

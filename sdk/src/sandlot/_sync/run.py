@@ -30,8 +30,10 @@ class Run:
     process renews it for `grace` seconds, as after a SIGKILL, the server ends them with the verdict `run_lost`.
     `take_over`: also from a holder that still renews it, as when a trainer resumes before its old lease is over; the old
     one gets RunLost. `end_sandboxes`: end those of earlier holders then. `weight` from 1 to 1000: with 3, the run has
-    three turns in the queue for each of another run of the tenant with 1. `on_lost` is called in the thread. `report`:
-    the file of an HTML page about the run, written at the end of the block; if that fails, the log has a warning.
+    three turns in the queue for each of another run of the tenant with 1. `priority` from -100 to 100: while its creates
+    wait, those of the tenant's runs of lower priority get no turns; weights count among runs of one priority.
+    `on_lost` is called in the thread. `report`: the file of an HTML page about the run, written at the end of the
+    block; if that fails, the log has a warning.
     Entering raises Conflict if another holder has the run. A forked child that leaves the block ends nothing.
     """
 
@@ -45,6 +47,7 @@ class Run:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         weight: int = 1,
+        priority: int = 0,
         on_lost: Callable[[SandlotError], None] | None = None,
         report: str | os.PathLike[str] | None = None,
         client: Client | None = None,
@@ -58,6 +61,7 @@ class Run:
             take_over=take_over,
             end_sandboxes=end_sandboxes,
             weight=weight,
+            priority=priority,
         )
         self._report = (
             None if report is None else Path(report).absolute()

@@ -250,6 +250,7 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
         attempts: int = 1,
         resume: str | os.PathLike[str] | None = None,
         key: Callable[[Item], str] | None = None,
+        create_for: Callable[[Item], Mapping[str, Any]] | None = None,
         **create: Any,
     ) -> Results:
         """Call `function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
@@ -260,16 +261,18 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
         `attempts` is how often an item is called at most: again, in another sandbox, only after a SandboxLost that
         neither the code nor the caller caused (`infrastructure`). `resume` names a file that keeps each result, as
         JSON, once it is there: a later run with the same file calls only the items without one. `key` names an item in
-        it (default: the item itself, which then must be JSON). All other arguments go to `create`. Raises ConfigError
-        if the file has something else.
+        it (default: the item itself, which then must be JSON). All other arguments go to `create`, and what
+        `create_for(item)` returns: it is called before each call of an item, and can name an image for it, or the last
+        checkpoint that an interrupted one has made. Raises ConfigError if the file has something else.
         """
         if attempts < 1:
             raise ValueError(f"attempts: {attempts} is not 1 or more")
 
         def called(item: Item) -> Result:
             for left in reversed(range(attempts)):
+                own: Mapping[str, Any] = {} if create_for is None else create_for(item)
                 try:
-                    with cls.create(**create) as box:
+                    with cls.create(**{**create, **own}) as box:
                         return function(box, item)
                 except SandboxLost as error:
                     if not left or not error.infrastructure:

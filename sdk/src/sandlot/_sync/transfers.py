@@ -1,22 +1,25 @@
 # This file is auto-generated from sdk/src/sandlot/_async/transfers.py by tools/async_to_sync.py: do not change it.
-"""Copies files and directories between this machine and a sandbox, one file after the other."""
+"""Copies files and directories between this machine and a sandbox, several files at once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from sandlot._local_files import download_target, safe_name, upload_plan
 from sandlot._protocol import documents
 from sandlot._protocol.file_requests import USER, write_route
 from sandlot._sync.plane import Plane
-from sandlot._tasks_sync import run_blocking
-from sandlot.file_records import TransferMeter
+from sandlot._tasks_sync import each, run_blocking
+from sandlot.file_records import FileMeter, TransferMeter
 from sandlot.models import FileInfo
 
 PIECE = 1 << 20
+AT_ONCE = 8  # files, so that a small one does not wait for the round trip of the one before
+
+Item = TypeVar("Item")
 
 
 class Calls(Protocol):
@@ -46,13 +49,20 @@ class Transfer:
         if self._meter.wants_total:
             files = [part for part, _, mode in plan if mode is None]
             self._meter.total = run_blocking(lambda: sum(part.stat().st_size for part in files))
-        total = 0
-        for part, target, mode in plan:
+
+        def make(directory: tuple[str, int]) -> None:
+            self._files.mkdir(directory[0], mode=directory[1], user=self._user)
+
+        def send(file: tuple[Path, str]) -> int:
+            return self._upload_file(*file)
+
+        levels: dict[int, list[tuple[str, int]]] = {}
+        for _, target, mode in plan:
             if mode is not None:
-                self._files.mkdir(target, mode=mode, user=self._user)
-            else:
-                total += self._upload_file(part, target)
-        return total
+                levels.setdefault(target.rstrip("/").count("/"), []).append((target, mode))
+        for level in sorted(levels):
+            _all(make, levels[level])
+        return sum(_all(send, [(part, target) for part, target, mode in plan if mode is None]))
 
     def download(self, path: str, target: Path) -> int:
         """Receive a file or directory; return the bytes received."""
@@ -60,28 +70,39 @@ class Transfer:
         if info.type != "dir":
             self._meter.total = info.size
             return self._download_file(path, target, info)
-        total = 0
+        files: list[tuple[str, Path, FileInfo]] = []
         waiting = [(path, target)]
+
+        def listed(directory: tuple[str, Path]) -> list[FileInfo]:
+            return self._files.list(directory[0], user=self._user)
+
+        def receive(file: tuple[str, Path, FileInfo]) -> int:
+            return self._download_file(*file)
+
         while waiting:
-            directory, here = waiting.pop()
-            here.mkdir(parents=True, exist_ok=True)
-            for entry in self._files.list(directory, user=self._user):
-                name = safe_name(entry)
-                inside = f"{directory.rstrip('/')}/{name}"
-                if entry.type == "dir":
-                    waiting.append((inside, here / name))
-                elif entry.type == "file":
-                    total += self._download_file(inside, here / name, entry)
-        return total
+            below: list[tuple[str, Path]] = []
+            for (directory, here), entries in zip(waiting, _all(listed, waiting), strict=True):
+                here.mkdir(parents=True, exist_ok=True)
+                for entry in entries:
+                    name = safe_name(entry)
+                    inside = f"{directory.rstrip('/')}/{name}"
+                    if entry.type == "dir":
+                        below.append((inside, here / name))
+                    elif entry.type == "file":
+                        files.append((inside, here / name, entry))
+            waiting = below
+        self._meter.total = sum(entry.size for _, _, entry in files)
+        return sum(_all(receive, files))
 
     def _upload_file(self, source: Path, path: str) -> int:
         about = run_blocking(source.stat)
+        meter = FileMeter(self._meter)
         route = write_route(path, mode=about.st_mode & 0o7777, user=self._user)
         body = self._plane.open(
             "PUT",
             route,
             headers={"Content-Type": "application/octet-stream"},
-            source=lambda: _pieces(source, about.st_size, self._meter),
+            source=lambda: _pieces(source, about.st_size, meter),
             length=about.st_size,
             timeout=300.0,
             path=path,
@@ -90,32 +111,40 @@ class Transfer:
             size = int(documents.parse(body.read_all(timeout=300.0))["size"])
         finally:
             body.close()
-        self._meter.file_done()
+        meter.done()
         return size
 
     def _download_file(self, path: str, target: Path, info: FileInfo) -> int:
         target = run_blocking(lambda: download_target(target, info.name))
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        meter = FileMeter(self._meter)
         size = 0
         try:
             with partial.open("wb") as file:
                 for piece in self._files.stream(path, user=self._user):
                     file.write(piece)
                     size += len(piece)
-                    self._meter.add(len(piece))
+                    meter.add(len(piece))
             if info.mode:
                 partial.chmod(int(info.mode, 8) & 0o777)
             partial.replace(target)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        self._meter.file_done()
+        meter.done()
         return size
 
 
-def _pieces(source: Path, size: int, meter: TransferMeter) -> Iterator[bytes]:
+def _all(function: Callable[[Item], Any], items: Iterable[Item]) -> list[Any]:
+    todo = list(items)
+    if len(todo) == 1:
+        return [function(todo[0])]  # without a thread
+    return each(function, todo, concurrency=AT_ONCE, return_exceptions=False, progress=None)
+
+
+def _pieces(source: Path, size: int, meter: FileMeter) -> Iterator[bytes]:
     """Yield at most `size` bytes, so that a file that grows during the upload does not break the request."""
-    meter.file_begins()
+    meter.begins()
     left = size
     with source.open("rb") as file:
         while left:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
@@ -108,9 +109,20 @@ def plain(value: object) -> Any:
     return value
 
 
+def _dumped(value: object) -> str:
+    """Return JSON, in which decimals are strings: as numbers, readers would round them."""
+    return json_module.dumps(plain(value), ensure_ascii=False, default=_decimal)
+
+
+def _decimal(value: object) -> str:
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    raise TypeError(f"not for JSON: {type(value).__name__}")
+
+
 def show(value: object, *, json: bool, text: str) -> None:
     """Print one value, as text or JSON."""
-    print(json_module.dumps(plain(value), ensure_ascii=False) if json else text)
+    print(_dumped(value) if json else text)
 
 
 def show_table(
@@ -122,7 +134,7 @@ def show_table(
 ) -> None:
     """Print records as a table or JSON; `columns` maps a heading to a function from record to text."""
     if json:
-        print(json_module.dumps(plain(list(rows)), ensure_ascii=False))
+        print(_dumped(list(rows)))
         return
     if not rows:
         print(empty, file=sys.stderr)

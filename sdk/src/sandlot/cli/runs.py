@@ -30,6 +30,7 @@ _COLUMNS: dict[str, Callable[[RunInfo], object]] = {
     "RUNNING": lambda run: run.sandboxes.get("RUNNING", 0),
     "PENDING": lambda run: run.sandboxes.get("PENDING", 0),
     "ENDED": lambda run: sum(run.verdicts.values()),
+    "PRIORITY": lambda run: run.priority,
     "WEIGHT": lambda run: run.weight,
     "BEGAN": lambda run: run.began_at,
     "RENEWED": lambda run: run.renewed_at,
@@ -52,7 +53,7 @@ def list_runs(context: typer.Context, json: output.Json = False) -> None:
 
 @runs.command("show")
 def show_run(run_id: RunId, json: output.Json = False) -> None:
-    """Show a run with its sandboxes by status, the verdicts of those that have ended, its usage and slowest commands."""
+    """Show a run with its sandboxes by status, the verdicts of those that have ended, its usage, cost and slowest commands."""
     from sandlot import Runs
     from sandlot.errors import SandlotError
 
@@ -108,6 +109,7 @@ def _text(run: RunInfo, report: RunReport | None, *, missing: str = "") -> str:
         "name": run.name or "-",
         "state": run.state,
         "holder": f"{run.holder} (epoch {run.epoch})",
+        "priority": str(run.priority),
         "weight": str(run.weight),
         "grace": f"{run.grace:g} s",
         "began": run.began_at,

@@ -6,14 +6,14 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from sandlot.accounting import Quota, UsageReport, UsageRow
+from sandlot.accounting import Cost, Quota, UsageReport, UsageRow
 from sandlot.cli import output
 
 _AGO = re.compile(r"(\d{1,6})(m|h|d)")
@@ -38,6 +38,15 @@ _COLUMNS: dict[str, Callable[[UsageRow], object]] = {
     "MEMORY-GIB-HOURS": lambda row: _hours(row.memory_gib_seconds),
     "DISK-GIB-HOURS": lambda row: _hours(row.disk_gib_seconds),
     "GPU-HOURS": lambda row: _hours(row.gpu_seconds),
+    "COST": lambda row: "-" if row.cost is None else f"{row.cost.total:.4f} {row.cost.currency}",
+}
+_COSTS: dict[str, Callable[[Cost], object]] = {
+    "currency": lambda cost: cost.currency,
+    "cost": lambda cost: f"{cost.total:f}",
+    "core_cost": lambda cost: f"{cost.cores:f}",
+    "memory_cost": lambda cost: f"{cost.memory:f}",
+    "disk_cost": lambda cost: f"{cost.disk:f}",
+    "gpu_cost": lambda cost: f"{cost.gpus:f}",
 }
 
 _QUOTA_COLUMNS: dict[str, Callable[[Quota], object]] = {
@@ -60,7 +69,7 @@ def usage(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
     json: output.Json = False,
 ) -> None:
-    """Show what sandboxes used, by tenant and training run, in whole hours."""
+    """Show what sandboxes used, by tenant and training run, in whole hours, and what it costs."""
     from sandlot import Accounting
 
     if as_csv and json:
@@ -79,7 +88,7 @@ def usage(
         output.show(report, json=True, text="")
     else:
         output.note(f"{report.since} to {report.until}")
-        output.show_table(report.rows, json=False, columns=_columns(groups), empty="no usage")
+        output.show_table(report.rows, json=False, columns=_columns(groups, report.rows), empty="no usage")
 
 
 def quotas(json: output.Json = False) -> None:
@@ -91,11 +100,13 @@ def quotas(json: output.Json = False) -> None:
     output.show_table(found, json=json, columns=_QUOTA_COLUMNS, empty="the server tells no quotas")
 
 
-def _columns(groups: Sequence[Group]) -> dict[str, Callable[[UsageRow], object]]:
+def _columns(groups: Sequence[Group], rows: Sequence[UsageRow]) -> dict[str, Callable[[UsageRow], object]]:
     unused = {Group.TENANT: "TENANT", Group.RUN: "RUN"}
     left_out = {heading for group, heading in unused.items() if group not in groups}
     if Group.HOUR not in groups and Group.DAY not in groups:
         left_out.add("TIME")
+    if all(row.cost is None for row in rows):
+        left_out.add("COST")
     return {heading: show for heading, show in _COLUMNS.items() if heading not in left_out}
 
 
@@ -109,8 +120,12 @@ def _amount(amount: float | None) -> str:
 
 def _print_csv(report: UsageReport) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([field.name for field in fields(UsageRow)])
-    writer.writerows(["" if cell is None else cell for cell in astuple(row)] for row in report.rows)
+    names = [field.name for field in fields(UsageRow) if field.name != "cost"]
+    writer.writerow([*names, *_COSTS])
+    for row in report.rows:
+        cells: list[object] = [getattr(row, name) for name in names]
+        cells += [show(row.cost) if row.cost is not None else None for show in _COSTS.values()]
+        writer.writerow(["" if cell is None else cell for cell in cells])
 
 
 def _time(text: str | None, *, option: str) -> datetime | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from decimal import Decimal
 
+from sandlot.accounting import Cost
 from sandlot.errors import INFRASTRUCTURE
 from sandlot.reports.page import Figure, Page, Table
 from sandlot.runs import RunInfo, RunReport
@@ -19,6 +21,23 @@ def seconds(value: float) -> str:
     if value < 0.9995:
         return f"{value * 1e3:.0f} ms"
     return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def money(cost: Cost | None) -> str:
+    """Return a cost with its parts, such as "1.25 EUR (cores 1.00, memory 0.25), by the prices of now"."""
+    if cost is None:
+        return "-"
+    parts = {"cores": cost.cores, "memory": cost.memory, "disk": cost.disk, "GPUs": cost.gpus}
+    named = ", ".join(f"{name} {decimal(amount)}" for name, amount in parts.items() if amount)
+    return (
+        f"{decimal(cost.total)} {cost.currency}" + (f" ({named})" if named else "") + ", by the prices of now"
+    )
+
+
+def decimal(amount: Decimal) -> str:
+    """Return an amount with all its digits, at least two of them after the point."""
+    whole, _, digits = f"{amount:f}".partition(".")
+    return f"{whole}.{digits.rstrip('0').ljust(2, '0')}"
 
 
 def to_mask(masked: Mapping[str, int]) -> str:
@@ -41,6 +60,7 @@ def facts(report: RunReport) -> dict[str, str]:
         "usage": f"{used.core_seconds / 3600:.3f} core-hours, {used.memory_gib_seconds / 3600:.3f} GiB-hours of memory"
         + (f", {used.gpu_seconds / 3600:.3f} GPU-hours" if used.gpu_seconds else "")
         + f" of {used.sandboxes} sandboxes since {report.usage_since}",
+        "cost": money(used.cost),
         "commands": f"{commands.count} in {seconds(commands.seconds)}, "
         f"queued for {seconds(commands.queued_seconds)}; counted since {commands.since}",
     }
@@ -75,6 +95,7 @@ def page(report: RunReport) -> Page:
         Figure(str(masked), "lost by the infrastructure, to mask", masked == 0),
         Figure(f"{used.core_seconds / 3600:.3f}", "core-hours"),
         Figure(f"{used.memory_gib_seconds / 3600:.3f}", "GiB-hours of memory"),
+        *([Figure(f"{used.cost.total:.2f}", used.cost.currency)] if used.cost is not None else []),
         Figure(str(commands.count), "commands"),
         Figure(seconds(commands.slowest[0].seconds) if commands.slowest else "-", "slowest command"),
     ]
@@ -99,6 +120,7 @@ def page(report: RunReport) -> Page:
     about = [
         ("holder", f"{run.holder} (epoch {run.epoch})"),
         ("grace", f"{run.grace:g} s"),
+        ("priority, weight", f"{run.priority}, {run.weight}"),
         ("created", run.created_at),
         ("renewed", run.renewed_at),
         *run.metadata.items(),

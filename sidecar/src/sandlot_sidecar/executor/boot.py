@@ -215,18 +215,21 @@ class Boot:
         """Return the notes of the container, which hold over every image."""
         return list(self._pod.notes) if self._pod is not None else []
 
-    def open_layer(self, *, merged: bool) -> int:
-        """Open the writable layer, or `merged` the whole root; the caller closes the descriptor."""
+    def open_layers(self, *, merged: bool) -> list[int]:
+        """Open the writable layer and what is shared below it, or `merged` the whole root; the caller closes them."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         if merged:
-            return os.open("/", flags)
+            return [os.open("/", flags)]
         if not self.plan.overlay:
             raise ExecutorError("no_overlay", "the root is not an overlay: ask for the merged root")
         if self.home.rootless:
             raise ExecutorError(
                 "no_overlay", "a rootless sandbox has several layers: run the sidecar as root"
             )
-        return os.open(".", flags, dir_fd=self.root.upper)
+        opened = [os.open(".", flags, dir_fd=self.root.upper)]
+        if self.plan.image.shared is not None:
+            opened.append(self.plan.image.shared.open())
+        return opened
 
     def restart(self) -> bool:
         """Start again after `stop`; return whether the files were kept."""

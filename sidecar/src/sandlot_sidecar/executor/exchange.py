@@ -11,6 +11,7 @@ import os
 from . import disk_space, gpus, rootfs, syscalls
 from .errors import ExecutorError
 from .generation import Generation
+from .namespaces import mounts
 from .proof import FreshState, processes
 from .root import open_layers, pivot
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .boot import Boot
     from .image import Image
     from .limits import Limits
+    from .namespaces import Mount
 
 _KEPT = ("proc", "sys", "dev")
 
@@ -87,6 +89,9 @@ def _resize_shm(size: int) -> None:
 def _change_root(boot: Boot, image: Image, limits: Limits) -> None:
     plan, trees, kept = boot.plan, list[int](), dict[str, int]()
     part: tuple[int, int] | None = None
+    submounts: list[tuple[Mount, int]] = []
+    conditions = boot.conditions(boot.network, boot.hostname, limits.values)
+    builder = rootfs.Builder(boot.home, plan, conditions, ahead=False)
     here = boot.home.mount_namespace()
     try:
         try:
@@ -95,6 +100,10 @@ def _change_root(boot: Boot, image: Image, limits: Limits) -> None:
             image.resolv, image.hosts = boot.network_files()
             if plan.store is not None:
                 part = plan.store.clone_part()
+            if image.is_host:
+                for mount in mounts(boot.home):
+                    if mount.kind not in rootfs.VIRTUAL and not builder.is_hidden(mount):
+                        submounts.append((mount, syscalls.clone_mount(mount.point)))
         finally:
             syscalls.setns(here, syscalls.CLONE_NEWNS)
             os.chdir("/")
@@ -103,15 +112,14 @@ def _change_root(boot: Boot, image: Image, limits: Limits) -> None:
                 kept[name] = syscalls.clone_tree(f"/{name}")
         if plan.gpus is not None:
             kept[gpus.PLACE] = syscalls.clone_tree(f"/{gpus.PLACE}")
-        conditions = boot.conditions(boot.network, boot.hostname, limits.values)
-        builder = rootfs.Builder(boot.home, plan, conditions, ahead=False)
-        builder.assemble_around(kept, trees, part)
+        builder.assemble_around(kept, trees, part, submounts)
         root = open_layers(overlay=True, part=builder.part)
         boot.root.close()
         boot.root = root
         pivot()
     finally:
-        for fd in (here, *trees, *kept.values(), *([part[1]] if part is not None else [])):
+        copies = [tree for _, tree in submounts]
+        for fd in (here, *trees, *kept.values(), *copies, *([part[1]] if part is not None else [])):
             os.close(fd)
     boot.notes = [*boot.pod_notes(), *builder.notes]
     device = disk_space.layer_device() if plan.store is not None else 0

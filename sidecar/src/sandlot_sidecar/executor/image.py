@@ -16,16 +16,21 @@ if TYPE_CHECKING:
     from . import container_mounts
     from .layers import Entry
     from .namespaces import Home
+    from .shared import Shared
 
 
 class Image:
     """One image, and what its first root read for all its later ones."""
 
-    def __init__(self, spec: dict[str, Any], *, in_pod: bool) -> None:
+    def __init__(self, spec: dict[str, Any], *, in_pod: bool, shared: Shared | None = None) -> None:
         """`spec`: `lower` (uppermost layer first), `mask`, `workdir`; `claimed`: a claim names it, checked by the server.
 
-        `/` is the machine's own root, in a pod the container's. Raises SetupError.
+        `/` is the machine's own root, in a pod the container's. `shared`: files of another sandbox above them. Raises
+        SetupError.
         """
+        self.shared = shared
+        self._spec = spec
+        self._in_pod = in_pod
         lower = spec.get("lower") or ["/"]
         if not isinstance(lower, list) or not all(isinstance(p, str) and p.startswith("/") for p in lower):
             raise SetupError("root.lower must be a list of absolute paths")
@@ -37,7 +42,7 @@ class Image:
         self.is_host = own_root and not in_pod
         self.is_container = own_root and in_pod
         claimed = bool(spec.get("claimed"))
-        self._is_outside = claimed and not own_root
+        self._is_outside = shared is not None or (claimed and not own_root)
         self._namespace = -1  # a mount namespace that holds its directories and nothing else
         for path in lower:
             if not claimed and not os.path.isdir(path):
@@ -53,23 +58,30 @@ class Image:
         """Whether it is a claimed image whose directories only the sidecar's own mount namespace sees."""
         return self._is_outside and not home.rootless
 
+    def below(self, shared: Shared) -> Image:
+        """Return this image with the files of another sandbox above it, which are closed with it."""
+        return Image({**self._spec, "claimed": True}, in_pod=self._in_pod, shared=shared)
+
     def clone(self, home: Home) -> list[int]:
         """Return detached copies of a claimed image's directories, [] where their paths lead to them. Raises OSError.
 
-        They are mounted after the executor has left the sidecar's namespace, which alone sees such mounts.
+        They are mounted after the executor has left the sidecar's namespace, which alone sees such mounts. A shared layer
+        is the first.
         """
         if not self.is_outside(home):
             return []
         if self._namespace < 0:
             self._hold(home)
         syscalls.setns(self._namespace, syscalls.CLONE_NEWNS)
-        return _clone_all([f"/{number}" for number in range(len(self.lower))])
+        count = len(self.lower) + (self.shared is not None)
+        return _clone_all([f"/{number}" for number in range(count)])
 
     def _hold(self, home: Home) -> None:
         """Resolve the paths, once: the root of a reset must be over the same directories, whatever has their names."""
-        home.enter_original_mounts()
-        trees = _clone_all(self.lower)
+        trees = [] if self.shared is None else [self.shared.clone()]
         try:
+            home.enter_original_mounts()
+            trees += _clone_all(self.lower)
             # A copy of the sidecar's own mounts would hold those of other images, too.
             home.enter_copy_of_empty_mounts()
             for number, tree in enumerate(trees):
@@ -87,6 +99,8 @@ class Image:
 
     def close(self) -> None:
         """Let go of its directories."""
+        if self.shared is not None:
+            self.shared.close()
         if self._namespace >= 0:
             os.close(self._namespace)
             self._namespace = -1
@@ -138,3 +152,12 @@ def copy_owner(source: str, path: str) -> None:
     info = os.stat(source)
     os.chown(path, info.st_uid, info.st_gid)
     os.chmod(path, stat.S_IMODE(info.st_mode))
+
+
+def joined(paths: list[str]) -> str:
+    """Return the paths as an option of a mount has several."""
+    return ":".join(_escape(path) for path in paths)
+
+
+def _escape(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

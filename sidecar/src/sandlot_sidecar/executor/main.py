@@ -144,7 +144,7 @@ class Executor:
                 address, ports = str(message["address"]), [int(port) for port in message["ports"]]
                 self._jobs.start(seq, lambda: ({}, self._listen(address, ports)))
                 return
-            self._replies.answer(seq, self._do(message))
+            self._replies.answer(seq, self._do(message, fds))
         except ExecutorError as error:
             self._replies.refuse(seq, error)
         except OSError as error:
@@ -159,7 +159,7 @@ class Executor:
             return file_watch.with_instance(message, fds, self.sandbox.file_work(message))
         return file_watch.with_instance(message, fds, lambda: files.run(message))
 
-    def _do(self, message: dict[str, Any]) -> Answer:
+    def _do(self, message: dict[str, Any], fds: list[int]) -> Answer:
         do = message.get("do")
         if do == "runner":
             pid, channel = self.sandbox.runner()
@@ -172,7 +172,7 @@ class Executor:
             self._sandbox = sandbox = set_up(message)
             return sandbox.description(), sandbox.counters()
         if do == "apply":
-            return self.sandbox.apply(message), []
+            return self.sandbox.apply(message, fds), []
         if do == "egress":
             return self.sandbox.egress(message), []
         if do == "full":
@@ -181,8 +181,8 @@ class Executor:
             return self.sandbox.usage(), []
         if do == "alive":
             return {"alive": self.sandbox.alive()}, []
-        if do == "layer":
-            return {}, [self.sandbox.layer(merged=bool(message.get("merged")))]
+        if do == "layers":
+            return {}, self.sandbox.layers(merged=bool(message.get("merged")))
         if do in ("check", "record"):
             return self._exchange(str(do)), []
         if do == "prepare":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .gpus import Gpus
 from .image import Image
+from .shared import Shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ class Plan:
         self.lays_images = spec.get("images") is not None
         self.gpus = Gpus(spec["gpus"]) if spec.get("gpus") else None
         self.store: Store | None = None  # holds the writable layer; None: in memory
+
+    def claimed(self, message: dict[str, Any], fds: list[int]) -> Image | None:
+        """Return the image that a request names, or with `shared` this one below the layer of its descriptor."""
+        if message.get("shared"):
+            return self.image.below(Shared(fds[0]))
+        spec = message.get("image")
+        return None if spec is None else Image(spec, in_pod=self.target)
 
     def fall_back(self, reason: str) -> list[str]:
         """Fall back after a failure to an upper layer in memory, then to no overlay; return notes."""

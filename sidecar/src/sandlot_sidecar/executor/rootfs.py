@@ -66,16 +66,27 @@ class Builder:
             self.plan.gpus.mount_driver(self._driver)
         self._sysfs(sys_tree)
 
-    def assemble_around(self, kept: dict[str, int], trees: list[int], part: tuple[int, int] | None) -> None:
+    def assemble_around(
+        self,
+        kept: dict[str, int],
+        trees: list[int],
+        part: tuple[int, int] | None,
+        submounts: list[tuple[Mount, int]],
+    ) -> None:
         """Mount a root over the image's `trees` that has the current root's mounts, `kept` by their names.
 
-        `part`: the store's, with its number. Raises OSError.
+        `part`: the store's, with its number; `submounts`: copies of the machine's. Raises OSError.
         """
         self._work()
         if part is not None:
             self.number = part[0]
             syscalls.attach_tree(part[1], self.part)
         base, attached = self._layers(trees, [])
+        for mount, tree in submounts:
+            target = f"{ROOT}{mount.point}"
+            if os.path.realpath(target) == target and os.path.lexists(target):
+                syscalls.attach_tree(tree, target)
+                syscalls.make_read_only(target)
         self._cover(base)
         if kernel.is_gvisor():
             image.detach(attached)
@@ -99,7 +110,8 @@ class Builder:
     def _layers(self, trees: list[int], before: list[Mount]) -> tuple[layers.BaseLayer, list[str]]:
         """Mount the layers; return the base layer and the mount points of the image's directories."""
         attached = image.attach(trees, WORK)
-        self.lower = attached or self.lower
+        above = attached[:1] if self.image.shared is not None else []
+        self.lower = attached[len(above) :] or self.lower
         base = layers.BaseLayer(
             path=f"{WORK}/base", lowers=self.lower, rootless=self.home.rootless, seen=self.image.seen
         )
@@ -124,7 +136,7 @@ class Builder:
             self._per_directory(base)
         else:
             image.copy_owner(self.lower[0], f"{self.part}/upper")
-            self._overlay(f"lowerdir={_joined([base.path, *self.lower])}")
+            self._overlay(f"lowerdir={image.joined([*above, base.path, *self.lower])}")
         return base, attached
 
     def _network_files(self, base: layers.BaseLayer) -> None:
@@ -143,7 +155,7 @@ class Builder:
             own = f"{WORK}/image"
             os.mkdir(own)
             syscalls.mount("/", own, None, syscalls.MS_BIND)
-            visible = [mount for mount in before if not self._is_hidden(mount)]
+            visible = [mount for mount in before if not self.is_hidden(mount)]
             self.image.container_mounts = container_mounts.ContainerMounts(visible, image=own)
             self.notes += self.image.container_mounts.notes
             image.detach([own])
@@ -209,7 +221,7 @@ class Builder:
             os.mkdir(f"{WORK}/{part}/{name}")
         os.chmod(f"{WORK}/upper/{name}", stat.S_IMODE(os.stat(f"{base.path}/{name}").st_mode) | 0o700)
         options = (
-            f"lowerdir={_joined([f'{base.path}/{name}', *paths])},upperdir={WORK}/upper/{name},"
+            f"lowerdir={image.joined([f'{base.path}/{name}', *paths])},upperdir={WORK}/upper/{name},"
             f"workdir={WORK}/work/{name},userxattr"
         )
         try:
@@ -240,7 +252,7 @@ class Builder:
         read_only = added.read_only if added is not None else set[str]()
         for mount in before:
             if (
-                self._is_hidden(mount)
+                self.is_hidden(mount)
                 or mount.point in copied
                 or (mount.kind in VIRTUAL and self.image.is_host)
             ):
@@ -254,7 +266,8 @@ class Builder:
             elif mount.point in read_only:
                 container_mounts.remount_read_only(target, mount)
 
-    def _is_hidden(self, mount: Mount) -> bool:
+    def is_hidden(self, mount: Mount) -> bool:
+        """Return whether the root has no place for a mount of the machine, or of the container."""
         gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.image.is_host else []
         return mount.point == "/" or any(
             is_below(mount.point, path) for path in (*_OWN_MOUNTS, *gone, *self.image.mask)
@@ -269,6 +282,8 @@ class Builder:
             os.chmod(source, mode)
             if not os.path.lexists(target) or os.path.islink(target):
                 continue
+            if self.image.shared is not None and os.path.realpath(target) != target:
+                continue  # code may have put a link there, which leads anywhere
             if not os.path.isdir(target):
                 source = "/dev/null"
             syscalls.mount(source, target, None, syscalls.MS_BIND)
@@ -282,11 +297,3 @@ def _driver_place(base: layers.BaseLayer) -> str:
             f"the image has a file at or above /{gpus.PLACE}, where the GPU driver's files are mounted"
         )
     return f"{ROOT}/{path}"
-
-
-def _joined(paths: list[str]) -> str:
-    return ":".join(_escape(path) for path in paths)
-
-
-def _escape(path: str) -> str:
-    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

@@ -12,7 +12,6 @@ from .boot import Boot
 from .disk_usage import DiskUsage
 from .errors import ExecutorError, SetupError
 from .exchange import Exchange
-from .image import Image
 from .limits import validate
 from .privileges import CAPABILITIES
 from .reset import Reset
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .image import Image
     from .limits import Limits
     from .namespaces import Home
     from .plan import Plan
@@ -167,22 +167,21 @@ class Sandbox:
         if boot.init.net_id != os.stat(boot.home.net).st_ino:
             syscalls.setns(boot.init.namespaces["net"], syscalls.CLONE_NEWNET)
 
-    def apply(self, message: dict[str, Any]) -> dict[str, Any]:
+    def apply(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Apply a claim's image, limits, network and host name; `shell` is the one of a new image.
 
-        `unused` in the request: this generation has had no owner, so its processes may stay.
+        `unused` in the request: this generation has had no owner, so its processes may stay. `shared`: the descriptor is
+        the mount namespace of a layer to put above the image.
         """
         self.check_running()
-        network, image = self._network(message), message.get("image")
+        network, image = self._network(message), self._boot.plan.claimed(message, fds)
         notes: list[str] = []
         laid: dict[str, Any] = {}
         if message.get("limits") is not None:
             notes = self._limit(validate(message["limits"]))
         hostname = message.get("hostname")
         if image is not None:
-            kept = self._lay(
-                Image(image, in_pod=self._boot.plan.target), network, unused=bool(message.get("unused"))
-            )
+            kept = self._lay(image, network, unused=bool(message.get("unused")))
             notes += self._boot.notes
             laid = {"shell": spawn.path_of_shell("sh") or None, "runners": kept}
         elif network != self._boot.network:
@@ -252,7 +251,7 @@ class Sandbox:
         """Prepare the next generation for a reset with the same `network` and `limits`; return whether it is done."""
         self.check_running()
         boot = self._boot
-        if not boot.plan.overlay or boot.home.rootless:
+        if not boot.plan.overlay or boot.home.rootless or boot.plan.image.shared is not None:
             return False
         self._check_recorded()
         limits = validate(message.get("limits"))
@@ -273,10 +272,10 @@ class Sandbox:
         """Return what the sandbox uses now; None for what nothing counts."""
         return {**self.disk().seen(), **self._limits.usage()}
 
-    def layer(self, *, merged: bool) -> int:
-        """Open the writable layer, or `merged` the whole root; the caller closes the descriptor."""
+    def layers(self, *, merged: bool) -> list[int]:
+        """Open the layers of its changes, the uppermost first, or `merged` the whole root; the caller closes them."""
         self.check_running()
-        return self._boot.open_layer(merged=merged)
+        return self._boot.open_layers(merged=merged)
 
     def end(self) -> None:
         """Kill everything and remove what outlives this process."""

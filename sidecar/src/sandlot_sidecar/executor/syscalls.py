@@ -124,7 +124,16 @@ def make_read_only(target: str) -> None:
 
 def clone_tree(path: str) -> int:
     """Return a descriptor of a detached copy of a mount and all below it; raises OSError."""
-    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE
+    return _clone(path, AT_RECURSIVE)
+
+
+def clone_mount(path: str) -> int:
+    """Return a descriptor of a detached copy of a mount, without those below it; raises OSError."""
+    return _clone(path, 0)
+
+
+def _clone(path: str, more: int) -> int:
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | more
     result = LIBC.syscall(
         ctypes.c_long(_SYS_OPEN_TREE), ctypes.c_int(AT_FDCWD), _bytes(path), ctypes.c_uint(flags)
     )

@@ -1,11 +1,12 @@
-"""Entry point, `python -m sandlot_sidecar.layer JOB FD [MAX_BYTES [SELECTION]]`: writes or restores one archive.
+"""Entry point, `python -m sandlot_sidecar.layer JOB FD[,FD...] [MAX_BYTES [SELECTION]]`: works on the files of one layer.
 
-JOB is `export`, `store` (an export that does not compress) or `restore`, SELECTION a JSON object
-`{"paths": [...], "without": [...]}` for an export.
+JOB is `export`, `store` (an export that does not compress), `restore` or `share`, SELECTION a JSON object
+`{"paths": [...], "without": [...]}` for an export. All but a restore read the layers FD, the uppermost first, as one.
 
 The first line of standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
-follows it; on restore it is the result. The exit status is 0 on success, and after the first line of an export one of
-errors.BY_FILES if the files are the cause.
+follows it; on restore it is the result, and on share, too: then the copy lies in this process's mount namespace until its
+standard input ends. The exit status is 0 on success, and after the first line of an export one of errors.BY_FILES if the
+files are the cause.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import os
 import resource
 import sys
 
+from .attributes import measure
 from .errors import BY_FILES, LayerError
-from .export import Exporter, measure
-from .restore import Restorer
 from .selection import EVERYTHING, Selection
 
 # An archive can demand any amount of memory, and a sidecar in a pod has 256 MiB: without a limit it would be killed.
@@ -28,7 +28,7 @@ MEMORY = 160 << 20
 
 def main(arguments: list[str]) -> int:
     """Run the job and return the exit status."""
-    job, fd = arguments[0], int(arguments[1])
+    job, fds = arguments[0], [int(fd) for fd in arguments[1].split(",")]
     limit = int(arguments[2]) if len(arguments) > 2 and arguments[2] else None
     selection = _selection(arguments[3]) if len(arguments) > 3 else EVERYTHING
     os.umask(0)
@@ -36,9 +36,11 @@ def main(arguments: list[str]) -> int:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
         if job == "restore":
-            _restore(fd, limit)
+            _restore(fds[0], limit)
+        elif job == "share":
+            _share(fds, limit)
         else:
-            _export(fd, limit, selection, compresses=job == "export")
+            _export(fds, limit, selection, compresses=job == "export")
     except LayerError as error:
         _say({"error": error.code, "message": error.message})
         return 1
@@ -76,15 +78,31 @@ def _selection(text: str) -> Selection:
     return Selection(paths=tuple(document["paths"]), without=tuple(document["without"]))
 
 
-def _export(fd: int, limit: int | None, selection: Selection, *, compresses: bool) -> None:
-    entries, size = measure(fd, selection)
+def _measured(fds: list[int], limit: int | None, selection: Selection) -> tuple[int, int]:
+    entries, size = measure(fds, selection)
     if limit is not None and size > limit:
         text = f"the sandbox's files add up to {size} bytes, over the limit of {limit}: delete some"
         raise LayerError("too_large", text)
+    return entries, size
+
+
+def _share(fds: list[int], limit: int | None) -> None:
+    from . import share  # each job imports only its own part: a copy takes no longer than that
+
+    entries, size = _measured(fds, limit, EVERYTHING)
+    entries, size = share.copy(fds, entries=entries, size=size)
+    _say({"entries": entries, "bytes": size})
+    sys.stdin.buffer.read()
+
+
+def _export(fds: list[int], limit: int | None, selection: Selection, *, compresses: bool) -> None:
+    entries, size = _measured(fds, limit, selection)
+    from .export import Exporter
+
     _say({"entries": entries, "bytes": size})
     exporter = Exporter(sys.stdout.buffer, max_bytes=limit, selection=selection, compresses=compresses)
     try:
-        exporter.run(fd)
+        exporter.run(fds)
     except (LayerError, OSError, ValueError, MemoryError) as error:
         # Standard output belongs to the archive by now, which the reader sees as truncated.
         if isinstance(error, (ValueError, MemoryError)):
@@ -98,6 +116,8 @@ def _export(fd: int, limit: int | None, selection: Selection, *, compresses: boo
 
 
 def _restore(fd: int, limit: int | None) -> None:
+    from .restore import Restorer
+
     restorer = Restorer(fd, max_bytes=limit)
     restorer.run(sys.stdin.buffer)
     _say({"entries": restorer.entries, "bytes": restorer.bytes})

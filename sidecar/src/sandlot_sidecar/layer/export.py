@@ -6,33 +6,16 @@ import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
+from .attributes import CAPABILITY, PAX_XATTR, attributes, key
 from .errors import LayerError
 from .selection import ABOVE, EVERYTHING, Selection
-from .walk import MAX_ENTRIES, Entry, Walk
-
-OPAQUE = "trusted.overlay.opaque"
-CAPABILITY = "security.capability"
-# These attributes refer to other files of this layer and to inodes of its image.
-ELSEWHERE = ("trusted.overlay.redirect", "trusted.overlay.metacopy")
-PAX_XATTR = "SCHILY.xattr."
+from .walk import Entry, Walk
 
 
-def measure(top: int, selection: Selection, *, max_entries: int = MAX_ENTRIES) -> tuple[int, int]:
-    """Return the number of entries, and the bytes of regular files and attributes. Raises LayerError."""
-    count = size = 0
-    for entry in Walk(top, selection, max_entries=max_entries):
-        count += 1
-        if stat.S_ISREG(entry.info.st_mode):
-            size += entry.info.st_size
-        if entry.fd >= 0 and not selection.is_above(entry.path):
-            size += attribute_bytes(_xattrs(entry.fd, path=entry.path))
-    return count, size
-
-
-def attribute_bytes(pax_headers: Mapping[str, str]) -> int:
+def record_bytes(pax_headers: Mapping[str, str]) -> int:
     """Return how many bytes the attributes in the PAX records of an entry occupy."""
     found = (key + value for key, value in pax_headers.items() if key.startswith(PAX_XATTR))
     return sum(len(one.encode("utf-8", "surrogateescape")) for one in found)
@@ -91,12 +74,12 @@ class Exporter:
         stream: Any = self._gzip
         self._tar: Any = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self._left = max_bytes
-        self._links: dict[int, str] = {}
+        self._links: dict[tuple[int, int], str] = {}  # by layer and file
         self.skipped = 0  # entries that code replaced again and again
 
-    def run(self, top: int) -> None:
+    def run(self, tops: Sequence[int]) -> None:
         """Write the archive, which is complete only on return. Raises LayerError and OSError."""
-        walk = Walk(top, self._selection)
+        walk = Walk(tops, self._selection)
         for entry in walk:
             self._add(entry)
             self._tar.members.clear()  # unused here, and unbounded
@@ -131,23 +114,23 @@ class Exporter:
     def _add_open(self, entry: Entry) -> None:
         info = os.fstat(entry.fd)
         header = _header(entry.path, info)
-        header.pax_headers = _xattrs(entry.fd, path=entry.path)
+        header.pax_headers = _xattrs(entry)
         if self._selection.is_part:
             # Programs that give root's rights would end a verifier's own separation of users.
             header.mode &= ~(stat.S_ISUID | stat.S_ISGID)
             header.pax_headers.pop(PAX_XATTR + CAPABILITY, None)
         if stat.S_ISDIR(info.st_mode):
-            self._count(attribute_bytes(header.pax_headers))
+            self._count(record_bytes(header.pax_headers))
             header.type = tarfile.DIRTYPE
             self._tar.addfile(header)
             return
         if info.st_nlink > 1:
-            first = self._links.setdefault(info.st_ino, entry.path)
+            first = self._links.setdefault((info.st_dev, info.st_ino), entry.path)
             if first != entry.path:
                 header.type, header.linkname = tarfile.LNKTYPE, first
                 self._tar.addfile(header)
                 return
-        self._count(info.st_size + attribute_bytes(header.pax_headers))
+        self._count(info.st_size + record_bytes(header.pax_headers))
         header.size = info.st_size
         self._tar.addfile(header, _Exactly(entry.fd, size=info.st_size))
 
@@ -166,38 +149,6 @@ def _header(path: str, info: os.stat_result) -> tarfile.TarInfo:
     return header
 
 
-def _xattrs(fd: int, *, path: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    names = _names(fd, path=path)
-    # By name, as not every kernel lists it.
-    for name in {*(name for name in names if is_kept(name)), OPAQUE}:
-        try:
-            value = os.getxattr(fd, name)
-        except OSError:
-            continue
-        found[PAX_XATTR + _key(name)] = value.decode("utf-8", "surrogateescape")
-    return found
-
-
-def _key(name: str) -> str:
-    """Escape an attribute's name: tarfile writes no key of other bytes than UTF-8, and `=` ends one."""
-    escaped = name.replace("%", "%25").replace("=", "%3D")
-    return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in escaped)
-
-
-def _names(fd: int, *, path: str) -> set[str]:
-    """Return the names of the attributes. Raises LayerError if one refers to a place outside of the layer."""
-    try:
-        names = set(os.listxattr(fd))
-    except OSError:
-        return set()
-    if names.intersection(ELSEWHERE):
-        raise LayerError(
-            "unreadable", f"/{path} was renamed so that only this kernel can read it: copy it instead"
-        )
-    return names
-
-
-def is_kept(name: str) -> bool:
-    """Return whether an extended attribute belongs to the sandbox, not to the overlay."""
-    return (name.startswith("user.") and not name.startswith("user.overlay.")) or name == CAPABILITY
+def _xattrs(entry: Entry) -> dict[str, str]:
+    kept = attributes(entry)
+    return {PAX_XATTR + key(name): value.decode("utf-8", "surrogateescape") for name, value in kept.items()}

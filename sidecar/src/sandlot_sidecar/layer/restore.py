@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from .attributes import PAX_XATTR, is_kept
 from .errors import LayerError
-from .export import OPAQUE, PAX_XATTR, attribute_bytes, is_kept
+from .export import record_bytes
 from .selection import ABOVE
-from .walk import MAX_DEPTH
+from .walk import MAX_DEPTH, OPAQUE
 
 PIECE = 256 * 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +69,7 @@ class Restorer:
             member.type == tarfile.LNKTYPE and self._is_skipped(member.linkname)
         ):
             return
-        self._count(attribute_bytes(member.pax_headers))
+        self._count(record_bytes(member.pax_headers))
         directory = self._enter(parts[:-1])
         name = parts[-1]
         if member.type == tarfile.DIRTYPE:

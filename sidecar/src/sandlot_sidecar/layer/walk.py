@@ -1,5 +1,7 @@
 """Walks an overlay's upper layer while code in the sandbox changes it: each entry is opened once, then read from there.
 
+Layers that are shared below it count as one with it, as the kernel merges them.
+
 Code may swap a name at any moment. If an entry were opened again by its name, the archive would have what is in a
 directory without the directory itself, and no sandbox could restore it.
 """
@@ -9,12 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .errors import LayerError
 from .selection import Selection
 
-MAX_DEPTH = 1000  # each level keeps one directory open
+OPAQUE = "trusted.overlay.opaque"
+MAX_DEPTH = 1000  # each level keeps one directory of each layer open
 MAX_ENTRIES = 2_000_000  # a gateway waits two minutes until all of them have been measured
 ATTEMPTS = 3
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,41 +28,63 @@ _REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV
 
 
 class Entry:
-    """One entry of the layer. `fd` is open for files and directories, and -1 for others; `target` is of links."""
+    """One entry of the layer. `fd` is open for files and directories, and -1 for others; `target` is of links.
 
-    __slots__ = ("fd", "info", "path", "target")
+    `hides`: a directory that hides the image's, also if the layer does not mark it so.
+    """
+
+    __slots__ = ("fd", "hides", "info", "path", "target")
 
     def __init__(self, *, path: str, info: os.stat_result, fd: int = -1, target: str = "") -> None:
         self.path = path
         self.info = info
         self.fd = fd
         self.target = target
+        self.hides = False
+
+
+class _Level:
+    """The directories of one path, the uppermost layer's first, and the names that are left."""
+
+    __slots__ = ("directories", "names", "prefix")
+
+    def __init__(self, directories: list[int], *, prefix: str) -> None:
+        self.directories = directories
+        self.prefix = prefix
+        self.names = sorted({name for each in directories for name in os.listdir(each)}, reverse=True)
+
+    def close(self) -> None:
+        for directory in self.directories:
+            os.close(directory)
 
 
 class Walk:
     """`skipped` counts entries that were replaced again and again, so that none of them could be read."""
 
-    def __init__(self, top: int, selection: Selection, *, max_entries: int = MAX_ENTRIES) -> None:
-        self._top = top
+    def __init__(self, tops: Sequence[int], selection: Selection, *, max_entries: int = MAX_ENTRIES) -> None:
+        """`tops`: the uppermost layer first; only that one may change."""
+        self._tops = tops
         self._selection = selection
         self._left = max_entries
         self.skipped = 0
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the selected entries, a directory before its contents; each is open until the next. Raises LayerError."""
-        levels = [(os.dup(self._top), _names(self._top), "")]
+        levels = [_Level([os.dup(top) for top in self._tops], prefix="")]
         try:
             while levels:
-                directory, names, prefix = levels[-1]
-                if not names:
-                    os.close(levels.pop()[0])
+                level = levels[-1]
+                if not level.names:
+                    levels.pop().close()
                     continue
-                name = names.pop()
-                entry = self._entry(directory, name, prefix + name)
-                if entry is None:
+                name = level.names.pop()
+                found = self._uppermost(level, name)
+                if found is None:
                     continue
+                entry, number = found
                 if stat.S_ISDIR(entry.info.st_mode):
-                    levels.append((entry.fd, _names(entry.fd), f"{entry.path}/"))
+                    below = _directories_below(entry, level.directories[number + 1 :], name)
+                    levels.append(_Level([entry.fd, *below], prefix=f"{entry.path}/"))
                     if len(levels) > MAX_DEPTH:
                         raise LayerError("too_large", f"directories are nested more than {MAX_DEPTH} deep")
                 try:
@@ -71,16 +96,23 @@ class Walk:
                     if entry.fd >= 0 and not stat.S_ISDIR(entry.info.st_mode):
                         os.close(entry.fd)
         finally:
-            for directory, _, _ in levels:
-                os.close(directory)
+            for level in levels:
+                level.close()
+
+    def _uppermost(self, level: _Level, name: str) -> tuple[Entry, int] | None:
+        """Return what counts of all that has this name, and the number of its layer."""
+        for number, directory in enumerate(level.directories):
+            try:
+                entry = self._entry(directory, name, level.prefix + name)
+            except FileNotFoundError:
+                continue
+            return None if entry is None else (entry, number)
+        return None
 
     def _entry(self, directory: int, name: str, path: str) -> Entry | None:
-        """Return what has this name; None if nothing has, or if it is not selected."""
+        """Return what has this name; None if it is not selected. Raises FileNotFoundError if nothing has."""
         for _ in range(ATTEMPTS):
-            try:
-                info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            except FileNotFoundError:
-                return None
+            info = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if not self._selection.takes(path, info.st_mode):
                 return None
             try:
@@ -101,5 +133,28 @@ class Walk:
         return None
 
 
-def _names(directory: int) -> list[str]:
-    return sorted(set(os.listdir(directory)), reverse=True)
+def _directories_below(entry: Entry, directories: Sequence[int], name: str) -> list[int]:
+    """Open what a directory is merged with in the layers below; note in it whether one of them ends that."""
+    entry.hides = _is_opaque(entry.fd)
+    opened: list[int] = []
+    for directory in directories:
+        if entry.hides:
+            break
+        try:
+            opened.append(os.open(name, _DIRECTORY, dir_fd=directory))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            entry.hides = True  # a file or a deletion there
+        else:
+            entry.hides = _is_opaque(opened[-1])
+    return opened
+
+
+def _is_opaque(directory: int) -> bool:
+    try:
+        return os.getxattr(directory, OPAQUE) == b"y"
+    except OSError:
+        return False

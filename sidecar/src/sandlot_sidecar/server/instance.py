@@ -254,6 +254,10 @@ class Instance:
     async def reset(self, *, keep_claim: bool, generation: int | None = None) -> dict[str, Any]:
         """Reset to a fresh sandbox; return the executor's proof. Raises ApiError, also for another generation."""
         async with self._lock:
+            if self.sandbox.is_shared:
+                raise ApiError(
+                    409, "unsupported", "the sandbox began with another one's files: create a new one"
+                )
             overlay = bool(self.sandbox.setup.get("overlay"))
             kept = self.life.reset(keep_claim=keep_claim, generation=generation, overlay=overlay)
             self.use.stop()

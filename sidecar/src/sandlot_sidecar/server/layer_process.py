@@ -12,37 +12,41 @@ from ..core.errors import SidecarError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 PIECE = 256 * 1024
 MODULE = "sandlot_sidecar.layer"
-_LAYER_FD = 3
+_LAYER_FD = 3  # the first
+# As this process was started: without them its byte code would be compiled anew.
+_FLAGS = [*(["-S"] if sys.flags.no_site else []), *(["-OO"] if sys.flags.optimize > 1 else [])]
 
 
 class LayerProcess:
     """One run of `sandlot_sidecar.layer`; asyncio's own subprocesses are not loaded in a sidecar (lean.py)."""
 
-    def __init__(self, job: str, *, layer: int, limit: int | None, selection: str | None = None) -> None:
-        """Start the process; the caller keeps `layer`, `selection` is JSON. Raises OSError."""
+    def __init__(
+        self, job: str, *, layers: Sequence[int], limit: int | None, selection: str | None = None
+    ) -> None:
+        """Start the process; the caller keeps `layers`, `selection` is JSON. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         theirs_in, self._stdin = os.pipe2(os.O_CLOEXEC)
         self._stdout, theirs_out = os.pipe2(os.O_CLOEXEC)
-        argv = [sys.executable, "-P", "-m", MODULE, job, str(_LAYER_FD), "" if limit is None else str(limit)]
+        targets = range(_LAYER_FD, _LAYER_FD + len(layers))
+        named = ",".join(map(str, targets))
+        argv = [sys.executable, *_FLAGS, "-P", "-m", MODULE, job, named, "" if limit is None else str(limit)]
         if selection is not None:
             argv.append(selection)
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((theirs_in, theirs_out))]
         try:
             # Above the targets of the copies: else a copy could be closed again at the exec.
-            source = _above(layer)
+            sources: list[int] = []
             try:
-                self._pid = os.posix_spawn(
-                    sys.executable,
-                    argv,
-                    os.environ,
-                    file_actions=[*actions, (os.POSIX_SPAWN_DUP2, source, _LAYER_FD)],
-                )
+                sources += [_above(layer) for layer in layers]
+                copies = [(os.POSIX_SPAWN_DUP2, *pair) for pair in zip(sources, targets, strict=True)]
+                self.pid = os.posix_spawn(sys.executable, argv, os.environ, file_actions=[*actions, *copies])
             finally:
-                os.close(source)
+                for source in sources:
+                    os.close(source)
         except OSError:
             os.close(self._stdin)
             os.close(self._stdout)
@@ -80,7 +84,7 @@ class LayerProcess:
     async def wait(self) -> int:
         """Wait for the exit status, which is negative for a signal."""
         if self._status is None:
-            handle = os.pidfd_open(self._pid)
+            handle = os.pidfd_open(self.pid)
             try:
                 await self._ready(handle, self._loop.add_reader, self._loop.remove_reader)
             finally:
@@ -94,12 +98,12 @@ class LayerProcess:
         self.close_stdin()
         os.close(self._stdout)
         if self._status is None:
-            os.kill(self._pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
             self._reap()
 
     def _reap(self) -> None:
         try:
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except ChildProcessError as error:
             raise SidecarError(
                 "the exit status of the layer process is lost: other code has waited for it"

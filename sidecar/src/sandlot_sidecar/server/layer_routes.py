@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import asynccontextmanager
 
 from sandlot_contract.headers import BYTES, ENTRIES, SELECTED
 
 from ..core.ends import not_restored
 from ..core.errors import ApiError, ClientGone, bad_input
+from ..executor import wire
 from ..layer.errors import BY_FILES
-from . import fields
+from . import fields, shared_layers
 from .executor_client import STATUS
 from .http import INSTANCE, Route
 from .layer_process import LayerProcess
+from .shared_layers import Offer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from typing import Any
 
     from .http import Http
@@ -41,21 +45,24 @@ class LayerRoutes:
         self._instance = instance
         self._busy = False
         self._failure: str | None = None  # what files did to the last export
+        self._offers: set[Offer] = set()
 
     def add_to(self, http: Http) -> None:
         """Register the routes."""
         http.add("POST", "/v1/checkpoint", Route(self.checkpoint, needs=INSTANCE))
         http.add("GET", "/v1/checkpoint", Route(self.failure, needs=INSTANCE))
+        http.add("POST", "/v1/share", Route(self.share, needs=INSTANCE))
+        http.add("DELETE", "/v1/share", Route(self.let_go, needs=INSTANCE))
         http.add("POST", "/v1/restore", Route(self.restore, needs=INSTANCE, streams=True))
 
     async def _start(
         self, job: str, *, merged: bool, limit: int | None, selection: str | None = None
     ) -> LayerProcess:
-        _, (fd,) = await self._instance.executor.ask("layer", descriptors=1, merged=merged)
+        _, fds = await self._instance.executor.ask("layers", descriptors=None, merged=merged)
         try:
-            return LayerProcess(job, layer=fd, limit=limit, selection=selection)
+            return LayerProcess(job, layers=fds, limit=limit, selection=selection)
         finally:
-            os.close(fd)
+            wire.close_all(fds)
 
     async def checkpoint(self, request: Request) -> None:
         """Stream the archive; one at a time, since each reads the whole layer."""
@@ -68,23 +75,51 @@ class LayerRoutes:
         paths = [_relative(path) for path in fields.strings(body, "paths", most=PATHS)]
         without = fields.strings(body, "without", most=NAMES)
         selection = json.dumps({"paths": paths, "without": without}) if paths or without else None
+        async with self._turn():
+            process = await self._start(job, merged=False, limit=limit, selection=selection)
+            try:
+                process.close_stdin()
+                await self._send(request, process, selected=selection is not None)
+            finally:
+                process.close()
+
+    async def share(self, request: Request) -> None:
+        """Copy the files for other sandboxes of this machine, and tell where; who opens that within a moment keeps them."""
+        self._instance.life.gate()
+        limit = fields.query_int(request.query(), "max_bytes", minimum=0)
+        async with self._turn():
+            process = await self._start("share", merged=False, limit=limit)
+            try:
+                document = _document((await _line(process))[0])
+                if "error" in document or "bytes" not in document:
+                    raise _refusal(document)
+                offer = Offer(process.pid, ended=self._offers.discard)
+            finally:
+                process.close()
+        self._offers.add(offer)  # until the gateway has opened it
+        request.respond_json({**document, **offer.document()})
+
+    def let_go(self, request: Request) -> None:
+        """Let go of all copies: the gateway has opened them."""
+        for offer in list(self._offers):
+            offer.close()
+        request.respond_json({})
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Read the files, which no other request of this instance may do meanwhile. Raises ApiError."""
         if self._busy:
             raise ApiError(
                 409, "conflict", "another checkpoint of this sandbox is in progress: try again later"
             )
         self._busy = True
         self._failure = None
-        instance.use.stream_begins()
-        process = None
+        self._instance.use.stream_begins()
         try:
-            process = await self._start(job, merged=False, limit=limit, selection=selection)
-            process.close_stdin()
-            await self._send(request, process, selected=selection is not None)
+            yield
         finally:
             self._busy = False
-            instance.use.stream_ends()
-            if process is not None:
-                process.close()
+            self._instance.use.stream_ends()
 
     def failure(self, request: Request) -> None:
         """Tell what files did to the last export after its answer had begun: an answer that is cut off says nothing."""
@@ -135,19 +170,17 @@ class LayerRoutes:
         answer.finish()
 
     async def _take(self, request: Request, *, limit: int | None) -> dict[str, Any]:
+        data = await _read(request)
+        if data.startswith(b"{"):  # which no archive does
+            return await self._lay(request, data)
         process = await self._start("restore", merged=True, limit=limit)
         try:
-            stream = request.stream
-            while stream is not None:
-                # The gateway's node may have died without closing the connection.
-                async with asyncio.timeout(SILENCE):
-                    data = await stream.read()
-                if not data:
-                    break
+            while data:
                 try:
                     await process.write(data)
                 except BrokenPipeError:
                     break  # its output says why
+                data = await _read(request)
             process.close_stdin()
             line, _ = await _line(process)
             status = await process.wait()
@@ -157,6 +190,28 @@ class LayerRoutes:
             return document
         finally:
             process.close()
+
+    async def _lay(self, request: Request, data: bytes) -> dict[str, Any]:
+        """Mount the layer that a document names below the sandbox's own changes."""
+        while len(data) < MAX_LINE and (more := await _read(request)):
+            data += more
+        namespace = shared_layers.opened(_document(data))
+        instance = self._instance
+        try:
+            await instance.sandbox.lay_shared(namespace, instance.ops.pool)
+        finally:
+            os.close(namespace)
+        instance.ops.pool.open()
+        return {}
+
+
+async def _read(request: Request) -> bytes:
+    """Return a piece of the body, b"" at its end."""
+    if request.stream is None:
+        return b""
+    # The gateway's node may have died without closing the connection.
+    async with asyncio.timeout(SILENCE):
+        return await request.stream.read()
 
 
 def _relative(path: str) -> str:

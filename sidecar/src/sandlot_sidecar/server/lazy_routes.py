@@ -57,6 +57,7 @@ LATE = {
     "/v1/read-file": _files,
     "/v1/checkpoint": _layers,
     "/v1/restore": _layers,
+    "/v1/share": _layers,
     "/v1/tcp": _tunnels,
     "/v1/udp": _datagrams,
     "/v1/commands": _commands,

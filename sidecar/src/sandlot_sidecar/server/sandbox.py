@@ -31,6 +31,7 @@ class Sandbox:
         self.image: dict[str, Any] | None = None  # the one that a claim has laid; None: the config's root
         self.notes: list[str] = []
         self._unrecorded = False  # the fresh state of the image that was laid
+        self.is_shared = False  # its root has files of another sandbox, which a reset would keep
         self._limits = {"disk": config.root.get("disk"), **config.limits}  # the template's
         # The template's, or those of a claim, also of one that failed. None while unknown, after a failure.
         self._in_force: dict[str, Any] | None = {"network": "full", "limits": self._limits}
@@ -113,6 +114,23 @@ class Sandbox:
         self._has_laid(image, answer)
         return answer
 
+    async def lay_shared(self, namespace: int, pool: RunnerPool) -> None:
+        """Put the layer in a mount namespace above the image, before the owner's first command; then open `pool`."""
+        conditions = self._in_force or self._conditions(None)
+        self.is_shared = True
+        pool.pause()
+        kept = False
+        try:
+            answer = await self._apply(conditions, over=None, unused=True, shared=namespace)
+            kept = bool(answer.get("runners"))
+        finally:
+            if not kept:
+                pool.rest()
+        pool.tell({"laid": True})
+        log.event("laid", exchanged=kept, shared=True)
+        self.setup["shell"] = answer.get("shell")
+        self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
+
     async def record(self) -> None:
         """Have the executor record the state that a reset is compared with, before the owner's first command."""
         if self._unrecorded:
@@ -130,12 +148,18 @@ class Sandbox:
         self.notes = list(answer.get("notes") or [])
 
     async def _apply(
-        self, conditions: dict[str, Any], *, over: dict[str, Any] | None, unused: bool = False
+        self,
+        conditions: dict[str, Any],
+        *,
+        over: dict[str, Any] | None,
+        unused: bool = False,
+        shared: int | None = None,
     ) -> dict[str, Any]:
         self._in_force = None
         answer, _ = await self._executor.ask(
-            "apply", hostname=self._config.hostname, image=over, unused=unused, **conditions
-        )
+            "apply", hostname=self._config.hostname, image=over, unused=unused, shared=shared is not None,
+            attached=None if shared is None else [shared], **conditions,
+        )  # fmt: skip
         self._in_force = conditions
         return answer
 

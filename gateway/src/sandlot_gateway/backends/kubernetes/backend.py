@@ -59,6 +59,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
 
     name = "kubernetes"
     single_gateway = False
+    shares_copies = False
     gpus_keep_image = True  # the node puts the driver's files into the pod's container
 
     def __init__(

@@ -135,6 +135,7 @@ def _stay(sandbox: Sandbox) -> RecordedStay | None:
         begin,
         sandbox.instance_id,
         spec.generation or 1,
+        template.gpu_type or "",
     )
     ended = ends.of(sandbox)
     end = clock.seconds(ended.at) if ended is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,7 @@ class LocalBackend(OnlyGateway):
 
     name = "local"
     lays_images = True
+    shares_copies = os.geteuid() == 0  # a user namespace mounts nothing of another one
     gpus_keep_image = False
     pools_without_image = False
 

@@ -10,6 +10,7 @@ import msgspec
 
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive, Scope
@@ -33,6 +34,11 @@ from .records import BuildRecord, Records, State, TooMany, new_build
 from .starting import Starter
 from .sweeping import Sweeper
 
+_NO_DIRECTORY = (
+    "builds keep their documents in a directory that all gateways mount, also where checkpoints are in a bucket; set"
+    " --checkpoint-dir (chart value gateway.checkpoints.claim)"
+)
+
 
 class Requested(msgspec.Struct, rename="camel"):
     name: str | None = None
@@ -49,7 +55,7 @@ class Builds:
     def __init__(self, have: Services, *, templates: Templates, gate: RequestGate, pool: HttpPool) -> None:
         self._have = have
         self._templates = templates
-        directory = have.settings.checkpoints()
+        self._directory = directory = have.settings.checkpoints()
         self._kept = Records((have.settings.state_dir if directory is None else directory) / "e2b")
         self._archives = Archives()
         self._sweeper = Sweeper(have, self._kept)
@@ -70,12 +76,14 @@ class Builds:
 
     @property
     def _records(self) -> Records:
-        checkpoints_of(self._have)  # a 501 without a directory
+        checkpoints_of(self._have)  # a 501 without checkpoints
+        if self._directory is None:
+            raise ApiError(501, f"not configured: {_NO_DIRECTORY}")
         return self._kept
 
     def start_sweeps(self) -> None:
         """Delete from now on what builds left, also those of gateways that died."""
-        if self._have.checkpoints is not None:
+        if self._have.checkpoints is not None and self._directory is not None:
             self._sweeper.start()
 
     async def close(self) -> None:

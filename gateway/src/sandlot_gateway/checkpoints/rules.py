@@ -1,0 +1,89 @@
+"""The rules of all stores: what expires when, which FAILED checkpoints are too many, how many a tenant may have."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
+
+_ID = re.compile(r"cp-[0-9a-f]{24}\Z")
+_FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500 bytes
+# Of revoked ones, whose document is the only sign of why: seconds, longer than any create takes, and per tenant meanwhile.
+_REVOKED_KEEP = 120.0
+_REVOKED_KEPT = 1000
+
+ABANDONED_AFTER = 3600.0  # seconds, for files without a document
+STOPPED = "the gateway stopped while it was being written"
+
+
+class StoreFull(Exception):
+    """Raised when a limit is reached; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Limits; bytes are those of archives. `tenant_count` ignores FAILED checkpoints, kept for `failed_keep` seconds."""
+
+    total_bytes: int = 20 << 30
+    tenant_bytes: Callable[[str], int | None] = lambda tenant: 10 << 30  # by tenant; None: as many as all
+    tenant_count: int = 1000
+    failed_keep: float = 3600.0
+    keep: Callable[[str], float | None] = lambda tenant: (
+        None
+    )  # seconds after completion, by tenant; None: for ever
+
+    def complete(self, checkpoint: Checkpoint, *, at: float) -> None:
+        """Let a checkpoint that was completed at a time expire as its tenant's quota says."""
+        keep = self.keep(checkpoint.tenant)
+        if keep is not None and checkpoint.expires_at is None:
+            checkpoint.expires_at, checkpoint.by_quota = at + keep, True
+
+    def is_over(self, checkpoint: Checkpoint) -> bool:
+        """Return whether a checkpoint has had its time."""
+        now = time.time()
+        if checkpoint.expires_at is not None and checkpoint.expires_at <= now:
+            return True
+        keep = max(self.failed_keep, _REVOKED_KEEP if checkpoint.revoked else 0.0)
+        return checkpoint.state is State.FAILED and checkpoint.updated_at + keep <= now
+
+
+def new_id() -> str:
+    return f"cp-{secrets.token_hex(12)}"
+
+
+def is_id(text: str) -> bool:
+    return _ID.match(text) is not None
+
+
+def oldest_first(found: list[Checkpoint]) -> list[Checkpoint]:
+    return sorted(found, key=lambda one: (one.created_at, one.id))
+
+
+def too_many_failed(own: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return which of a tenant's checkpoints, oldest first, to delete before there is another."""
+    failed = [one for one in own if one.state is State.FAILED]
+    since = time.time() - _REVOKED_KEEP
+    signs = [one for one in failed if one.revoked and one.updated_at > since]
+    others = [one for one in failed if not (one.revoked and one.updated_at > since)]
+    return [
+        one
+        for found, most in ((others, _FAILED_KEPT), (signs, _REVOKED_KEPT))
+        for one in found[: max(0, len(found) + 1 - most)]
+    ]
+
+
+def check_count(tenant: str, own: Sequence[Checkpoint], *, deleted: int, limits: StoreLimits) -> str:
+    """Check that a tenant may have one more; return what to say of its oldest checkpoint. Raises StoreFull."""
+    kept = [one for one in own if one.state is not State.FAILED]
+    oldest = f"; your oldest is {kept[0].id} of sandbox {kept[0].sandbox_id}" if kept else ""
+    count = len(kept) + deleted
+    if count >= limits.tenant_count:
+        raise StoreFull(
+            f"tenant {tenant!r} has {count} checkpoints, the limit is {limits.tenant_count}"
+            f" (checkpoint_tenant_count): delete some{oldest}"
+        )
+    return oldest

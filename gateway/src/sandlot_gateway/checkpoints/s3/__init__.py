@@ -1,0 +1,1 @@
+"""Checkpoints in a bucket of an object store that speaks S3."""

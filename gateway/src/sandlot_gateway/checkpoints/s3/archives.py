@@ -1,0 +1,169 @@
+"""Writes archives into a bucket piece by piece, and reads them: no more than a part is in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError
+
+from sandlot_gateway.checkpoints.errors import StoreError, Trouble
+from sandlot_gateway.checkpoints.rules import ABANDONED_AFTER
+from sandlot_gateway.checkpoints.s3.bucket import Bucket
+
+PART = 8 << 20  # bytes; a store takes 10,000 parts
+_LARGER_FROM, _LARGER = 5000, 64 << 20
+_MOST_PARTS = 10_000
+_PREFIX = "archives/"
+_TRIES = 3  # of a read, each where the last one ended, with no byte in between
+_PAUSE = 0.2  # seconds, doubled each time
+
+
+class Sending:
+    """An archive that is being written. An archive of less than one part is one request."""
+
+    def __init__(self, bucket: Bucket, archive: str) -> None:
+        self._bucket = bucket
+        self._key = _key(archive)
+        self._buffer = bytearray()
+        self._upload: str | None = None
+        self._etags: list[str] = []
+
+    def write(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= (size := PART if len(self._etags) < _LARGER_FROM else _LARGER):
+            self._send(size)
+
+    def complete(self) -> None:
+        """Let the archive appear, with all of its bytes."""
+        if self._upload is None:
+            self._bucket.put(self._key, bytes(self._buffer))
+        else:
+            if self._buffer:
+                self._send(len(self._buffer))
+            self._bucket.complete_upload(self._key, self._upload, etags=self._etags)
+        self._buffer.clear()
+
+    def abort(self) -> None:
+        """Leave no part behind."""
+        self._buffer.clear()
+        if self._upload is not None:
+            self._bucket.abort_upload(self._key, self._upload)
+
+    def _send(self, size: int) -> None:
+        if len(self._etags) == _MOST_PARTS:
+            text = f"an archive in S3 has at most {_MOST_PARTS} parts, this one needs more: save fewer files"
+            raise StoreError(text, trouble=Trouble.REFUSED)
+        if self._upload is None:
+            self._upload = self._bucket.begin_upload(self._key)
+        piece = bytes(memoryview(self._buffer)[:size])
+        number = len(self._etags) + 1
+        self._etags.append(self._bucket.put_part(self._key, self._upload, number=number, data=piece))
+        del self._buffer[:size]
+
+
+class Receiving:
+    """An archive that is read in one request, and in another from where that one broke off."""
+
+    def __init__(self, bucket: Bucket, archive: str, *, size: int) -> None:
+        self._bucket = bucket
+        self._key = bucket.full_key(_key(archive))
+        self._size = size
+        self._offset = 0
+        self._answer: BaseHTTPResponse | None = None
+        if size:
+            self._retried(self._open)
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes. Raises FileNotFoundError, StoreError."""
+        if self._offset == self._size:
+            return b""
+        data = self._retried(lambda: self._next(size))
+        self._offset += len(data)
+        return data
+
+    def close(self) -> None:
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
+
+    def _retried(self, call: Callable[[], bytes]) -> bytes:
+        failure: StoreError | None = None
+        for number in range(_TRIES):
+            if failure is not None:
+                time.sleep(_PAUSE * 2 ** (number - 1))
+            try:
+                return call()
+            except HTTPError as error:
+                failure = self._bucket.http.unreachable(error)
+            except StoreError as error:
+                if error.trouble is not Trouble.DOWN:
+                    raise
+                failure = error
+            self.close()
+        assert failure is not None
+        raise failure
+
+    def _next(self, size: int) -> bytes:
+        if self._answer is None:
+            self._open()
+        assert self._answer is not None
+        data = self._answer.read(min(size, self._size - self._offset))
+        if not data:
+            raise StoreError("the store of checkpoints cut off an archive: try again, or tell the operator")
+        return data
+
+    def _open(self) -> bytes:
+        headers = {"range": f"bytes={self._offset}-"} if self._offset else {}
+        answer = self._bucket.http.once("GET", self._key, headers=headers)
+        if answer.status == 404:
+            answer.close()
+            raise FileNotFoundError(2, "the checkpoint's archive was deleted")
+        wanted = 206 if self._offset else 200
+        if answer.status != wanted:
+            failure = self._bucket.http.failure("GET", answer.status, answer.read(1 << 16))
+            answer.close()
+            raise failure
+        self._answer = answer
+        return b""
+
+
+class Archives:
+    """Methods raise StoreError."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def begin(self, archive: str) -> Sending:
+        return Sending(self._bucket, archive)
+
+    def open(self, archive: str, *, size: int) -> Receiving:
+        return Receiving(self._bucket, archive, size=size)
+
+    def size(self, archive: str) -> int | None:
+        """Return the bytes of a complete archive, None if there is none."""
+        return self._bucket.size(_key(archive))
+
+    def delete(self, archive: str, *, complete: bool) -> None:
+        """Delete an archive; `complete`: it is known to be, so it has no parts that nobody has put together."""
+        self._bucket.delete(_key(archive))
+        if not complete:
+            for upload in self._bucket.uploads(_key(archive)):
+                self._bucket.abort_upload(upload.key, upload.id)
+
+    def sweep(self, known: Iterable[str]) -> None:
+        """Delete old archives and parts but those of these names, which must include every one that has a document."""
+        keys = {_key(one) for one in known}
+        for found in self._bucket.list(_PREFIX):
+            if found.key not in keys and found.age > ABANDONED_AFTER:
+                self._bucket.delete(found.key)
+        for upload in self._bucket.uploads(_PREFIX):
+            if upload.key not in keys and upload.age > ABANDONED_AFTER:
+                with contextlib.suppress(StoreError):  # the next sweep repeats it
+                    self._bucket.abort_upload(upload.key, upload.id)
+
+
+def _key(archive: str) -> str:
+    return f"{_PREFIX}{archive}.tar.gz"

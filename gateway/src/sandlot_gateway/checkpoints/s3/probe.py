@@ -1,0 +1,36 @@
+"""Finds out whether a store has the conditional writes without which several gateways would overwrite each other."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from sandlot_gateway.checkpoints.errors import StoreError, Trouble
+from sandlot_gateway.checkpoints.s3.bucket import Bucket, Conflict
+
+
+def probe(bucket: Bucket) -> None:
+    """Write an object, try what must be refused, and delete it. Raises StoreError."""
+    key = f"probes/{secrets.token_hex(8)}"
+    etag = bucket.write(key, b"first", over=None)
+    try:
+        _refused("If-None-Match", lambda: bucket.write(key, b"second", over=None))
+        _refused("If-Match", lambda: bucket.write(key, b"third", over='"00000000000000000000000000000000"'))
+        other = bucket.write(key, b"fourth", over=etag)
+        _refused("If-Match of a delete", lambda: bucket.delete_as(key, etag=etag))
+        bucket.delete_as(key, etag=other)
+    finally:
+        bucket.delete(key)
+    next(bucket.uploads("archives/"), None)
+
+
+def _refused(condition: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Conflict:
+        return
+    raise StoreError(
+        f"the store of checkpoint_s3 ignores {condition}, so gateways would overwrite each other's checkpoints: use"
+        " one with conditional writes and deletes, such as Amazon S3, or a directory (checkpoint_dir)",
+        trouble=Trouble.REFUSED,
+    )

@@ -1,0 +1,241 @@
+"""Stores checkpoints in a bucket, a JSON document and an archive each, for all gateways that have its credentials.
+
+Whether a writer is alive says the age of its document, by the store's one clock. All changes of a document are
+conditional on what its writer has seen. A document with `deleted` is of a checkpoint whose files are still there.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
+from sandlot_gateway.checkpoints.errors import Occupied, StoreError, Trouble
+from sandlot_gateway.checkpoints.interface import Writing
+from sandlot_gateway.checkpoints.quota import Quota
+from sandlot_gateway.checkpoints.rules import (
+    StoreLimits,
+    check_count,
+    is_id,
+    new_id,
+    oldest_first,
+    too_many_failed,
+)
+from sandlot_gateway.checkpoints.s3.archives import Archives, Receiving
+from sandlot_gateway.checkpoints.s3.bucket import Bucket, Conflict
+from sandlot_gateway.checkpoints.s3.http import ANSWER_WITHIN, Http
+from sandlot_gateway.checkpoints.s3.names import Names
+from sandlot_gateway.checkpoints.s3.probe import probe
+from sandlot_gateway.checkpoints.s3.records import Record, Records, Seen
+from sandlot_gateway.checkpoints.s3.signing import Credentials
+from sandlot_gateway.checkpoints.s3.states import States
+from sandlot_gateway.checkpoints.s3.writing import Renewer, S3Part
+from sandlot_gateway.s3_place import Place
+
+_log = logging.getLogger(__name__)
+
+_DEAD_AFTER = 15.0  # seconds without a write, by the store's clock
+_RENEW_EVERY = 2.0  # seconds
+_MEASURE_EVERY = 1.0  # seconds
+
+
+class S3Store:
+    """Methods raise StoreError for what the store answers, or does not."""
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        limits: StoreLimits,
+        credentials: Credentials | None = None,
+        dead_after: float = _DEAD_AFTER,
+        renew_every: float = _RENEW_EVERY,
+        answer_within: float = ANSWER_WITHIN,
+    ) -> None:
+        http = Http(place, credentials=credentials or Credentials(), answer_within=answer_within)
+        self.bucket = Bucket(http)
+        self._limits = limits
+        self._renew_every = renew_every
+        self._records = Records(self.bucket)
+        self._archives = Archives(self.bucket)
+        self._names = Names(self.bucket)
+        self._states = States(
+            self._records, self._archives, self._names, limits=limits, dead_after=dead_after
+        )
+        self._renewer = Renewer(every=max(renew_every, 0.1))
+        self._quota = Quota(self._sizes, limits=limits, every=_MEASURE_EVERY)
+        self._checking = threading.Lock()
+        self._is_checked = False
+
+    def check(self) -> None:
+        try:
+            self._probe()
+        except StoreError as error:
+            if error.trouble is not Trouble.DOWN:
+                raise
+            _log.warning("no checkpoints until the store answers: %s", error)
+
+    def close(self) -> None:
+        self.bucket.http.close()
+
+    def new_id(self) -> str:
+        return new_id()
+
+    def get(self, checkpoint_id: str) -> Checkpoint | None:
+        seen = self._records.read(checkpoint_id) if is_id(checkpoint_id) else None
+        found = self._states.settled(seen) if seen is not None else None
+        return found.checkpoint if found is not None else None
+
+    def all(self) -> list[Checkpoint]:
+        return oldest_first([seen.checkpoint for seen in self._states.present(self._records.all())])
+
+    def deleted(self) -> list[Checkpoint]:
+        return [
+            seen.checkpoint
+            for seen in self._records.all()
+            if seen.record.deleted and self._states.lives(seen)
+        ]
+
+    def named(self, tenant: str, name: str) -> list[Checkpoint]:
+        present = self._states.present(self._records.all())
+        found = [one for one in present if (one.checkpoint.tenant, one.checkpoint.name) == (tenant, name)]
+        order = self._names.order(tenant, name) if len(found) > 1 else []
+        places = {archive: number for number, archive in enumerate(order)}
+        # A writer has its place before its document says so: one that dies in between stays the first all the same.
+        whole = [self._states.completed(one) if one.record.archive in places else one for one in found]
+        last = len(places)
+        kept = [one for one in whole if one is not None]
+        kept.sort(key=lambda one: (places.get(one.record.archive, last), one.checkpoint.updated_at))
+        return [one.checkpoint for one in kept]
+
+    def begin(self, checkpoint: Checkpoint) -> S3Part:
+        self._probe()
+        self._check_limits(checkpoint.tenant)
+        checkpoint.updated_at = time.time()
+        record = Record(checkpoint, archive=f"{checkpoint.id}-{secrets.token_hex(8)}")
+        etag = self._created(record)
+        part = S3Part(
+            record,
+            etag=etag,
+            records=self._records,
+            sending=self._archives.begin(record.archive),
+            admit=lambda size: self._quota.admit(checkpoint.tenant, size),
+            closed=self._renewer.remove,
+            renew_every=self._renew_every,
+        )
+        self._renewer.add(part)
+        return part
+
+    def finish(self, checkpoint: Checkpoint, part: Writing) -> None:
+        assert isinstance(part, S3Part)
+        part.complete()
+        if checkpoint.name is not None:
+            self._names.add(checkpoint.tenant, checkpoint.name, part.record.archive)
+        now = time.time()
+        checkpoint.stored_bytes = part.size
+        self._limits.complete(checkpoint, at=now)
+        checkpoint.state, checkpoint.updated_at = State.DURABLE, now
+        part.settle()
+        self.release(checkpoint, part)
+
+    def release(self, checkpoint: Checkpoint, part: Writing) -> None:
+        assert isinstance(part, S3Part)
+        if checkpoint.state is State.PENDING:
+            part.discard()
+        part.close()
+        if part.is_deleted:
+            seen = self._records.read(checkpoint.id)
+            if seen is not None and seen.record.archive == part.record.archive:
+                self._states.forget(seen)
+            else:
+                self._archives.delete(part.record.archive, complete=False)
+
+    def fail(self, checkpoint: Checkpoint, error: str) -> None:
+        part = self._renewer.of(checkpoint)
+        checkpoint.state, checkpoint.error, checkpoint.updated_at = State.FAILED, error, time.time()
+        checkpoint.stored_bytes = None
+        if part is not None and part.settle():
+            part.discard()
+            self._archives.delete(part.record.archive, complete=True)
+
+    def open(self, checkpoint: Checkpoint) -> Receiving:
+        seen = self._records.read(checkpoint.id)
+        if seen is None or seen.record.deleted or not seen.is_of(checkpoint):
+            raise FileNotFoundError(2, "the checkpoint was deleted")
+        return self._archives.open(seen.record.archive, size=checkpoint.stored_bytes or 0)
+
+    def delete(self, checkpoint: Checkpoint) -> None:
+        self._states.delete(checkpoint)
+
+    def update(self, checkpoint: Checkpoint) -> None:
+        def update(seen: Seen) -> None:
+            if not seen.record.deleted:
+                seen.record.checkpoint = checkpoint
+                self._records.write(seen.record, over=seen.etag)
+
+        self._states.change(checkpoint, update)
+
+    def revoke(self, checkpoint: Checkpoint, error: str) -> None:
+        def revoke(seen: Seen) -> None:
+            if seen.record.deleted:
+                return
+            checkpoint.state, checkpoint.error, checkpoint.revoked = State.FAILED, error, True
+            checkpoint.updated_at = time.time()
+            seen.record.checkpoint = checkpoint
+            self._records.write(seen.record, over=seen.etag)  # first: nobody begins to read the archive then
+            self._archives.delete(seen.record.archive, complete=True)
+
+        self._states.change(checkpoint, revoke)
+
+    def used(self) -> int:
+        return self._quota.used()
+
+    def used_by(self, tenant: str) -> int:
+        return self._quota.used_by(tenant)
+
+    def sweep(self) -> None:
+        orders = self._names.all()
+        found = self._records.all()
+        self._states.present(found)
+        known = {seen.record.archive for seen in found}
+        self._archives.sweep(known)
+        self._names.sweep(orders, known=known)
+
+    def expire(self) -> float | None:
+        return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
+
+    def _probe(self) -> None:
+        with self._checking:
+            if not self._is_checked:
+                probe(self.bucket)
+                self._is_checked = True
+
+    def _created(self, record: Record) -> str:
+        """Write the document of a new checkpoint; return its ETag. Raises Occupied."""
+        for is_last in (False, True):
+            try:
+                return self._records.write(record, over=None)
+            except Conflict as error:
+                seen = self._records.read(record.checkpoint.id)
+                if is_last or (seen is not None and (not seen.record.deleted or self._states.lives(seen))):
+                    raise Occupied from error
+                if seen is not None:
+                    self._states.forget(seen)
+        raise AssertionError
+
+    def _check_limits(self, tenant: str) -> None:
+        """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
+        found = [one for one in self._records.all() if one.checkpoint.tenant == tenant]
+        own = oldest_first([one.checkpoint for one in self._states.present(found)])
+        for one in too_many_failed(own):
+            self.delete(one)
+        deleted = sum(one.record.deleted and self._states.lives(one) for one in found)
+        self._quota.check(tenant, hint=check_count(tenant, own, deleted=deleted, limits=self._limits))
+
+    def _sizes(self) -> Iterator[tuple[str, int]]:
+        own = self._renewer.sizes()  # which is newer than their documents
+        for one in self._records.all():
+            yield one.checkpoint.tenant, own.get(one.record.archive, one.record.stored)

@@ -1,0 +1,121 @@
+"""The copies of this gateway's own that lie in this machine's memory, where the sandboxes that begin with them mount them.
+
+A copy is a mount namespace with one file system, which the kernel frees with its last holder: this gateway, then the
+roots over it. So a copy ends with its gateway, whatever ends that, and the document of one without a gateway is void.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import msgspec
+
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.part import Part
+from sandlot_gateway.checkpoints.transfer import Fetched, Refused, refused
+from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
+
+_COPYING = 600.0  # seconds until a sidecar has copied all
+_LETTING_GO = 10.0
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """What a copy has, and the descriptor of its mount namespace."""
+
+    has: Fetched
+    namespace: int
+
+
+class _Told(msgspec.Struct):
+    """A sidecar's answer: where a copy is, and what shows that it is still the same one."""
+
+    entries: int
+    bytes: int
+    namespace: str
+    device: int
+    inode: int
+
+
+async def copied(pool: HttpPool, instance: Instance, *, max_bytes: int) -> Copy:
+    """Have a sidecar of this machine copy its files; return the copy, whose descriptor the caller closes.
+
+    Raises Refused, also if only an archive of them can be had, DialError and UpstreamError.
+    """
+    headers = [("authorization", f"Bearer {instance.token}")]
+    target = f"/v1/share?max_bytes={max_bytes}"
+    answer = await pool.fetch(
+        instance.address, "POST", target, headers=headers, timeout=_COPYING, known_alive=True
+    )
+    if answer.status != 200:
+        raise refused(answer.body, status=answer.status)
+    told = msgspec.json.decode(answer.body, type=_Told)
+    try:
+        namespace = os.open(told.namespace, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise Refused(f"the copy cannot be opened: {error.strerror}") from error
+    try:
+        info = os.fstat(namespace)
+        if (info.st_dev, info.st_ino) != (told.device, told.inode):
+            raise Refused("the sidecar has let go of the copy before it was opened")
+        with contextlib.suppress(DialError, UpstreamError):  # else it does so a moment later
+            await pool.fetch(
+                instance.address,
+                "DELETE",
+                "/v1/share",
+                headers=headers,
+                timeout=_LETTING_GO,
+                known_alive=True,
+            )
+    except BaseException:
+        os.close(namespace)
+        raise
+    return Copy(Fetched(told.entries, told.bytes), namespace)
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """Descriptors: of the copy, and of the locked file that shows that its gateway is alive."""
+
+    namespace: int
+    lock: int
+
+    def close(self) -> None:
+        os.close(self.namespace)
+        os.close(self.lock)
+
+
+class SharedCopies:
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, float], _Held] = {}  # a later checkpoint may have the same id
+
+    def keep(self, checkpoint: Checkpoint, copy: Copy, part: Part) -> None:
+        """Keep a copy, which is this object's from now on, and the lock of its checkpoint's file. Raises OSError."""
+        try:
+            lock = os.dup(part.fd)
+        except OSError:
+            os.close(copy.namespace)
+            raise
+        self._held[checkpoint.id, checkpoint.created_at] = _Held(copy.namespace, lock)
+
+    def document(self, checkpoint: Checkpoint) -> bytes | None:
+        """Return what tells a sidecar of this machine where a copy is; None if it has gone."""
+        held = self._held.get((checkpoint.id, checkpoint.created_at))
+        if held is None:
+            return None
+        info = os.fstat(held.namespace)
+        path = f"/proc/{os.getpid()}/fd/{held.namespace}"
+        return msgspec.json.encode({"namespace": path, "device": info.st_dev, "inode": info.st_ino})
+
+    def drop(self, checkpoint: Checkpoint) -> bool:
+        """Let go of a copy; return whether it was held."""
+        held = self._held.pop((checkpoint.id, checkpoint.created_at), None)
+        if held is not None:
+            held.close()
+        return held is not None
+
+    def close(self) -> None:
+        """Let go of all; idempotent."""
+        held, self._held = self._held, {}
+        for one in held.values():
+            one.close()
