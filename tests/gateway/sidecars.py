@@ -49,8 +49,10 @@ class StubSidecar:
         self.used = False
         self.holds_policies = True  # False: of before there were any
         self.knows_users = True  # False: of before a claim could name one
+        self.links_services = True  # False: of before there were any
         self.lays_images = True  # False: of before a claim could name one
         self.left_image: str | None = None  # that a claim which failed has laid
+        self.listens: set[int] = set()  # ports in the sandbox
         self.reset_equal = True
         self.reset_status = 200
         self.hold: asyncio.Event | None = None  # commands answer when it is set
@@ -104,6 +106,7 @@ class StubSidecar:
             **({"deadline_at": self.deadline_at} if self.deadline_at is not None else {}),
             **({"egress": claim.get("egress") is not None} if self.holds_policies else {}),
             **({"user": claim.get("user")} if self.knows_users else {}),
+            **({"services": bool(claim.get("services"))} if self.links_services else {}),
             **({"image": (claim.get("image") or {}).get("id", self.left_image)} if self.lays_images else {}),
             "notes": ["a stub"],
             "start_command": {"state": "none", "exit_code": None},
@@ -164,6 +167,13 @@ class StubSidecar:
                 status, answer = await self._answer(method, target, headers, body)
                 if status == 0:
                     return
+                if status == 101:
+                    writer.write(
+                        b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n" + answer
+                    )
+                    while data := await reader.read(65536):
+                        writer.write(data)
+                    return
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data)
                 await writer.drain()
@@ -219,6 +229,10 @@ class StubSidecar:
                 return 200, self.logs.encode()[-int(query["tail"]) :]
             case "/v1/commands" | "/v1/commands/output":
                 return self.commands_answer
+            case "/v1/tcp":  # says whose it is, then sends back what it gets
+                if int(query["port"]) not in self.listens:
+                    return 502, {"error": "refused"}
+                return 101, self.instance_id.encode()
             case "/v1/ops":
                 return self.ops_answer
             case "/v1/read-file":

@@ -12,6 +12,7 @@ from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.engine.claim_failures import ClaimRefused, NoSidecar
+from sandlot_gateway.sandboxes import GroupServices
 
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TEMPLATE, TOKENS, Replica, new_sandbox
@@ -107,6 +108,20 @@ async def test_an_older_sidecar_is_not_trusted_with_a_user(replica, machine: Mac
         assert [gone.id for gone in one.discarded] == [older.instance_id]
 
 
+async def test_an_older_sidecar_is_not_trusted_with_services(replica, machine: Machine) -> None:
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (older, good):
+        older.links_services = False
+        one = replica(older, good)
+        sandbox = new_sandbox(network="none", services=GroupServices({"db": [5432], "web": []}, own="web"))
+        await one.claim(sandbox)
+        assert sandbox.instance_id == good.instance_id
+        assert good.claim is not None
+        assert good.claim["services"] == [
+            {"name": "db", "address": "127.83.0.1", "ports": [5432]},
+            {"name": "web", "address": "127.0.0.1", "ports": []},
+        ]
+
+
 async def test_a_claim_tells_the_sidecar_everything_of_the_sandbox(replica, machine: Machine) -> None:
     async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
         sidecar.generation = 3
@@ -153,6 +168,7 @@ async def test_a_claim_tells_the_sidecar_everything_of_the_sandbox(replica, mach
             "meta": sandbox.meta(),
             "restore": True,
             "image": None,
+            "services": None,
             "generation": 3,
         }
         assert (sandbox.generation, sandbox.pool_hit, sandbox.notes) == (3, True, ["a stub"])

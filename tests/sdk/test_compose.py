@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from sandlot.integrations.compose import service_of
+from sandlot._compose.service import service_of
 
 
 def one(**service: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ PAGES = [
     "docs/fair-share.md",
     "docs/run-report.md",
     "docs/groups.md",
+    "docs/services.md",
     "docs/forks.md",
     "docs/verifier.md",
     "docs/first-command.md",

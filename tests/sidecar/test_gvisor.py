@@ -25,6 +25,14 @@ pytestmark = [
 
 
 DISK = 64 << 20
+CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30).close()
+    print("connected")
+except OSError as error:
+    print(type(error).__name__)
+"""
 
 
 async def test_commands_files_and_a_terminal(gvisor: MakeBox) -> None:
@@ -212,3 +220,19 @@ async def test_a_timeout_and_what_is_left_behind(gvisor: MakeBox) -> None:
     assert "sleep 300" in sleeping
     assert "sleep 301" not in sleeping
     assert "sleep 302" not in sleeping
+
+
+@pytest.mark.parametrize("network", ["full", "none"])
+async def test_services_have_names_and_listeners(gvisor: MakeBox, network: str) -> None:
+    """gVisor's loopback takes listeners at any address of 127.0.0.0/8, in the pod's network and in one of its own."""
+    service = {"name": "db", "address": "127.83.0.1", "ports": [5432]}
+    box = await gvisor(claim={"network": network, "services": [service]})
+    found = await box.exec(["python3", "-c", CONNECT, "db", "5432"])
+    assert found["stdout"] == "connected\n", found
+    found = await box.exec(["python3", "-c", CONNECT, "db", "5433"])
+    assert found["stdout"] == "ConnectionRefusedError\n", found
+    reset = await box.instance("POST", "/v1/reset", json={"keep_claim": False})
+    assert reset.json()["equal"] is True, reset.text
+    await box.claim(network=network)
+    found = await box.exec(["python3", "-c", CONNECT, "127.83.0.1", "5432"])
+    assert found["stdout"] == "ConnectionRefusedError\n", found

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from sandlot_sidecar.server import gateway as gateways
 from sandlot_sidecar.server import lookup, webhooks
+from sandlot_sidecar.server.gateway import Gateway
 
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver, proof
 
@@ -21,19 +23,20 @@ async def telling(
     """A gateway that listens, and a sidecar's webhooks that go to it by this name."""
     gateway = Receiver("", host="127.0.0.1")
     await gateway.start()
-    told = webhooks.Webhooks(
-        url=f"http://{host}:{gateway.port}/hook",
-        instance_id="i-1",
-        token=INSTANCE_TOKEN,
-        heartbeat=heartbeat,
-        document=dict,
-        address=address,
+    way = Gateway(
+        f"http://{host}:{gateway.port}/hook", instance_id="i-1", token=INSTANCE_TOKEN, address=address
     )
+    told = webhooks.Webhooks(way, token=INSTANCE_TOKEN, heartbeat=heartbeat, document=dict)
     try:
         yield gateway, told
     finally:
         await told.close()
         await gateway.stop()
+
+
+def reached(told: webhooks.Webhooks) -> Gateway:
+    assert told._gateway is not None
+    return told._gateway
 
 
 @pytest.mark.parametrize("early", ["found", "wrong", "none"])
@@ -43,20 +46,20 @@ async def test_a_name_is_looked_up_early_and_again_after_a_failure(early: str) -
             looking = told.prepare()
             assert looking is not None
             await asyncio.wait_for(looking, 10)
-            assert told._address in ("127.0.0.1", "::1")
+            assert reached(told)._address in ("127.0.0.1", "::1")
             # As when the Service has another address by then: nobody listens there.
-            told._address = "127.0.0.1" if early == "found" else "127.255.255.254"
+            reached(told)._address = "127.0.0.1" if early == "found" else "127.255.255.254"
         told.ready()
         await gateway.wait("ready")
         told.claimed()
         await gateway.wait("claimed")
-        assert told._address in ("127.0.0.1", "::1"), "where it got through is not looked up again"
+        assert reached(told)._address in ("127.0.0.1", "::1"), "where it got through is not looked up again"
 
 
 async def test_where_a_lookup_is_in_vain_the_last_address_is_used() -> None:
     """As under a policy that holds the name server back."""
     async with telling(host="no-such-name.invalid") as (gateway, told):
-        told._address = "127.0.0.1"
+        reached(told)._address = "127.0.0.1"
         told.ready()
         await gateway.wait("ready")
 
@@ -64,12 +67,12 @@ async def test_where_a_lookup_is_in_vain_the_last_address_is_used() -> None:
 async def test_an_address_that_serves_again_needs_no_more_lookups() -> None:
     """Where a policy drops them, each would take seconds."""
     async with telling(host="no-such-name.invalid", address="127.0.0.1") as (gateway, told):
-        told._moved = True  # as after one refused connection
+        reached(told)._moved = True  # as after one refused connection
         told.ready()
         await gateway.wait("ready")
         told.claimed()
         await gateway.wait("claimed")
-        assert not told._moved
+        assert not reached(told)._moved
 
 
 @pytest.mark.parametrize(
@@ -111,9 +114,9 @@ async def test_while_the_resolver_hangs_the_last_address_is_used(monkeypatch: py
         return []
 
     monkeypatch.setattr(lookup, "addresses", addresses)
-    monkeypatch.setattr(webhooks, "ATTEMPT_TIMEOUT", 0.2)
+    monkeypatch.setattr(gateways, "ATTEMPT_TIMEOUT", 0.2)
     async with telling(host="a-name.invalid", address="127.0.0.1") as (gateway, told):
-        told._moved = True  # as after one refused connection
+        reached(told)._moved = True  # as after one refused connection
         told.ready()
         await gateway.wait("ready")
 

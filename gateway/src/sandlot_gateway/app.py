@@ -53,6 +53,7 @@ from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Quotas
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
+from sandlot_gateway.service_links import ServiceLinks
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecar_tls import sidecar_tls
 from sandlot_gateway.sidecars import Sidecars
@@ -168,9 +169,11 @@ class Gateway:
             readied=self.metrics.ready_seconds.observe,
             heard=self.pool.heard,
         )
+        self.links = ServiceLinks(directory=self.directory, pool=self.pool, others=self.backend.others)
         self.webhook_listener = WebhookListener(
             proof=self.webhooks.proof,
             receive=self.webhooks.receive,
+            link=self.links.accept,
             counted=self.counters.webhook,
             tls=tls,
         )
@@ -383,6 +386,7 @@ class Gateway:
             if cut:
                 _log.warning("gave up %d checkpoints that were being written; they are FAILED", cut)
         await self.exposures.close()
+        await self.links.close()
         if self.ssh is not None:
             await self.ssh.close()
         await self.accounts.close(timeout=times.usage)
@@ -412,6 +416,7 @@ class Gateway:
         self.lifecycle.groups.ended(sandbox)
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)
+        self.links.sandbox_ended(sandbox.id)
         if self.ssh is not None:
             self.ssh.sandbox_ended(sandbox.id)
 

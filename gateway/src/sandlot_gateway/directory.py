@@ -184,6 +184,11 @@ class Directory:
             total += 1
         return Page(found, total, total > first + per_page)
 
+    def of_group(self, tenant: str, group_id: str) -> list[Sandbox]:
+        """Return the tenant's sandboxes of a group, in no order."""
+        tenant_index = self._by_tenant.get(tenant)
+        return [] if tenant_index is None else list(tenant_index.by_group.get(group_id, {}).values())
+
     def young(self, tenant: str) -> list[Sandbox]:
         """Return the tenant's running sandboxes that other gateways may not know yet."""
         since = self._clock() - NEW_SECONDS

@@ -64,6 +64,24 @@ class GroupRef(msgspec.Struct, frozen=True):
     index: int  # of this one
 
 
+class GroupServices(msgspec.Struct, frozen=True):
+    """The services of a sandbox's group: their ports by name, and the name of the one that it is itself, if any."""
+
+    ports: dict[str, list[int]]
+    own: str | None = None
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return what a claim says of them: where each is in this sandbox. Addresses are the same in all of the group."""
+        found: list[dict[str, Any]] = []
+        for number, name in enumerate(sorted(self.ports), start=1):
+            itself = name == self.own
+            address = "127.0.0.1" if itself else f"{_SERVICES}.{number}"
+            found.append({"name": name, "address": address, "ports": [] if itself else self.ports[name]})
+        return found
+
+
+_SERVICES = "127.83.0"  # of the loopback network, with no meaning to other programs that we know
+
 # Message of the ends of its members, which other gateways and later runs of this one read.
 GROUP_FAILED = "its group came to nothing"
 
@@ -102,6 +120,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     vm: bool = False
     key: str | None = None  # idempotency key
     group: GroupRef | None = None
+    services: GroupServices | None = None
     checkpoint: str | None = None  # checkpoint to restore
     continues: SandboxId | None = None  # the paused sandbox whose clients this one serves
     e2b: E2bTemplate | None = None

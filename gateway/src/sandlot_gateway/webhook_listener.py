@@ -1,4 +1,4 @@
-"""Listens for sidecars' webhooks: one request a connection, authenticated by headers, with limited memory."""
+"""Listens for sidecars' webhooks and links: one request a connection, authenticated by headers, with limited memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httptools
 import msgspec
 from sandlot_contract.headers import GATEWAY, INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, VERDICT
 from sandlot_contract.ids import InstanceId
-from sandlot_contract.sidecar import WEBHOOK_PATH
+from sandlot_contract.sidecar import LINK_PATH, WEBHOOK_PATH
 
 from sandlot_gateway.sidecar_tls import SidecarTls
 from sandlot_gateway.webhooks import Answer, WebhookFault
@@ -23,9 +23,11 @@ _MAX_HEAD = 8 << 10  # bytes; a sidecar's headers have some 500
 _MAX_BODY = 8 << 20  # bytes; a state document contains the claim's metadata
 _LEAST_SHARE = 16 << 10  # bytes that a request reserves at least, so that the budgets limit tiny ones, too
 _TIME = 10.0  # seconds for a whole request; a sidecar times out after 5
+_PIECE = 64 << 10  # bytes of a link that are read ahead
 _LINGER = 1.0  # seconds until a rejected sender is disconnected
 _LINGER_BYTES = 256 << 10  # or after this many bytes
 _HEADERS = frozenset({INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, b"content-length", b"transfer-encoding"})
+_LINK = LINK_PATH.encode() + b"?"
 _SAID = {
     200: None,
     400: "the body is not a state document of this instance",
@@ -75,10 +77,21 @@ class _Budget:
             del self.by_instance[instance_id]
 
 
+@dataclass(frozen=True)
+class LinkRequest:
+    """A sidecar's request for a connection to a service, whose head is all that has been read."""
+
+    instance_id: InstanceId
+    query: bytes
+    proof: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
 class WebhookListener:
     """`proof` checks a credential, and returns what shows its sender that a gateway answers.
 
-    `receive` handles a signed body, `counted` counts earlier rejections.
+    `receive` handles a signed body, `counted` counts earlier rejections. `link` takes over a connection to a service.
     """
 
     def __init__(
@@ -87,6 +100,7 @@ class WebhookListener:
         proof: Callable[[InstanceId, str], str | None],
         receive: Callable[[InstanceId, str, bytes], Answer],
         counted: Callable[[WebhookFault], None],
+        link: Callable[[LinkRequest], None] | None = None,
         bounds: Bounds | None = None,
         tls: SidecarTls | None = None,
     ) -> None:
@@ -94,6 +108,7 @@ class WebhookListener:
         self.proof = proof
         self.receive = receive
         self.counted = counted
+        self.link = link
         self.bounds = bounds or Bounds()
         self.budget = _Budget(self.bounds)
         self.port: int | None = None
@@ -171,6 +186,8 @@ class _Connection(asyncio.Protocol):
         self._proof: str | None = None
         self._answered = False
         self._dropped = 0  # bytes received after the response
+        self._is_link = False
+        self._stream: asyncio.StreamReaderProtocol | None = None  # of a link that was taken over
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
@@ -186,6 +203,8 @@ class _Connection(asyncio.Protocol):
         self._release()
         self._listener.went(self, self._peer)
         self._parser = None
+        if self._stream is not None:
+            self._stream.connection_lost(exc)
 
     def cut(self) -> None:
         """Close without a response."""
@@ -196,9 +215,20 @@ class _Connection(asyncio.Protocol):
         self._listener.known(self, self._peer)
 
     def eof_received(self) -> bool:
-        return False
+        return self._stream is not None and bool(self._stream.eof_received())
+
+    def pause_writing(self) -> None:
+        if self._stream is not None:
+            self._stream.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._stream is not None:
+            self._stream.resume_writing()
 
     def data_received(self, data: bytes) -> None:
+        if self._stream is not None:
+            self._stream.data_received(data)
+            return
         if self._answered:
             self._dropped += len(data)
             if self._dropped > _LINGER_BYTES:
@@ -210,7 +240,11 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserCallbackError:
             raise
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._answer(400)
+            if not self._is_link:
+                self._answer(400)
+        if self._is_link and not self._answered:
+            self._take_over()
+            return
         if self._is_complete and not self._answered:
             instance_id, signature = self._instance_id(), self._header(SIGNATURE_KEY)
             self._answer(*self._listener.receive(instance_id, signature, b"".join(self._body)))
@@ -231,6 +265,7 @@ class _Connection(asyncio.Protocol):
         if self._answered or self._is_complete:
             return  # a second request: only one is allowed
         self._has_head = True
+        self._is_link = self._url.startswith(_LINK) and self._listener.link is not None
         refusal = self._refusal()
         if refusal is not None:
             self._answer(refusal)
@@ -246,7 +281,7 @@ class _Connection(asyncio.Protocol):
 
     def _refusal(self) -> int | None:
         """Return the status to reject the request with; None: it has reserved its share of the budget."""
-        if self._parser.get_method() != b"POST" or self._url != WEBHOOK_PATH.encode():
+        if self._parser.get_method() != b"POST" or not (self._is_link or self._url == WEBHOOK_PATH.encode()):
             return 404
         instance_id = self._instance_id()
         self._proof = self._listener.proof(instance_id, self._header(SENDER_KEY))
@@ -254,6 +289,8 @@ class _Connection(asyncio.Protocol):
             self._listener.counted(WebhookFault.UNSIGNED)
             return 401
         self._listener.known(self, self._peer)
+        if self._is_link:
+            return None
         length = self._header(b"content-length")
         if b"transfer-encoding" in self._headers or not length.isdecimal():
             return 411
@@ -273,6 +310,21 @@ class _Connection(asyncio.Protocol):
 
     def _header(self, name: bytes) -> str:
         return self._headers.get(name, "")
+
+    def _take_over(self) -> None:
+        """Have the listener's `link` serve the connection, as streams."""
+        transport, link = self._transport, self._listener.link
+        if transport is None or link is None or self._proof is None or transport.is_closing():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_PIECE, loop=loop)
+        stream = self._stream = asyncio.StreamReaderProtocol(reader, loop=loop)
+        stream.connection_made(transport)
+        writer = asyncio.StreamWriter(transport, stream, reader, loop)
+        query = self._url.partition(b"?")[2]
+        link(LinkRequest(self._instance_id(), query, self._proof, reader, writer))
 
     def _answer(self, status: int, verdict: str | None = None) -> None:
         """Send the response; read on for a moment, since a reset would lose it."""

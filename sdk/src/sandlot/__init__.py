@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         SandlotError,
         ServerError,
         StartFailed,
+        Unhealthy,
         WaitTimeout,
     )
     from sandlot.file_records import FileEvent, TransferProgress
@@ -188,6 +189,7 @@ __all__ = [
     "Stderr",
     "Stdout",
     "TransferProgress",
+    "Unhealthy",
     "Usage",
     "UsageReport",
     "UsageRow",

@@ -180,6 +180,10 @@ class WaitTimeout(SandlotError):
     """The sandbox or pool was not ready before the caller's timeout; a sandbox that `create` made is deleted."""
 
 
+class Unhealthy(SandlotError):
+    """The healthcheck of a service failed as often as its compose file lets it; the group is deleted."""
+
+
 class DockerfileError(SandlotError):
     """A Dockerfile cannot be read or replayed; `file`, `line` and `instruction` say where."""
 

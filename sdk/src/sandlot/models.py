@@ -122,6 +122,7 @@ class SandboxInfo:
     run: str | None = None
     run_epoch: int | None = None  # of the holder of its run's lease, if it ends with that
     group: str | None = None  # id of the group that it was created with
+    service: str | None = None  # its name for the other sandboxes of that group
     created_at: str = ""
     started_at: str | None = None
     ended_at: str | None = None

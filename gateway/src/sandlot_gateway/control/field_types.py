@@ -21,6 +21,7 @@ from sandlot_gateway.core.tenant_queue import MOST_PRIORITY
 
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _RUN_NAME = re.compile("[A-Za-z0-9._-]{1,63}")
+_SERVICE_NAME = re.compile("[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 MINUTES_MAX = 5_256_000  # ten years
 
 
@@ -57,6 +58,15 @@ def _run_name(value: str) -> str:
     return value
 
 
+def _service_name(value: str) -> str:
+    if not _SERVICE_NAME.fullmatch(value) or value == "localhost":
+        raise ValueError(
+            "must be 1 to 63 of the characters a-z 0-9 -, beginning with a letter and not ending with -,"
+            " and not localhost"
+        )
+    return value
+
+
 def unique(value: object) -> object:
     """Validate that a list has no id twice."""
     if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
@@ -83,6 +93,11 @@ Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
 RunName = Annotated[
     str, AfterValidator(_run_name), WithJsonSchema({"type": "string", "pattern": f"^{_RUN_NAME.pattern}$"})
+]
+ServiceName = Annotated[
+    str,
+    AfterValidator(_service_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_SERVICE_NAME.pattern}$"}),
 ]
 SandboxIdText = Annotated[SandboxId, Field(min_length=1, max_length=128)]
 WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]

@@ -32,7 +32,7 @@ from sandlot_gateway.engine.errors import BadRequestField, GroupFailed, GroupKey
 from sandlot_gateway.engine.group import Group
 from sandlot_gateway.engine.group_members import Wanted
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
+from sandlot_gateway.sandboxes import GroupRef, GroupServices, Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError
 
 router = APIRouter(prefix=PREFIX, tags=["groups"])
@@ -210,6 +210,7 @@ async def _wanted(body: GroupRequest, *, group_id: GroupId, have: Services, who:
     """Return spec and secrets of each sandbox. Raises ApiError, with the member of the field."""
     size = sum(member.count for member in body.members)
     found: list[tuple[Spec, dict[str, str]]] = []
+    services = {member.service: member.ports or [] for member in body.members if member.service is not None}
     for number, member in enumerate(body.members):
         try:
             spec = await spec_for(member, have=have, who=who)
@@ -218,6 +219,9 @@ async def _wanted(body: GroupRequest, *, group_id: GroupId, have: Services, who:
                 raise
             field = f"members.{number}.{error.field}"
             raise ApiError(error.status, f"members.{number}.{error.detail}", field=field) from error
+        if services:
+            _check_network(spec, field=f"members.{number}.network", have=have)
+            spec = msgspec.structs.replace(spec, services=GroupServices(services, own=member.service))
         for _ in range(member.count):
             index = len(found)
             name = member.name or f"{spec.name}-{index}"
@@ -226,6 +230,17 @@ async def _wanted(body: GroupRequest, *, group_id: GroupId, have: Services, who:
             found.append((one, member.secrets or {}))
     check_slots([spec for spec, _ in found], have=have, who=who)
     return found
+
+
+def _check_network(spec: Spec, *, field: str, have: Services) -> None:
+    """Refuse a sandbox whose links others could use. Raises ApiError 422."""
+    if have.settings.backend == "local" and spec.network == "full":
+        raise ApiError(
+            422,
+            f"{field}: services need a network of the sandbox's own, and on one machine `full` is the machine's;"
+            " write none: services are reachable with it",
+            field=field,
+        )
 
 
 def check_slots(specs: Sequence[Spec], *, have: Services, who: Tenant) -> None:

@@ -230,6 +230,7 @@ class SandboxResponse(BaseModel):
     run: str | None
     runEpoch: int | None = Field(description="The holder of its run's lease when it began; null without one.")
     group: str | None = Field(description="The group that it was created with.")
+    service: str | None = Field(description="Its name for the other sandboxes of its group.")
     secretRefs: dict[str, SecretReference]
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
     estimatedWaitSeconds: float | None = Field(

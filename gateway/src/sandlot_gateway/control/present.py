@@ -120,6 +120,7 @@ def sandbox_document(
         "run": spec.run,
         "runEpoch": spec.run_epoch,
         "group": spec.group.id if spec.group is not None else None,
+        "service": spec.services and spec.services.own,
         "secretRefs": spec.secret_refs,
         "queuePosition": place and place.position,
         "estimatedWaitSeconds": place and place.wait,

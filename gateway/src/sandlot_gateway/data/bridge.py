@@ -65,21 +65,26 @@ class PortListener:
             connection = None
         if connection is None:
             return
-        try:
-            async with asyncio.TaskGroup() as both:
-                both.create_task(_up(reader, connection))
-                both.create_task(_down(connection, writer))
-            # All bytes are written; wait until the client has read them.
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-        except* (OSError, PoolError):
-            # One side failed: close both. With a FIN, what was cut off would look whole to the client.
-            # ValueError: uvloop's socket of a connection that the client has reset.
-            with contextlib.suppress(OSError, ValueError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        finally:
-            connection.close()
+        await relay(reader, writer, connection)
+
+
+async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection) -> None:
+    """Carry bytes both ways until both have ended or one side has failed; close `connection`, and a whole `writer`."""
+    try:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(_up(reader, connection))
+            both.create_task(_down(connection, writer))
+        # All bytes are written; wait until the client has read them.
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    except* (OSError, PoolError):
+        # One side failed: close both. With a FIN, what was cut off would look whole to the client.
+        # ValueError: uvloop's socket of a connection that the client has reset.
+        with contextlib.suppress(OSError, ValueError):
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    finally:
+        connection.close()
 
 
 async def _up(reader: asyncio.StreamReader, connection: Connection) -> None:

@@ -13,11 +13,13 @@ from .start_command import stop_signal
 
 
 def if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
-    """Reject the answer of an older sidecar that accepts a claim and ignores its egress policy or its user."""
+    """Reject the answer of an older sidecar that accepts a claim and ignores its egress policy, services or user."""
     if answer.outcome != ClaimOutcome.CLAIMED:
         return answer
     if sandbox.spec.egress is not None and not answer.state.get("egress"):
         return _older(answer, "holds no policy of a create")
+    if sandbox.spec.services is not None and not answer.state.get("services"):
+        return _older(answer, "links no services of a group")
     if sandbox.spec.user and answer.state.get("user") is None:
         return _older(answer, "runs no commands as the user of a create")
     return answer
@@ -61,5 +63,6 @@ def claim_body(
         "meta": sandbox.meta(),
         "restore": spec.checkpoint is not None,
         "image": None if image is None else image.document,
+        "services": None if spec.services is None else spec.services.document(),
         "generation": claim.generation,
     }

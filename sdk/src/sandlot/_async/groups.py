@@ -20,12 +20,23 @@ MAX_DEADLINE = 3600.0
 
 
 class AsyncGroup(Generic[Box]):
-    """The sandboxes of a group, in the order of the request. `async with` deletes all at the end of the block."""
+    """The sandboxes of a group, in the order of the request. `async with` deletes all at the end of the block.
 
-    def __init__(self, *, client: AsyncClient, group_id: str, boxes: Sequence[Box]) -> None:
+    `services` has those that are services, by name.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: AsyncClient,
+        group_id: str,
+        boxes: Sequence[Box],
+        services: Mapping[str, Box] | None = None,
+    ) -> None:
         self.client = client
         self.id = group_id
         self.boxes = tuple(boxes)
+        self.services = dict(services or {})
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -33,8 +44,9 @@ class AsyncGroup(Generic[Box]):
     def __iter__(self) -> Iterator[Box]:
         return iter(self.boxes)
 
-    def __getitem__(self, index: int) -> Box:
-        return self.boxes[index]
+    def __getitem__(self, index: int | str) -> Box:
+        """Return a sandbox by its place, or a service by its name. Raises IndexError and KeyError."""
+        return self.services[index] if isinstance(index, str) else self.boxes[index]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {len(self)}>"
@@ -46,7 +58,7 @@ class AsyncGroup(Generic[Box]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            await shielded(lambda: _delete_quietly(self.client, self.id))
+            await shielded(lambda: delete_quietly(self.client, self.id))
         else:
             await shielded(self.delete)
 
@@ -98,7 +110,7 @@ async def created(
                 group_id = str(document.get("id", ""))
                 status = document.get("status")
                 if status == "RUNNING":
-                    return AsyncGroup(client=client, group_id=group_id, boxes=_boxes(document, make))
+                    return _group(client, group_id, document, make)
                 if status != "PENDING":
                     message = str(document.get("message") or f"the group is {status}")
                     raise SandboxLost(message, verdict=str(document.get("verdict") or "start_failed"))
@@ -114,14 +126,20 @@ async def created(
             raise
 
 
-def _boxes(
-    document: documents.Document, make: Callable[[SandboxInfo, Mapping[str, Any] | None], Box]
-) -> list[Box]:
+def _group(
+    client: AsyncClient,
+    group_id: str,
+    document: documents.Document,
+    make: Callable[[SandboxInfo, Mapping[str, Any] | None], Box],
+) -> AsyncGroup[Box]:
     found: list[documents.Document] = document.get("sandboxes") or []
-    return [make(documents.sandbox_info(one), one.get("gatewayAuth")) for one in found]
+    infos = [documents.sandbox_info(one) for one in found]
+    boxes = [make(info, one.get("gatewayAuth")) for info, one in zip(infos, found, strict=True)]
+    services = {info.service: box for info, box in zip(infos, boxes, strict=True) if info.service is not None}
+    return AsyncGroup(client=client, group_id=group_id, boxes=boxes, services=services)
 
 
-async def _delete_quietly(client: AsyncClient, group_id: str) -> None:
+async def delete_quietly(client: AsyncClient, group_id: str) -> None:
     """Delete the group and ignore failures, which would hide the error that is being raised."""
     try:
         await client.call("DELETE", f"/group/{group_id}", timeout=CLEANUP, patience=CLEANUP)
@@ -136,4 +154,4 @@ async def _forget(client: AsyncClient, path: str, asked: Mapping[str, Any], key:
         document = await client.call("POST", path, body=body, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
-    await _delete_quietly(client, str(document.get("id", "")))
+    await delete_quietly(client, str(document.get("id", "")))

@@ -11,6 +11,7 @@ from sandlot._async import groups
 from sandlot._async.checkpoints import AsyncCheckpoints
 from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
+from sandlot._async.composed import AsyncComposed
 from sandlot._async.contexts import AsyncPythonContexts
 from sandlot._async.files import AsyncFiles
 from sandlot._async.forks import AsyncForks
@@ -33,7 +34,9 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints, AsyncForks):
+class AsyncSandbox(
+    AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints, AsyncForks, AsyncComposed
+):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
     def __init__(
@@ -153,8 +156,9 @@ class AsyncSandbox(AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckp
     ) -> AsyncGroup[AsyncSandbox]:
         """Create `of` sandboxes, all or none, and wait until all run. Other arguments as in `create`.
 
-        `of` may be several kinds, each a mapping with arguments of its own and a `count` (default 1). Raises BadRequest,
-        Busy (no room for all of them within `wait` seconds), SandboxLost (one of them ended first) or WaitTimeout.
+        `of` may be several kinds, each a mapping with arguments of its own and a `count` (default 1). One with a
+        `service` (a DNS label) and `ports` is reachable by that name and these TCP ports from all others of the group,
+        and from nowhere else; the group has it by its name, as `group["db"]`. Raises BadRequest, Busy (no room for all of them within `wait` seconds), SandboxLost (one of them ended first) or WaitTimeout.
         """
         client = client or await default_client()
         return await groups.created(

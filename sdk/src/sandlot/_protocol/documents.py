@@ -159,6 +159,7 @@ def sandbox_info(document: Document) -> SandboxInfo:
         run=document.get("run"),
         run_epoch=document.get("runEpoch"),
         group=document.get("group"),
+        service=document.get("service"),
         created_at=document.get("createdAt") or "",
         started_at=document.get("startedAt"),
         ended_at=document.get("terminatedAt"),

@@ -48,7 +48,7 @@ def members(of: int | Sequence[Mapping[str, Any]], create: Mapping[str, Any]) ->
 
 
 def _member(given: dict[str, Any]) -> dict[str, Any]:
-    count = given.pop("count", 1)
+    count, service, ports = given.pop("count", 1), given.pop("service", None), given.pop("ports", None)
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"count: {count!r} is not 1 or more")
     unknown = sorted(given.keys() - DEFAULTS.keys())
@@ -58,6 +58,10 @@ def _member(given: dict[str, Any]) -> dict[str, Any]:
         )
     document = calls.create_document(**{**DEFAULTS, **given}, idempotency_key="", wait_seconds=0.0)
     del document["idempotency_key"], document["wait_seconds"]
+    if service is not None:
+        document["service"] = service
+    if ports is not None:
+        document["ports"] = list(ports)
     return {**document, "count": count}
 
 

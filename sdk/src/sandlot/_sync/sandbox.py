@@ -17,6 +17,7 @@ from sandlot._sync import groups
 from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
+from sandlot._sync.composed import Composed
 from sandlot._sync.contexts import PythonContexts
 from sandlot._sync.files import Files
 from sandlot._sync.forks import Forks
@@ -34,7 +35,7 @@ Results = list[Any]  # inside the class, `list` is a method
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks):
+class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
     """A sandbox on a server. `with` deletes it at the end of the block."""
 
     def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:
@@ -152,8 +153,9 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks):
     ) -> Group[Sandbox]:
         """Create `of` sandboxes, all or none, and wait until all run. Other arguments as in `create`.
 
-        `of` may be several kinds, each a mapping with arguments of its own and a `count` (default 1). Raises BadRequest,
-        Busy (no room for all of them within `wait` seconds), SandboxLost (one of them ended first) or WaitTimeout.
+        `of` may be several kinds, each a mapping with arguments of its own and a `count` (default 1). One with a
+        `service` (a DNS label) and `ports` is reachable by that name and these TCP ports from all others of the group,
+        and from nowhere else; the group has it by its name, as `group["db"]`. Raises BadRequest, Busy (no room for all of them within `wait` seconds), SandboxLost (one of them ended first) or WaitTimeout.
         """
         client = client or default_client()
         return groups.created(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .sandbox import Sandbox
 
 CONNECT_TIMEOUT = 10.0
+BACKLOG = 128
 
 
 class Executor:
@@ -101,7 +102,7 @@ class Executor:
     def _request(self, message: dict[str, Any], fds: list[int]) -> None:
         seq = message.get("seq")
         try:
-            if message.get("do") in ("file", "connect"):
+            if message.get("do") in ("file", "connect", "listen"):
                 self.sandbox.check_running()
             if message.get("do") == "file" and file_watch.is_watch(message):
                 kept = list(fds)
@@ -138,6 +139,10 @@ class Executor:
                 port = _port(message)
                 connect = self._connect_datagrams if message.get("datagrams") else self._connect
                 self._jobs.start(seq, lambda: ({}, [connect(port)]))
+                return
+            if message.get("do") == "listen":
+                address, ports = str(message["address"]), [int(port) for port in message["ports"]]
+                self._jobs.start(seq, lambda: ({}, self._listen(address, ports)))
                 return
             self._replies.answer(seq, self._do(message, fds))
         except ExecutorError as error:
@@ -215,6 +220,11 @@ class Executor:
         raise ExecutorError(
             "refused", f"nothing listens on port {port} in the sandbox: start the server first"
         ) from refused
+
+    def _listen(self, address: str, ports: list[int]) -> list[int]:
+        self.sandbox.enter_network()
+        sockets = [socket.create_server((address, port), backlog=BACKLOG) for port in ports]
+        return [sock.detach() for sock in sockets]
 
     def _connect_datagrams(self, port: int) -> int:
         self.sandbox.enter_network()

@@ -7,6 +7,7 @@ from sandlot_contract.stop_grace import MAX_STOP_GRACE
 from ..core.errors import bad_input
 from . import fields, image
 from .egress import body as egress
+from .links import body as links
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "egress", "timeout", "idle_timeout",
-    "workdir", "user", "start_command", "stop_signal", "stop_grace", "meta", "restore", "image",
+    "workdir", "user", "start_command", "stop_signal", "stop_grace", "meta", "restore", "image", "services",
 )  # fmt: skip
 
 
@@ -47,6 +48,7 @@ def parse(body: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     claim["meta"] = fields.document(body, "meta")
     claim["restore"] = fields.flag(body, "restore", default=False)
     claim["image"] = image.parse(body, root)
+    claim["services"] = links.parse(body)
     return claim
 
 

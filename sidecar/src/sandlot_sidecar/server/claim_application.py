@@ -1,4 +1,4 @@
-"""Puts a claim in force: image, limits, network and egress policy; one that fails leaves no image to the next owner."""
+"""Puts a claim in force: image, limits, network, egress policy, services; one that fails leaves no image to the next owner."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..core.instance import InstanceState
     from .egress.owned import OwnedPolicy
+    from .links.owned import OwnedLinks
     from .ops import Ops
     from .sandbox import Sandbox
 
@@ -27,12 +28,14 @@ class ClaimApplication:
         sandbox: Sandbox,
         ops: Ops,
         egress: OwnedPolicy,
+        links: OwnedLinks,
         store: Callable[[], None],
     ) -> None:
         self._life = life
         self._sandbox = sandbox
         self._ops = ops
         self._egress = egress
+        self._links = links
         self._store = store
 
     async def apply(self, claim: dict[str, Any]) -> None:
@@ -49,6 +52,8 @@ class ClaimApplication:
                 await self._egress.begin(claim["egress"])
             finally:
                 await self._end_of_record(recorded)
+            # After `record`: the names are no part of a fresh sandbox.
+            await self._links.begin(claim)
         except BaseException:
             if sandbox.image is not before:
                 await self._lay_again(before)

@@ -12,6 +12,7 @@ from ..core import ends
 from ..core.errors import ApiError, SidecarError
 from ..core.instance import CONTRACT_PHASES, InstanceState, Outcome, Phase
 from . import claim as claims
+from . import gateway as gateways
 from . import log, nameservers, readiness, statedoc
 from . import record as records
 from .claim_application import ClaimApplication
@@ -21,6 +22,7 @@ from .egress.owned import OwnedPolicy
 from .ending import PATIENCE, Ending
 from .executor_client import ExecutorClient, ExecutorError, ExecutorGone
 from .journal import Journal
+from .links.owned import OwnedLinks
 from .losses import Losses
 from .ops import Ops
 from .restoration import Restoration
@@ -55,10 +57,8 @@ class Instance:
         self.impossible = 0  # events that cannot happen in their phase
         self.ops = Ops(executor=executor, limits=config.ops, state_dir=config.state_dir)
         self.journal = Journal(config.state_dir)
-        self.webhooks = Webhooks(
-            url=config.webhook, instance_id=config.instance_id, token=config.token, heartbeat=config.heartbeat,
-            document=self.state, address=config.webhook_address, tls=tls,
-        )  # fmt: skip
+        gateway = gateways.of(config, tls)
+        self.webhooks = Webhooks(gateway, token=config.token, heartbeat=config.heartbeat, document=self.state)
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # serializes claim, reset and end
         self.tasks = Tasks()
@@ -74,14 +74,20 @@ class Instance:
         self._egress = OwnedPolicy(
             record=self.record, store=self._store, executor=executor, names=nameservers.read(keep=keep)
         )
-        self._application = ClaimApplication(self.life, self.sandbox, self.ops, self._egress, self._store)
+        self._links = OwnedLinks(executor, gateway, shares_network=not config.target)
+        self._application = ClaimApplication(
+            self.life, self.sandbox, self.ops, self._egress, self._links, self._store
+        )
         self.restoration = Restoration(
             self.life, state_dir=config.state_dir, late=self._end_of_use, heard=self._heard,
             ready=self._restored,
         )  # fmt: skip
         self.ops.on_change = self._ops_changed
         self.ops.journal = self.journal.write
-        Losses(self.end, executor=executor, webhooks=self.webhooks, sandbox=self.sandbox, ops=self.ops)
+        Losses(
+            self.end, executor=executor, webhooks=self.webhooks, sandbox=self.sandbox, ops=self.ops,
+            renewed=self._renewed,
+        )  # fmt: skip
 
     @property
     def phase(self) -> str:
@@ -118,6 +124,7 @@ class Instance:
             await self._egress.again()
             self.sandbox.prepare(self.ops, claim)
             self.ops.pool.open()
+            await self._links.begin_again(claim)
             await readiness.run_first_command(self.ops, owned=claim is not None)
         except SidecarError as error:
             async with self._lock:
@@ -168,6 +175,7 @@ class Instance:
         `ids`: the request's, for the log.
         """
         claim = claims.parse(body, self.config.root)
+        self._links.check(claim)
         async with self._lock:
             if not self.life.claim(claim, generation=generation, now=time.time()):
                 return
@@ -224,6 +232,15 @@ class Instance:
             self._store()
             self.use.arm_deadline(self.record)
 
+    def _renewed(self) -> None:
+        """Link the services again after the init was replaced: its network is another one, its files may be."""
+        self.tasks.spawn(self._link_again(self.record.generation))
+
+    async def _link_again(self, generation: int) -> None:
+        async with self._lock:
+            if self.life.phase is Phase.CLAIMED and self.record.generation == generation:
+                await self._links.begin_again(self.record.claim)
+
     def _restored(self) -> None:
         self.use.run_start_command(self.record)
         self.webhooks.claimed()  # gateways that did not send the files learn of them
@@ -244,6 +261,7 @@ class Instance:
             overlay = bool(self.sandbox.setup.get("overlay"))
             kept = self.life.reset(keep_claim=keep_claim, generation=generation, overlay=overlay)
             self.use.stop()
+            self._links.stop()
             self.webhooks.stop()
             cause, message = CommandVerdict.SANDBOX_ENDED, "the sandbox was reset"
             if not self._waiting_ends.one_applies() and self.use.begin_stop(cause, message=message):
@@ -267,6 +285,7 @@ class Instance:
     async def _begin_anew(self, made: Made | None, *, ready: bool) -> None:
         """Serve again after a reset, with the runner that was `made`. `ready`: a first command has run already."""
         await self._egress.emptied(kept=self.life.keeps)
+        await self._links.begin(self.record.claim if self.life.keeps else None)
         over = self._heard(self.life.emptied())
         if over:
             self.restoration.reset()
@@ -308,6 +327,7 @@ class Instance:
         if not self._heard(self.life.end(end, **conditions)):
             return
         self.use.stop()
+        self._links.stop()
         self.webhooks.stop()
         self.restoration.stop()
         log.event("ended", verdict=end.verdict, message=end.message)
@@ -325,6 +345,7 @@ class Instance:
         """Release everything at the end of the process."""
         self.use.stop()
         self.disk.close()
+        self._links.stop()
         self._egress.close()
         await self.webhooks.close()
         await self.ops.end_all(CommandVerdict.SANDBOX_ENDED, message="the sidecar exits")

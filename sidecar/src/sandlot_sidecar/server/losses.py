@@ -9,7 +9,7 @@ from .tasks import Tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any, Protocol
 
     from ..core.ends import End
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """Subscribes to the executor's and the gateway's reports. `end` ends the sandbox."""
+    """Subscribes to the executor's and the gateway's reports.
+
+    `end` ends the sandbox, `renewed` is called once its init was replaced.
+    """
 
     def __init__(
         self,
@@ -35,8 +38,10 @@ class Losses:
         webhooks: Webhooks,
         sandbox: Sandbox,
         ops: Ops,
+        renewed: Callable[[], None],
     ) -> None:
         self._end_sandbox = end
+        self._renewed = renewed
         self._sandbox = sandbox
         self._ops = ops
         self._tasks = Tasks()
@@ -62,6 +67,7 @@ class Losses:
         if event == "init_lost":
             log.event("init_lost")
             self._ops.broken("the sandbox's init process was lost; a new one was started")
+            self._renewed()
         elif event == "init_given_up":
             self._init_given_up()
         elif event == "prepared":

@@ -61,6 +61,7 @@ def state(instance: Instance) -> dict[str, Any]:
         "meta": claim["meta"] if claim else None,
         "egress": record.egress is not None,
         "user": claim["user"] if claim else None,
+        "services": bool(claim and claim.get("services")),
         "ops_running": instance.ops.table.running,
         "template": instance.config.template,
         "image": instance.sandbox.image_id,

@@ -31,9 +31,9 @@ from inspect_ai.util import (
 )
 
 from sandlot._async.sandbox import AsyncSandbox
+from sandlot._compose.service import Service, service_of
 from sandlot.errors import BadRequest, FileDenied, NotFound, SandboxLost, SandlotError, StartFailed
 from sandlot.integrations._lost_commands import own_end
-from sandlot.integrations.compose import Service, service_of
 from sandlot.integrations.inspect.errors import ExecTimeout, translated_end, translated_file_errors
 from sandlot.models import ExecResult as Result
 from sandlot.models import Verdict

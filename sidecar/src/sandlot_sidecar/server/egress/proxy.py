@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-import struct
 
 from .. import mark
+from ..carrying import carry, close, reset
 from . import asked_host
 from .asked_host import Incomplete, NoHostName
 from .body import PORTS
@@ -115,17 +115,12 @@ class Proxy:
             except Refused as refused:
                 await _refuse(flow, refused)
                 return
-            try:
-                writer.write(first)
-                await asyncio.gather(_copy(flow.reader, writer), _copy(reader, flow.writer))
-                await _close(writer)
-                await _close(flow.writer)
-            finally:
-                _reset(writer)
+            writer.write(first)
+            await carry((flow.reader, flow.writer), (reader, writer))
         except (OSError, EOFError):
             return  # one end has disconnected, or sent nothing
         finally:
-            _reset(flow.writer)
+            reset(flow.writer)
             self._flows.discard(flow)
 
     async def _lead(self, flow: Flow) -> tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]:
@@ -194,28 +189,6 @@ async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, async
     return await asyncio.open_connection(sock=sock, limit=_PIECE)
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until end of file, and pass that on."""
-    while data := await reader.read(_PIECE):
-        writer.write(data)
-        await writer.drain()
-    writer.write_eof()
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    """Close after everything is sent."""
-    writer.close()
-    await writer.wait_closed()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """Reset unless closed, so that the peer does not take a cut connection for a complete one."""
-    sock = writer.get_extra_info("socket")
-    if sock.fileno() >= 0:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
-
-
 def _cut(flow: Flow) -> None:
     if flow.task is not None:
         flow.task.cancel()
@@ -228,7 +201,7 @@ async def _refuse(flow: Flow, refused: Refused) -> None:
     async with asyncio.timeout(PATIENCE):
         while await flow.reader.read(_PIECE):
             pass
-    await _close(flow.writer)
+    await close(flow.writer)
 
 
 def _answer(refused: Refused, *, port: int) -> bytes:

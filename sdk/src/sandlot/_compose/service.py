@@ -1,17 +1,19 @@
-"""Maps a compose file of one service to the arguments of a create; what has no counterpart is an error with its key."""
+"""Maps services of a compose file to the arguments of creates; what has no counterpart is an error with its key."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sandlot.units import parse_size
 
 Document = Mapping[str, Any]
+# Takes a further key of a service, with its value and place; returns whether it knows the key.
+More = Callable[[str, object, str], bool]
 
 # Of `x-sandlot`: arguments of Sandbox.create.
 EXTENSIONS = frozenset(
@@ -37,7 +39,7 @@ _IN_WORKDIR = 'until cd "$0" 2>/dev/null; do sleep 0.1; done; exec "$@"'
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What the sandbox of a sample is made from; `create` has arguments of Sandbox.create.
+    """What a sandbox is made from; `create` has arguments of Sandbox.create.
 
     A start command waits for `workdir`, which the caller makes if the image has none.
     """
@@ -50,24 +52,40 @@ class Service:
 
 def service_of(document: object, *, source: str, variables: Mapping[str, str] | None = None) -> Service:
     """Return the one service of a parsed compose file; `variables` replace `${NAME}`. Raises ValueError with the key."""
-    top = _mapping(document, source)
-    for key in top:
-        if key not in ("services", "version", "name") and not key.startswith("x-"):
-            raise ValueError(f"{source}: {key}: has no counterpart in Sandlot; remove it")
-    services = _mapping(top.get("services"), f"{source}: services")
+    services = services_in(document, source=source)
     if len(services) != 1:
         raise ValueError(
             f"{source}: services: must be one, not {', '.join(services) or 'none'}: a sample has one sandbox"
         )
     name, service = next(iter(services.items()))
-    at = f"{source}: services.{name}"
-    service = _mapping(service, at)
+    return parsed(service, f"{source}: services.{name}", name=str(name), variables=variables)
+
+
+def services_in(document: object, *, source: str) -> Document:
+    """Return the services of a parsed compose file by name, as they are. Raises ValueError."""
+    top = as_mapping(document, source)
+    for key in top:
+        if key not in ("services", "version", "name") and not key.startswith("x-"):
+            raise ValueError(f"{source}: {key}: has no counterpart in Sandlot; remove it")
+    return as_mapping(top.get("services"), f"{source}: services")
+
+
+def parsed(
+    service: object,
+    at: str,
+    *,
+    name: str,
+    variables: Mapping[str, str] | None = None,
+    more: More = lambda key, value, place: False,
+) -> Service:
+    """Return a service; `more` takes what is not one sandbox's alone. Raises ValueError with the place and the key."""
+    document = as_mapping(service, at)
     if variables is not None:
-        service = cast(Document, _replaced(service, at, variables))
-    return _service(service, at, name=str(name))
+        document = cast(Document, _replaced(document, at, variables))
+    return _service(document, at, name=name, more=more)
 
 
-def _service(service: Document, at: str, *, name: str) -> Service:
+def _service(service: Document, at: str, *, name: str, more: More) -> Service:
     create: dict[str, Any] = {}
     user = workdir = None
     command: list[str] = []
@@ -78,7 +96,7 @@ def _service(service: Document, at: str, *, name: str) -> Service:
         if key == "image":
             create["image"] = str(value)
         elif key in ("entrypoint", "command"):
-            words = _words(value, place)
+            words = words_of(value, place)
             command = words + command if key == "entrypoint" else command + words
         elif key == "environment":
             create["env"] = _environment(value, place)
@@ -98,7 +116,7 @@ def _service(service: Document, at: str, *, name: str) -> Service:
             create.update(_deploy(value, place))
         elif key in ("cpus", "mem_limit", "pids_limit"):
             create.update(_limit(key, value, place))
-        elif not key.startswith("x-"):
+        elif not more(key, value, place) and not key.startswith("x-"):
             raise ValueError(f"{place}: {_why(key)}")
     if command:
         create["start_command"] = command if workdir is None else ["sh", "-c", _IN_WORKDIR, workdir, *command]
@@ -132,7 +150,7 @@ def _deploy(value: object, at: str) -> dict[str, Any]:
     names = {"cpus": "cpus", "memory": "mem_limit"}
     found: dict[str, Any] = {}
     limits = _only(_only(value, "resources", at), "limits", f"{at}.resources")
-    for key, amount in _mapping(limits, f"{at}.resources.limits").items():
+    for key, amount in as_mapping(limits, f"{at}.resources.limits").items():
         if key not in names:
             raise ValueError(f"{at}.resources.limits.{key}: has no counterpart in Sandlot; remove it")
         found.update(_limit(names[key], amount, f"{at}.resources.limits.{key}"))
@@ -140,7 +158,7 @@ def _deploy(value: object, at: str) -> dict[str, Any]:
 
 
 def _only(value: object, wanted: str, at: str) -> object:
-    mapping = {key: inner for key, inner in _mapping(value, at).items() if inner is not None}
+    mapping = {key: inner for key, inner in as_mapping(value, at).items() if inner is not None}
     for key in mapping:
         if key != wanted:
             raise ValueError(f"{at}.{key}: has no counterpart in Sandlot; remove it")
@@ -148,7 +166,7 @@ def _only(value: object, wanted: str, at: str) -> object:
 
 
 def _extensions(value: object, at: str) -> Document:
-    mapping = _mapping(value, at)
+    mapping = as_mapping(value, at)
     for key in mapping:
         if key not in EXTENSIONS:
             raise ValueError(f"{at}.{key}: is unknown; it may have {', '.join(sorted(EXTENSIONS))}")
@@ -161,12 +179,13 @@ def _environment(value: object, at: str) -> dict[str, str]:
         pairs = [str(item).partition("=") for item in cast(list[object], value)]
         given = {name: text if equals else None for name, equals, text in pairs}
     else:
-        given = dict(_mapping(value, at))
+        given = dict(as_mapping(value, at))
     found = {name: os.environ.get(name) if text is None else str(text) for name, text in given.items()}
     return {name: text for name, text in found.items() if text is not None}
 
 
-def _words(value: object, at: str) -> list[str]:
+def words_of(value: object, at: str) -> list[str]:
+    """Return a command's words. Raises ValueError."""
     if isinstance(value, list):
         return [str(word) for word in cast(list[object], value)]
     try:
@@ -182,7 +201,8 @@ def _absolute(value: object, at: str) -> str:
     return path.rstrip("/") or "/"
 
 
-def _mapping(value: object, at: str) -> Document:
+def as_mapping(value: object, at: str) -> Document:
+    """Return a value that must be a mapping. Raises ValueError."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{at}: must be a mapping, not {type(value).__name__}")
     return cast(Document, value)

@@ -1,0 +1,1 @@
+"""Reads compose files: of one service, and of a group of them."""
