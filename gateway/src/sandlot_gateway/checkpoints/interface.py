@@ -34,7 +34,7 @@ class Writing(Protocol):
 class OpenArchive(Protocol):
     """An archive that is open for reading."""
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int, /) -> bytes:
         """Return the next bytes, at most `size`; empty at the end. Raises FileNotFoundError if it was deleted meanwhile."""
         ...
 
