@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
 from typing import BinaryIO
@@ -49,7 +49,7 @@ class DownloadTarget:
         self._note(path.lstat(), path)
 
     @contextmanager
-    def file(self, path: Path, mode: str, *, top: bool) -> Iterator[BinaryIO]:
+    def file(self, path: Path, mode: str, *, top: bool) -> Generator[BinaryIO]:
         """Open a file that gets its name, in place of a former one, when the block ends without an error."""
         partial, file = _temporary(path.parent)
         try:

@@ -73,7 +73,7 @@ async def test_what_has_gone_since_it_was_listed_is_left_out(
 ) -> None:
     for name in ("one", "two", "three", "sub/four"):
         await faulty.files.write(f"/tmp/gone/{name}", "text")
-    missing = {"error": "not_found", "message": "no such file"}
+    missing: dict[str, object] = {"error": "not_found", "message": "no such file"}
     service.faults.append(Fault("/files", status=404, body=missing))
     seen: list[TransferProgress] = []
     assert await faulty.files.download("/tmp/gone", tmp_path / "file", progress=seen.append) == 12
