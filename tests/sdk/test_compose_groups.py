@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot._compose.group import HEALTHY, MARK, STARTED, Healthcheck, members_of, read
+from sandlot._compose.group import HEALTHY, STARTED, Healthcheck, members_of, read
+from sandlot._compose.waiting import MARK
 
 DB: dict[str, Any] = {
     "image": "postgres:17",

@@ -1,0 +1,52 @@
+"""What a gateway asks and answers while a group's sandboxes are not known: bounded, and once for all that wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sandlot_gateway import service_links
+
+from tests.gateway.conftest import Running
+from tests.gateway.test_service_links import created, link, owner, status
+from tests.waiting import until
+
+
+class Others:
+    """Other gateways that take their time."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer = asyncio.Event()
+
+    async def learn_claims(self, tenant: str) -> None:
+        self.asked.append(tenant)
+        await self.answer.wait()
+
+
+async def test_links_that_wait_are_counted_and_ask_once(
+    box: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_links, "MOST_FROM", 3)
+    group = await created(box)
+    others = Others()
+    links = box.gateway.links
+    monkeypatch.setattr(links, "_others", others)
+    monkeypatch.setattr(links, "_member", lambda source, name: None)
+    waiting = [asyncio.create_task(status(group.agent, "db", 5432)) for _ in range(3)]
+    await until(lambda: others.asked)
+    await until(lambda: links._counts["from", group.agent.instance_id] == 3)
+    assert await status(group.agent, "db", 5432) == 429
+    others.answer.set()
+    assert await asyncio.gather(*waiting) == [503] * 3
+    assert len(others.asked) == 1
+
+
+async def test_two_live_sandboxes_of_one_service_are_an_error(box: Running) -> None:
+    group = await created(box)
+    web = box.gateway.directory.get(owner(group.web))
+    assert web is not None
+    web.spec.services = box.gateway.directory.get(owner(group.db)).spec.services  # type: ignore[union-attr]
+    assert await status(group.agent, "db", 5432) == 409
+    async with link(group.agent, "web", 8080) as (found, _, _):
+        assert found == 503
