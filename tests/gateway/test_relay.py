@@ -58,15 +58,16 @@ async def relayed(serve: Callable[[Streams], Awaitable[None]]) -> AsyncIterator[
 
 @pytest.mark.parametrize("half", [False, True], ids=["open", "after the client's end"])
 async def test_both_ends_of_a_cut_connection_see_that(half: bool) -> None:
-    ends: list[bytes | type[Exception]] = []
+    has_end, is_cut = asyncio.Event(), asyncio.Event()
+    ends: list[object] = []
 
     async def serve(streams: Streams) -> None:
         reader, writer = streams
         writer.write(b"some")
-        await writer.drain()
         try:
             ends.append(await reader.read(-1))
-            await asyncio.Event().wait() if half else None
+            has_end.set()
+            await is_cut.wait()
         except ConnectionResetError as error:
             ends.append(type(error))
 
@@ -74,17 +75,13 @@ async def test_both_ends_of_a_cut_connection_see_that(half: bool) -> None:
         assert await reader.readexactly(4) == b"some"
         if half:
             writer.write_eof()
-            while not ends:
-                await asyncio.sleep(0)
+            await has_end.wait()
         await listener.close()
         with pytest.raises(ConnectionResetError):
             await reader.read(-1)
         if half:
-            raise_stop = asyncio.current_task()
-            assert raise_stop is not None
-            assert ends == [b""]
-            return
-    assert ends == [ConnectionResetError]
+            is_cut.set()
+    assert ends == ([b""] if half else [ConnectionResetError])
 
 
 async def test_a_target_that_reads_on_after_its_own_end_gets_everything() -> None:

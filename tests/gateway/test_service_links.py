@@ -62,7 +62,7 @@ async def link(
     age: int = 0,
     signed: str | None = None,
 ) -> AsyncIterator[tuple[int, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """What the gateway answers this sidecar, and the connection. 
+    """What the gateway answers this sidecar, and the connection.
 
     `of`: the sandbox that it says it asks for. `signed`: another target than the request's.
     """
