@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
+from sandlot_contract.ids import InstanceId
 from sandlot_gateway import service_links
+from sandlot_gateway.webhook_listener import LinkRequest
 
 from tests.gateway.conftest import Running
 from tests.gateway.test_service_links import created, link, owner, status
@@ -50,3 +53,21 @@ async def test_two_live_sandboxes_of_one_service_are_an_error(box: Running) -> N
     assert await status(group.agent, "db", 5432) == 409
     async with link(group.agent, "web", 8080) as (found, _, _):
         assert found == 503
+
+
+async def test_a_sidecar_whose_machine_is_lost_is_noticed(box: Running) -> None:
+    accepted: asyncio.Future[LinkRequest] = asyncio.get_running_loop().create_future()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set_result(LinkRequest(InstanceId("i-1"), b"/internal/link?", "", "", reader, writer))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    asked = await accepted
+    box.gateway.links.accept(asked)
+    sock = asked.writer.get_extra_info("socket")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+    assert (await reader.read(-1)).startswith(b"HTTP/1.1 401 ")
+    writer.transport.abort()
+    server.close()

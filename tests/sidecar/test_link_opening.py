@@ -20,15 +20,21 @@ from tests.waiting import until
 async def answering(statuses: list[int], *, shows: bool = True) -> AsyncIterator[tuple[Gateway, list[bytes]]]:
     """A gateway that answers so, in turn; `shows`: that it is one. And the heads of the requests."""
     heads: list[bytes] = []
+    serving: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append(await reader.readuntil(b"\r\n\r\n"))
-        proof = gateway.proof if shows else "none"
-        writer.write(f"HTTP/1.1 {statuses.pop(0)} X\r\nX-Sandlot-Gateway: {proof}\r\n\r\n".encode())
-        await reader.read(-1)
-        writer.transport.abort()
+        try:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            proof = gateway.proof if shows else "none"
+            writer.write(f"HTTP/1.1 {statuses.pop(0)} X\r\nX-Sandlot-Gateway: {proof}\r\n\r\n".encode())
+            await reader.read(-1)
+        finally:
+            writer.transport.abort()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.get_running_loop().create_task(answer(reader, writer)))
+
+    server = await asyncio.start_server(accepted, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     gateway = Gateway(
         f"http://gateway.test:{port}/x", instance_id="i-1", token=INSTANCE_TOKEN, address="127.0.0.1"
@@ -37,6 +43,9 @@ async def answering(statuses: list[int], *, shows: bool = True) -> AsyncIterator
         yield gateway, heads
     finally:
         server.close()
+        if serving:
+            await asyncio.wait(serving)
+        await asyncio.sleep(0)  # the transports close
 
 
 @pytest.fixture
