@@ -21,7 +21,9 @@ DB = Spec(
 
 
 def test_forks_are_no_services() -> None:
-    wanted = forks._wanted(DB, ForkRequest(count=2), group_id=GroupId("gr-2"), checkpoint_id="cp-1")
+    wanted = forks._wanted(
+        DB, ForkRequest.model_validate({"count": 2}), group_id=GroupId("gr-2"), checkpoint_id="cp-1"
+    )
     assert [spec.services for spec, _ in wanted] == [None, None]
     assert [spec.group for spec, _ in wanted] == [
         GroupRef(GroupId("gr-2"), 2, 0),

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 import pytest
-from sandlot_contract.ids import InstanceId
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway import service_links
 from sandlot_gateway.webhook_listener import LinkRequest
 
@@ -47,9 +47,10 @@ async def test_links_that_wait_are_counted_and_ask_once(
 
 async def test_two_live_sandboxes_of_one_service_are_an_error(box: Running) -> None:
     group = await created(box)
-    web = box.gateway.directory.get(owner(group.web))
+    db, web = (box.gateway.directory.get(SandboxId(owner(one))) for one in (group.db, group.web))
+    assert db is not None
     assert web is not None
-    web.spec.services = box.gateway.directory.get(owner(group.db)).spec.services  # type: ignore[union-attr]
+    web.spec.services = db.spec.services
     assert await status(group.agent, "db", 5432) == 409
     async with link(group.agent, "web", 8080) as (found, _, _):
         assert found == 503
