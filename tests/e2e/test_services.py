@@ -160,6 +160,13 @@ def test_a_reset_leaves_the_services_to_its_owner(group: Group[Sandbox]) -> None
     assert ask(agent, "db", 5432) == "db:hello\n"
 
 
+def test_a_fork_of_a_service_is_no_service(group: Group[Sandbox]) -> None:
+    with group["db"].fork(1) as forks:
+        assert forks[0].info.service is None
+        assert ask(group[2], "db", 5432) == "db:hello\n"
+        assert ask(forks[0], "web", 8080) in REFUSED
+
+
 def compose(*, healthy_after: float) -> dict[str, Any]:
     """A database that is healthy after so many seconds, and a client of it that must not start before."""
     ready = f"sleep {healthy_after}; exec python3 -c '{{code}}' 5432 db".format(
@@ -207,6 +214,8 @@ def test_a_compose_file_starts_in_order(stack: Stack, client: Client) -> None:
         assert group.services.keys() == {"db", "web"}
         wait_until(lambda: group["web"].logs() == "db:hello\n")
         assert ask(group["web"], "db", 5432) == "db:hello\n"
+        group["web"].reset()
+        wait_until(lambda: group["web"].logs() == "db:hello\n")
 
 
 def test_a_service_that_is_not_healthy_leaves_nothing(stack: Stack, client: Client) -> None:

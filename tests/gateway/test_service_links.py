@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -52,17 +53,30 @@ def owner(sidecar: StubSidecar) -> str:
 
 @asynccontextmanager
 async def link(
-    sidecar: StubSidecar, service: str, port: object, *, of: str | None = None, credential: str | None = None
+    sidecar: StubSidecar,
+    service: str,
+    port: object,
+    *,
+    of: str | None = None,
+    credential: str | None = None,
+    age: int = 0,
+    signed: str | None = None,
 ) -> AsyncIterator[tuple[int, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """What the gateway answers this sidecar, and the connection. `of`: the sandbox that it says it asks for."""
+    """What the gateway answers this sidecar, and the connection.
+
+    `of`: the sandbox that it says it asks for. `signed`: another target than the request's.
+    """
     assert sidecar.webhook is not None
     reader, writer = await asyncio.open_unix_connection(sidecar.webhook.removeprefix("unix:"))
     sender = hmac.new(sidecar.token.encode(), b"webhook", hashlib.sha256).hexdigest()
+    target = f"/internal/link?sandbox={of or owner(sidecar)}&service={service}&port={port}&at={int(time.time()) - age}"
+    signature = hmac.new(sidecar.token.encode(), (signed or target).encode(), hashlib.sha256).hexdigest()
     lines = [
-        f"POST /internal/link?sandbox={of or owner(sidecar)}&service={service}&port={port} HTTP/1.1",
+        f"POST {target} HTTP/1.1",
         "Host: sandlot",
         f"X-Sandlot-Instance: {sidecar.instance_id}",
         f"X-Sandlot-Sender: {credential or sender}",
+        f"X-Sandlot-Signature: sha256={signature}",
         "Connection: Upgrade",
         "Upgrade: sandlot-tcp",
     ]
@@ -109,6 +123,16 @@ async def test_a_stranger_gets_no_link(box: Running) -> None:
         await status(group.agent, "db", 5432, credential=hmac.new(b"x", b"webhook", "sha256").hexdigest())
         == 401
     )
+
+
+async def test_a_link_needs_a_new_signature_of_its_own(box: Running) -> None:
+    """What an impostor at the gateway's address has read is of no use to it."""
+    group = await created(box)
+    for age in (-100, 100):
+        assert await status(group.agent, "db", 5432, age=age) == 101
+    for age in (-200, 200):
+        assert await status(group.agent, "db", 5432, age=age) == 401
+    assert await status(group.agent, "db", 5432, signed="webhook") == 401
 
 
 @pytest.mark.parametrize("which", ["db", "agent"])
@@ -160,6 +184,7 @@ async def test_links_of_a_sandbox_are_bounded(
         ([{**DB, "ports": [1, 1]}], "members.0", "ports: has a port twice"),
         ([{**DB, "ports": list(range(1, 18))}], "members.0.ports", "at most 16"),
         ([{**DB, "ports": [65536]}], "members.0.ports.0", "less than or equal to 65535"),
+        ([{**DB, "ports": [8700]}], "members.0", "ports: 8700 is a port of Sandlot's own"),
         ([{**DB, "count": 2}], "members.0", "count: a service is one sandbox"),
         ([DB, DB], "members", "members.1.service: 'db' is members.0, too"),
         ([DB, {**WEB, "ports": [5432]}], "members", "members.1.ports: 5432 is a port of 'db', too"),
@@ -185,6 +210,7 @@ async def test_links_of_a_sandbox_are_bounded(
         "twice",
         "many",
         "range",
+        "sidecar",
         "count",
         "same name",
         "same port",

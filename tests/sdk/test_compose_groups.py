@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot._compose.group import HEALTHY, MARK, STARTED, Healthcheck, members_of, read
+from sandlot._compose.group import HEALTHY, STARTED, Healthcheck, members_of, read
+from sandlot._compose.waiting import MARK, Awaited, after, awaited, in_workdir
 
 DB: dict[str, Any] = {
     "image": "postgres:17",
@@ -141,6 +142,10 @@ def test_a_healthcheck_is_a_text_or_a_list(test: Any, command: list[str] | None)
             "c: services.db.healthcheck.retries: must be 1 or more",
         ),
         (
+            services(db={"image": "x", "healthcheck": {"test": "true", "timeout": "0s"}}),
+            "c: services.db.healthcheck.timeout: must be more than 0",
+        ),
+        (
             services(db={"image": "x", "healthcheck": {"probe": "true"}}),
             "c: services.db.healthcheck.probe: is unknown",
         ),
@@ -163,6 +168,7 @@ def test_a_healthcheck_is_a_text_or_a_list(test: Any, command: list[str] | None)
         "time",
         "test",
         "retries",
+        "timeout",
         "key",
     ],
 )
@@ -176,3 +182,21 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
     file.write_text("services: [")
     with pytest.raises(ValueError, match=r"compose\.yaml: is not YAML"):
         read(file)
+
+
+def test_two_ports_are_no_number_of_base_60(tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text("services: {a: {image: x, ports: [22:22, 8000:80], cpus: 1.5}}")
+    document, source = read(file)
+    (member,) = members_of(document, source=source, variables={})
+    assert (member.ports, member.service.create["cpu"]) == ([22, 80], 1.5)
+
+
+def test_what_a_command_waits_for_is_told_from_the_command() -> None:
+    def told(words: list[str]) -> dict[str, Any]:
+        return {"executable": words[0], "args": words[1:]}
+
+    inner = in_workdir(["serve"], "/srv")
+    assert awaited(told(after(inner))) == Awaited(mark=MARK, workdir="/srv")
+    assert awaited(told(inner)) == Awaited(workdir="/srv")
+    assert awaited(told(["sh", "-c", "serve"])) == awaited("serve") == awaited(None) == Awaited()

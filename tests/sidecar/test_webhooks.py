@@ -26,7 +26,7 @@ async def telling(
     way = Gateway(
         f"http://{host}:{gateway.port}/hook", instance_id="i-1", token=INSTANCE_TOKEN, address=address
     )
-    told = webhooks.Webhooks(way, token=INSTANCE_TOKEN, heartbeat=heartbeat, document=dict)
+    told = webhooks.Webhooks(way, heartbeat=heartbeat, document=dict)
     try:
         yield gateway, told
     finally:

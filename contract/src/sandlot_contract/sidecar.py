@@ -10,8 +10,10 @@ WEBHOOK_SENDER = (
 )
 WEBHOOK_ANSWER = b"webhook answer"  # its HMAC with the instance token shows that a gateway answers
 WEBHOOK_SIGNATURE = "sha256="  # prefix of the body's hexadecimal HMAC
-# At the same port: opens a connection to another service of the sandbox's group, authenticated as a webhook is.
+# At the same port: opens a connection to another service of the sandbox's group, authenticated as a webhook is. Signed is
+# its target, path and query, which has the time in whole seconds.
 LINK_PATH = "/internal/link"
+LINK_MAX_AGE = 120  # seconds that it may be old, or the clocks of two nodes differ
 
 # Protocols of a connection to a port in the sandbox, after a 101.
 TCP_UPGRADE, UDP_UPGRADE = "sandlot-tcp", "sandlot-udp"

@@ -169,7 +169,9 @@ class Gateway:
             readied=self.metrics.ready_seconds.observe,
             heard=self.pool.heard,
         )
-        self.links = ServiceLinks(directory=self.directory, pool=self.pool, others=self.backend.others)
+        self.links = ServiceLinks(
+            directory=self.directory, pool=self.pool, others=self.backend.others, tokens=self.tokens
+        )
         self.webhook_listener = WebhookListener(
             proof=self.webhooks.proof,
             receive=self.webhooks.receive,

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from urllib.parse import parse_qs
 
 from sandlot_contract.headers import GATEWAY
 from sandlot_contract.ids import SandboxId
-from sandlot_contract.sidecar import TCP_UPGRADE
+from sandlot_contract.sidecar import LINK_MAX_AGE, TCP_UPGRADE
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.core.gateways import OtherGateways
 from sandlot_gateway.data.bridge import relay
 from sandlot_gateway.data.conn import Connection
+from sandlot_gateway.data.dial import keep_alive
 from sandlot_gateway.data.errors import PoolError
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.tunnel import Refused, open_tunnel
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhook_listener import LinkRequest
 
 _log = logging.getLogger(__name__)
@@ -42,15 +46,23 @@ class LinkRefused(Exception):
 class ServiceLinks:
     """All links of this gateway. It keeps no state of groups: who may connect where is in the sandboxes' claims."""
 
-    def __init__(self, *, directory: Directory, pool: HttpPool, others: OtherGateways | None) -> None:
+    def __init__(
+        self, *, directory: Directory, pool: HttpPool, others: OtherGateways | None, tokens: Tokens
+    ) -> None:
         self._directory = directory
         self._pool = pool
         self._others = others
+        self._tokens = tokens
+        self._learning: dict[str, asyncio.Task[None]] = {}  # by tenant
         self._links: dict[asyncio.Task[None], set[SandboxId]] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def accept(self, asked: LinkRequest) -> None:
         """Serve the request of a sidecar, which has shown who it is."""
+        sock = asked.writer.get_extra_info("socket")
+        if sock.family != socket.AF_UNIX:
+            with suppress(OSError, ValueError):  # it is lost already
+                keep_alive(sock)
         task = asyncio.create_task(self._serve(asked))
         self._links[task] = set()
         task.add_done_callback(self._links.pop)
@@ -63,7 +75,7 @@ class ServiceLinks:
 
     async def close(self) -> None:
         """Cut all links."""
-        tasks = list(self._links)
+        tasks: list[asyncio.Task[None]] = [*self._links, *self._learning.values()]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -72,20 +84,10 @@ class ServiceLinks:
     async def _serve(self, asked: LinkRequest) -> None:
         writer = asked.writer
         try:
-            until = asyncio.get_running_loop().time() + OPEN_TIMEOUT
-            try:
-                async with asyncio.timeout_at(until):
-                    source, name, port = await self._source(asked)
-                    target = await self._target(source, name)
-            except TimeoutError as error:
-                raise LinkRefused(503, "the sandboxes of the group are not known yet") from error
-            with self._counted(source, target):
-                connection = await self._opened(target, port, until=until)
-                head = (
-                    f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {TCP_UPGRADE}\r\n"
-                )
-                writer.write(f"{head}{GATEWAY}: {asked.proof}\r\n\r\n".encode())
-                await relay(asked.reader, writer, connection)
+            query = self._checked(asked)
+            # Before anything is asked of others: code in a sandbox may ask for connections without end.
+            with self._counted({("all", ""): MOST, ("from", asked.instance_id): MOST_FROM}):
+                await self._connect(asked, query)
         except LinkRefused as refused:
             _log.debug("link refused: %s", refused, extra={"instance": asked.instance_id})
             head = f"HTTP/1.1 {refused.status} {refused}\r\n{GATEWAY}: {asked.proof}\r\n"
@@ -95,9 +97,39 @@ class ServiceLinks:
             if not writer.is_closing():
                 writer.transport.abort()
 
-    async def _source(self, asked: LinkRequest) -> tuple[Sandbox, str, int]:
+    async def _connect(self, asked: LinkRequest, query: Mapping[str, str]) -> None:
+        """Find both ends, and carry until both have ended. Raises LinkRefused."""
+        writer = asked.writer
+        until = asyncio.get_running_loop().time() + OPEN_TIMEOUT
+        try:
+            async with asyncio.timeout_at(until):
+                source, name, port = await self._source(asked, query)
+                target = await self._target(source, name)
+        except TimeoutError as error:
+            raise LinkRefused(503, "the sandboxes of the group are not known yet") from error
+        with self._counted({("tenant", source.tenant): MOST_OF_TENANT, ("to", target.id): MOST_TO}):
+            task = asyncio.current_task()
+            assert task is not None
+            self._links[task] = {source.id, target.id}
+            connection = await self._opened(target, port, until=until)
+            head = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {TCP_UPGRADE}\r\n"
+            writer.write(f"{head}{GATEWAY}: {asked.proof}\r\n\r\n".encode())
+            await relay(asked.reader, writer, connection)
+
+    def _checked(self, asked: LinkRequest) -> Mapping[str, str]:
+        """Return the request's query, which its sidecar has signed now. Raises LinkRefused."""
+        if self._tokens.webhook_key(asked.instance_id, asked.signature, asked.target) is None:
+            raise LinkRefused(401, "the request is not signed by the sandbox's sidecar")
+        values = parse_qs(asked.target.partition(b"?")[2].decode("latin-1"))
+        query = {name: found[0] for name, found in values.items()}
+        at = query.get("at", "")
+        # Whoever has read a request on its way could send it again.
+        if not at.isdecimal() or len(at) > 15 or abs(time.time() - int(at)) > LINK_MAX_AGE:
+            raise LinkRefused(401, "the request is too old, or the clocks of the nodes differ")
+        return query
+
+    async def _source(self, asked: LinkRequest, query: Mapping[str, str]) -> tuple[Sandbox, str, int]:
         """Return the sandbox that asks, and the service and port that it may connect to. Raises LinkRefused."""
-        query = {name: values[0] for name, values in parse_qs(asked.query.decode("latin-1")).items()}
         sandbox_id = SandboxId(query.get("sandbox", ""))
         await self._directory.appear(sandbox_id)
         source = self._directory.get(sandbox_id)
@@ -114,7 +146,7 @@ class ServiceLinks:
         """Return the sandbox that is the service of the source's group. Raises LinkRefused."""
         target = self._member(source, name)
         if target is None and self._others is not None:
-            await self._others.learn_claims(source.tenant)
+            await self._learn_claims(self._others, source.tenant)
             target = self._member(source, name)
         if target is None or target.status is Status.PENDING:
             raise LinkRefused(503, "the service's sandbox is not known yet")
@@ -126,22 +158,22 @@ class ServiceLinks:
         group = source.spec.group
         found = [] if group is None else self._directory.of_group(source.tenant, group.id)
         named = [one for one in found if one.spec.services is not None and one.spec.services.own == name]
+        if sum(one.live for one in named) > 1:
+            raise LinkRefused(409, "several sandboxes of the group are this service")
         return max(named, key=lambda one: one.live, default=None)
 
+    async def _learn_claims(self, others: OtherGateways, tenant: str) -> None:
+        """Ask the others for the tenant's sandboxes, once for all links that wait for them."""
+        if tenant not in self._learning:
+            task = self._learning[tenant] = asyncio.create_task(others.learn_claims(tenant))
+            task.add_done_callback(lambda _: self._learning.pop(tenant))
+        await asyncio.shield(self._learning[tenant])
+
     @contextmanager
-    def _counted(self, source: Sandbox, target: Sandbox) -> Iterator[None]:
-        """Count the link at both ends while it lasts. Raises LinkRefused beyond a limit."""
-        limits = {
-            ("all", ""): MOST,
-            ("tenant", source.tenant): MOST_OF_TENANT,
-            ("from", source.id): MOST_FROM,
-            ("to", target.id): MOST_TO,
-        }
+    def _counted(self, limits: Mapping[tuple[str, str], int]) -> Iterator[None]:
+        """Count the link while it lasts. Raises LinkRefused beyond a limit."""
         if any(self._counts[key] >= most for key, most in limits.items()):
             raise LinkRefused(429, "too many connections between the services of the group")
-        task = asyncio.current_task()
-        assert task is not None
-        self._links[task] = {source.id, target.id}
         self._counts.update(limits.keys())
         try:
             yield

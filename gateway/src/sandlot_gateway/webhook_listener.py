@@ -82,7 +82,8 @@ class LinkRequest:
     """A sidecar's request for a connection to a service, whose head is all that has been read."""
 
     instance_id: InstanceId
-    query: bytes
+    target: bytes  # path and query
+    signature: str
     proof: str
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -323,8 +324,8 @@ class _Connection(asyncio.Protocol):
         stream = self._stream = asyncio.StreamReaderProtocol(reader, loop=loop)
         stream.connection_made(transport)
         writer = asyncio.StreamWriter(transport, stream, reader, loop)
-        query = self._url.partition(b"?")[2]
-        link(LinkRequest(self._instance_id(), query, self._proof, reader, writer))
+        signature = self._header(SIGNATURE_KEY)
+        link(LinkRequest(self._instance_id(), self._url, signature, self._proof, reader, writer))
 
     def _answer(self, status: int, verdict: str | None = None) -> None:
         """Send the response; read on for a moment, since a reset would lose it."""

@@ -131,6 +131,7 @@ def _wanted(spec: Spec, body: ForkRequest, *, group_id: GroupId, checkpoint_id: 
         "secret_names": sorted({*spec.secret_refs, *values}),
         "checkpoint": checkpoint_id,
         "continues": None,
+        "services": None,  # those of the sandbox's group: a fork would be a second one of its name
     }
     if not body.same_start_command:
         command, kind = start_command(body.start_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
+from sandlot_contract.ports import SIDECAR_PORT
 
 from sandlot_gateway.control.field_types import MOST_OF_GROUP, GroupCount, Port, ServiceName, Strict
 from sandlot_gateway.control.models import CreateRequest, SandboxResponse
@@ -30,6 +31,11 @@ class GroupMember(CreateRequest):
         if self.ports is not None and self.service is None:
             raise ValueError(
                 "ports: other sandboxes need a name to connect to; set service, or leave ports out"
+            )
+        if SIDECAR_PORT in (self.ports or ()):
+            # Each sandbox's sidecar listens there itself, on Kubernetes in the sandbox's own network.
+            raise ValueError(
+                f"ports: {SIDECAR_PORT} is a port of Sandlot's own in each sandbox; let the service listen on another one"
             )
         if self.ports is not None and len(set(self.ports)) != len(self.ports):
             raise ValueError("ports: has a port twice; name each once")

@@ -13,7 +13,7 @@ from .errors import PoolError
 
 MAX_CONNECTIONS = 512  # per listener; further ones are closed at once
 _PIECE = 64 * 1024
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close by a RST
+_RESET, _END = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)  # SO_LINGER: close by a RST, or by a FIN
 
 
 class PortListener:
@@ -69,22 +69,37 @@ class PortListener:
 
 
 async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection) -> None:
-    """Carry bytes both ways until both have ended or one side has failed; close `connection`, and a whole `writer`."""
+    """Carry bytes both ways until both have ended or one side has failed; close `writer` and `connection`.
+
+    Unless both have ended, both are reset: with a FIN, what was cut off would look whole. A Unix socket has no reset.
+    """
+    ends = (writer.get_extra_info("socket"), connection.sock)
+    _close_by(_RESET, ends)  # from now on, so that also the death of this process does
+    is_whole = False
     try:
         async with asyncio.TaskGroup() as both:
             both.create_task(_up(reader, connection))
             both.create_task(_down(connection, writer))
-        # All bytes are written; wait until the client has read them.
+        _close_by(_END, ends)
+        # All bytes are written; wait until both sides have read them.
         writer.close()
         with contextlib.suppress(OSError):
-            await writer.wait_closed()
+            await asyncio.gather(writer.wait_closed(), connection.finish())
+            is_whole = True
     except* (OSError, PoolError):
-        # One side failed: close both. With a FIN, what was cut off would look whole to the client.
-        # ValueError: uvloop's socket of a connection that the client has reset.
-        with contextlib.suppress(OSError, ValueError):
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        pass  # one side failed: both are reset
     finally:
+        if not is_whole:
+            _close_by(_RESET, ends)
+        writer.transport.abort()
         connection.close()
+
+
+def _close_by(how: bytes, ends: tuple[socket.socket, ...]) -> None:
+    for end in ends:
+        # It is closed already. ValueError: uvloop's socket of a connection that the client has reset.
+        with contextlib.suppress(OSError, ValueError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, how)
 
 
 async def _up(reader: asyncio.StreamReader, connection: Connection) -> None:

@@ -169,6 +169,13 @@ class Connection(asyncio.Protocol):
         self._reader = ResponseReader()
         self._reader.excess = early
 
+    async def finish(self) -> None:
+        """Close once everything is sent."""
+        if not self.closed:
+            self.transport.close()
+        while not self.closed:
+            await self._wait()
+
     def close(self) -> None:
         """Close at once and drop unsent bytes, so that the peer notices."""
         if not self.closed:

@@ -108,7 +108,7 @@ async def _connect(address: str, *, timeout: float, tls: Encryption | None) -> C
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _keep_alive(sock)
+                keep_alive(sock)
                 await _connected(sock, target)
             except BaseException:
                 sock.close()
@@ -202,7 +202,7 @@ async def _lookup(host: str, port: int) -> list[_Target]:
     return [(family, cast("tuple[str, int]", target)) for family, _, _, _, target in infos]
 
 
-def _keep_alive(sock: socket.socket) -> None:
+def keep_alive(sock: socket.socket) -> None:
     """Set TCP keep-alive, so that a peer whose machine is gone is noticed after 30 s."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):

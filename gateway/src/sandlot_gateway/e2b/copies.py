@@ -82,5 +82,7 @@ async def begin_like(
         key=key,
         checkpoint=checkpoint.id,
         continues=continues,
+        group=None,  # that of the sandbox is complete without this one
+        services=None,
     )
     return await begin_sandbox(made, secrets={}, hold=hold, receive=receive, have=have, who=who)

@@ -12,10 +12,11 @@ from sandlot._async.commands import AsyncCommands
 from sandlot._async.groups import AsyncGroup
 from sandlot._async.handle import AsyncHandle
 from sandlot._protocol import groups as group_bodies
-from sandlot._tasks_async import ABANDONED, now, shielded, sleep
-from sandlot.errors import SandlotError, Unhealthy, WaitTimeout
+from sandlot._tasks_async import now, shielded, sleep
+from sandlot.errors import Unhealthy, WaitTimeout
 
 if TYPE_CHECKING:
+    from sandlot._async.files import AsyncFiles
     from sandlot._compose.group import Healthcheck, Member
 
 
@@ -58,7 +59,7 @@ class AsyncComposed(AsyncHandle):
         )
         try:
             await _brought_up(group.services, members, until=until)
-        except (*ABANDONED, SandlotError):
+        except BaseException:
             await shielded(lambda: groups.delete_quietly(client, group.id))
             raise
         return group
@@ -66,7 +67,8 @@ class AsyncComposed(AsyncHandle):
 
 async def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, until: float) -> None:
     """Let each command begin in its turn, and wait for all healthchecks. `members` are in the order of their turns."""
-    from sandlot._compose.group import HEALTHY, MARK
+    from sandlot._compose.group import HEALTHY
+    from sandlot._compose.waiting import MARK
 
     checks = {member.service.name: member.health for member in members}
     for member in members:
@@ -83,6 +85,17 @@ async def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, un
     for name, check in checks.items():
         if check is not None:
             await _healthy(boxes[name], name, check, until=until)
+
+
+async def begin_again(files: AsyncFiles, start_command: object) -> None:
+    """After a reset of a service, make again what its command waits for. `start_command`: as the server tells it."""
+    from sandlot._compose.waiting import awaited
+
+    waits = awaited(start_command)
+    if waits.workdir is not None:
+        await files.mkdir(waits.workdir)
+    if waits.mark is not None:
+        await files.write(waits.mark, b"")
 
 
 async def _healthy(box: AsyncCommands, name: str, check: Healthcheck, *, until: float) -> None:

@@ -11,7 +11,7 @@ from sandlot._async import groups
 from sandlot._async.checkpoints import AsyncCheckpoints
 from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
-from sandlot._async.composed import AsyncComposed
+from sandlot._async.composed import AsyncComposed, begin_again
 from sandlot._async.contexts import AsyncPythonContexts
 from sandlot._async.files import AsyncFiles
 from sandlot._async.forks import AsyncForks
@@ -360,7 +360,10 @@ class AsyncSandbox(
         await self.client.call(
             "POST", f"/sandbox/{self.id}/reset", safe=False, timeout=120.0, sandbox_id=self.id
         )
-        return await self.refresh()
+        document = await self.client.call("GET", f"/sandbox/{self.id}", sandbox_id=self.id)
+        self.info = documents.sandbox_info(document)
+        await begin_again(self.files, document.get("startCommand"))
+        return self.info
 
     async def logs(self, *, tail: int | None = None) -> str:
         """Return the output of the start command, or its last `tail` bytes."""

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from sandlot._compose import files, waiting
 from sandlot._compose.service import Service, as_mapping, parsed, services_in, words_of
 
 STARTED, HEALTHY = "service_started", "service_healthy"
-MARK = "/.sandlot-dependencies"  # a file that says that what a service depends on is there
-# Waits for MARK. `exec`: a stop signals the command itself.
-_AFTER = 'until [ -e "$0" ]; do sleep 0.1; done; exec "$@"'
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _NAME = re.compile("[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _PORT = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:/tcp)?")
@@ -47,7 +45,7 @@ class Member:
         if "start_command" not in create:
             create["run_image_command"] = True
         elif self.after:
-            create["start_command"] = ["sh", "-c", _AFTER, MARK, *create["start_command"]]
+            create["start_command"] = waiting.after(create["start_command"])
         return {**create, "service": self.service.name, "ports": self.ports}
 
 
@@ -55,16 +53,7 @@ def read(compose: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[object, s
     """Return a compose file's content, and its name in errors. Raises OSError and ValueError."""
     if isinstance(compose, Mapping):
         return compose, "compose"
-    try:
-        import yaml  # only for this: the SDK itself has no dependency
-    except ImportError:
-        raise ValueError(
-            "compose: reading a file needs PyYAML: pip install pyyaml, or pass its content"
-        ) from None
-    try:
-        return yaml.safe_load(Path(compose).read_text()), str(compose)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{compose}: is not YAML: {error}") from None
+    return files.load(Path(compose)), str(compose)
 
 
 def members_of(document: object, *, source: str, variables: Mapping[str, str]) -> list[Member]:
@@ -182,6 +171,8 @@ def _health(value: object, at: str) -> Healthcheck | None:
     times = {
         key: _seconds(given[key], f"{at}.{key}") for key in known[1:6] if key != "retries" and key in given
     }
+    if times.get("timeout") == 0:
+        raise ValueError(f"{at}.timeout: must be more than 0, not {given['timeout']!r}")
     retries = given.get("retries", 3)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 1:
         raise ValueError(f"{at}.retries: must be 1 or more, not {retries!r}")

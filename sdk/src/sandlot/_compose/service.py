@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from sandlot._compose.waiting import in_workdir
 from sandlot.units import parse_size
 
 Document = Mapping[str, Any]
@@ -33,8 +34,6 @@ EXTENSIONS = frozenset(
 NETWORKS = {"none": "none", "bridge": "full"}
 _VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::-([^}]*))?\}|(\w+)|(\{[^}]*\}?))")
 _BYTES = re.compile(r"(?<=[kmgt])b$")
-# A create starts the command before anyone can make a missing directory. `exec`: a stop signals the command itself.
-_IN_WORKDIR = 'until cd "$0" 2>/dev/null; do sleep 0.1; done; exec "$@"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,7 @@ def _service(service: Document, at: str, *, name: str, more: More) -> Service:
         elif not more(key, value, place) and not key.startswith("x-"):
             raise ValueError(f"{place}: {_why(key)}")
     if command:
-        create["start_command"] = command if workdir is None else ["sh", "-c", _IN_WORKDIR, workdir, *command]
+        create["start_command"] = command if workdir is None else in_workdir(command, workdir)
     if user is not None:
         create["user"] = user
     if "image" not in create and "pool" not in create:

@@ -13,11 +13,12 @@ from sandlot._sync.client import Client, default_client
 from sandlot._sync.commands import Commands
 from sandlot._sync.groups import Group
 from sandlot._sync.handle import Handle
-from sandlot._tasks_sync import ABANDONED, now, shielded, sleep
-from sandlot.errors import SandlotError, Unhealthy, WaitTimeout
+from sandlot._tasks_sync import now, shielded, sleep
+from sandlot.errors import Unhealthy, WaitTimeout
 
 if TYPE_CHECKING:
     from sandlot._compose.group import Healthcheck, Member
+    from sandlot._sync.files import Files
 
 
 class Composed(Handle):
@@ -59,7 +60,7 @@ class Composed(Handle):
         )
         try:
             _brought_up(group.services, members, until=until)
-        except (*ABANDONED, SandlotError):
+        except BaseException:
             shielded(lambda: groups.delete_quietly(client, group.id))
             raise
         return group
@@ -67,7 +68,8 @@ class Composed(Handle):
 
 def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, until: float) -> None:
     """Let each command begin in its turn, and wait for all healthchecks. `members` are in the order of their turns."""
-    from sandlot._compose.group import HEALTHY, MARK
+    from sandlot._compose.group import HEALTHY
+    from sandlot._compose.waiting import MARK
 
     checks = {member.service.name: member.health for member in members}
     for member in members:
@@ -84,6 +86,17 @@ def _brought_up(boxes: Mapping[str, Any], members: Sequence[Member], *, until: f
     for name, check in checks.items():
         if check is not None:
             _healthy(boxes[name], name, check, until=until)
+
+
+def begin_again(files: Files, start_command: object) -> None:
+    """After a reset of a service, make again what its command waits for. `start_command`: as the server tells it."""
+    from sandlot._compose.waiting import awaited
+
+    waits = awaited(start_command)
+    if waits.workdir is not None:
+        files.mkdir(waits.workdir)
+    if waits.mark is not None:
+        files.write(waits.mark, b"")
 
 
 def _healthy(box: Commands, name: str, check: Healthcheck, *, until: float) -> None:

@@ -17,7 +17,7 @@ from sandlot._sync import groups
 from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
-from sandlot._sync.composed import Composed
+from sandlot._sync.composed import Composed, begin_again
 from sandlot._sync.contexts import PythonContexts
 from sandlot._sync.files import Files
 from sandlot._sync.forks import Forks
@@ -353,7 +353,10 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
     def reset(self) -> SandboxInfo:
         """Kill all processes and drop all changes, so that the sandbox is as it was when created; it stays yours."""
         self.client.call("POST", f"/sandbox/{self.id}/reset", safe=False, timeout=120.0, sandbox_id=self.id)
-        return self.refresh()
+        document = self.client.call("GET", f"/sandbox/{self.id}", sandbox_id=self.id)
+        self.info = documents.sandbox_info(document)
+        begin_again(self.files, document.get("startCommand"))
+        return self.info
 
     def logs(self, *, tail: int | None = None) -> str:
         """Return the output of the start command, or its last `tail` bytes."""

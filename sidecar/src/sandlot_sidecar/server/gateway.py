@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandlot_contract.headers import INSTANCE, SENDER
-from sandlot_contract.sidecar import WEBHOOK_ANSWER, WEBHOOK_SENDER
+from sandlot_contract.sidecar import WEBHOOK_ANSWER, WEBHOOK_SENDER, WEBHOOK_SIGNATURE
 
 from ..core.errors import SidecarError
 from . import hmac256, lookup, mark
@@ -62,17 +62,32 @@ class Gateway:
             raise GatewayError("`webhook` is https://…, and there is no `tls`: set both, or neither")
         key = token.encode()
         self.identity = {INSTANCE: instance_id, SENDER: hmac256.hexdigest(key, WEBHOOK_SENDER)}
+        self._key = key
         self.proof = hmac256.hexdigest(key, WEBHOOK_ANSWER)  # what an answer has that is a gateway's
         self._address = address  # cached, since a lookup costs more than a webhook
         self._moved = address is None  # look up again before the next attempt
+        self._lookup: asyncio.Task[None] | None = None
 
     @property
     def must_look_up(self) -> bool:
         """Whether the next attempt needs a lookup first."""
         return self.target.socket is None and self._moved
 
+    def signature(self, message: bytes) -> str:
+        """Return what shows the gateway that this instance's sidecar has sent it."""
+        return WEBHOOK_SIGNATURE + hmac256.hexdigest(self._key, message)
+
     async def look_up(self) -> None:
-        """Look up the address; on failure (a policy may block lookups) keep the last one, or raise GatewayError."""
+        """Look up the address; on failure (a policy may block lookups) keep the last one, or raise GatewayError.
+
+        All that wait share one lookup: each takes a thread.
+        """
+        if self._lookup is None or self._lookup.done():
+            self._lookup = asyncio.get_running_loop().create_task(self._look_up())
+            self._lookup.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(self._lookup)
+
+    async def _look_up(self) -> None:
         try:
             async with asyncio.timeout(ATTEMPT_TIMEOUT):
                 self._address = (await lookup.addresses(self.target.host))[0]

@@ -58,7 +58,7 @@ class Instance:
         self.ops = Ops(executor=executor, limits=config.ops, state_dir=config.state_dir)
         self.journal = Journal(config.state_dir)
         gateway = gateways.of(config, tls)
-        self.webhooks = Webhooks(gateway, token=config.token, heartbeat=config.heartbeat, document=self.state)
+        self.webhooks = Webhooks(gateway, heartbeat=config.heartbeat, document=self.state)
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # serializes claim, reset and end
         self.tasks = Tasks()
@@ -74,7 +74,7 @@ class Instance:
         self._egress = OwnedPolicy(
             record=self.record, store=self._store, executor=executor, names=nameservers.read(keep=keep)
         )
-        self._links = OwnedLinks(executor, gateway, shares_network=not config.target)
+        self._links = OwnedLinks(executor, gateway, shares_network=not config.target, listen=config.listen)
         self._application = ClaimApplication(
             self.life, self.sandbox, self.ops, self._egress, self._links, self._store
         )
@@ -124,7 +124,7 @@ class Instance:
             await self._egress.again()
             self.sandbox.prepare(self.ops, claim)
             self.ops.pool.open()
-            await self._links.begin_again(claim)
+            missing = await self._links.begin_again(claim)
             await readiness.run_first_command(self.ops, owned=claim is not None)
         except SidecarError as error:
             async with self._lock:
@@ -139,7 +139,7 @@ class Instance:
         self._heard(self.life.built())
         if claim is not None:
             self._open_to_owner()
-            self.sandbox.notes.append("the sidecar restarted: earlier processes are gone")
+            self.sandbox.notes += ["the sidecar restarted: earlier processes are gone", *missing]
         self._go_on()
         log.event("ready", phase=self.phase, notes=self.sandbox.notes)
 
@@ -239,7 +239,8 @@ class Instance:
     async def _link_again(self, generation: int) -> None:
         async with self._lock:
             if self.life.phase is Phase.CLAIMED and self.record.generation == generation:
-                await self._links.begin_again(self.record.claim)
+                missing = await self._links.begin_again(self.record.claim)
+                self.sandbox.notes += [note for note in missing if note not in self.sandbox.notes]
 
     def _restored(self) -> None:
         self.use.run_start_command(self.record)

@@ -7,6 +7,7 @@ import socket
 
 from sandlot_contract.sidecar import TCP_UPGRADE
 
+from .carrying import reset_transport
 from .http import Route
 from .upgrades import asked_port, switching
 
@@ -85,7 +86,7 @@ class Tunnel(asyncio.Protocol):
             self.on_closed()
             self.on_closed = None
         if exc is not None:
-            self._outer.transport.abort()
+            reset_transport(self._outer.transport)
         else:
             self._outer.transport.close()
 
@@ -110,7 +111,10 @@ class Tunnel(asyncio.Protocol):
 
     def outer_lost(self) -> None:
         """Handle the loss of the client."""
-        self._inner.close() if self._outer_done else self._inner.abort()
+        if self._outer_done:
+            self._inner.close()
+        else:
+            reset_transport(self._inner)
 
     def outer_paused(self) -> None:
         """Pause reading: the client reads slower than the sandbox writes."""

@@ -9,9 +9,8 @@ import time
 
 from sandlot_contract.headers import GATEWAY_KEY, SIGNATURE, VERDICT_KEY
 from sandlot_contract.phases import Event
-from sandlot_contract.sidecar import WEBHOOK_SIGNATURE
 
-from . import hmac256, log
+from . import log
 from .gateway import ATTEMPT_TIMEOUT, GatewayError
 from .tasks import Tasks
 
@@ -83,12 +82,10 @@ class Webhooks:
         self,
         gateway: Gateway | None,
         *,
-        token: str,
         heartbeat: float,
         document: Callable[[], dict[str, Any]],
     ) -> None:
         self._gateway = gateway
-        self._token = token.encode()
         self._period = heartbeat
         self._document = document
         self._tasks = Tasks()
@@ -203,7 +200,7 @@ class Webhooks:
         if gateway is None:
             return 0, None
         body = json.dumps({"event": event, "sent_at": time.time(), **document}).encode()
-        headers = {**gateway.identity, SIGNATURE: WEBHOOK_SIGNATURE + hmac256.hexdigest(self._token, body)}
+        headers = {**gateway.identity, SIGNATURE: gateway.signature(body)}
         try:
             if gateway.must_look_up:
                 await gateway.look_up()

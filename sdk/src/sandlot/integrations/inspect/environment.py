@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import anyio
-import yaml
 from inspect_ai.util import (
     ComposeConfig,
     ExecResult,
@@ -31,6 +30,7 @@ from inspect_ai.util import (
 )
 
 from sandlot._async.sandbox import AsyncSandbox
+from sandlot._compose.files import load
 from sandlot._compose.service import Service, service_of
 from sandlot.errors import BadRequest, FileDenied, NotFound, SandboxLost, SandlotError, StartFailed
 from sandlot.integrations._lost_commands import own_end
@@ -220,8 +220,7 @@ def _service(config: Any, metadata: Mapping[str, Any]) -> Service:
             'as in ("sandlot", "registry/image:tag")'
         )
     if is_compose_yaml(config) or config.endswith((".yaml", ".yml")):
-        document = yaml.safe_load(Path(config).read_text())
-        return service_of(document, source=config, variables=_variables(metadata))
+        return service_of(load(Path(config)), source=config, variables=_variables(metadata))
     return Service(create={"image": config})
 
 
