@@ -177,7 +177,7 @@ async def test_prices_that_cannot_be_used_change_nothing(
     file = tmp_path / "prices.json"
     file.write_text(json.dumps(PRICES))
     async with running(state_dir, machine, prices_file=file) as box:
-        file.write_text('{"currency": "EUR", "core_hour": "-1"}')
+        file.write_text('{"currency": "EUR", "core_hour": 1e9999999999999999999}')
 
         async def failing() -> bool:
             metrics = await box.client.get("/metrics", headers=box.as_tenant(OPERATOR))
@@ -206,6 +206,10 @@ async def test_prices_that_cannot_be_used_change_nothing(
         ('{"currency": "EUR", "memory_gib_hour": -1}', "memory_gib_hour: must be"),
         ('{"currency": "EUR", "memory_gib_hour": 1000000.1}', "memory_gib_hour: must be"),
         ('{"currency": "EUR", "disk_gib_hour": 0.0000000001}', "disk_gib_hour: must be"),
+        ('{"currency": "EUR", "core_hour": 1e9999999999999999999}', "core_hour: must be"),
+        ('{"currency": "EUR", "core_hour": 1e-99999999999999999999}', "core_hour: must be"),
+        ('{"currency": "EUR", "core_hour": -1e99999999999999999999}', "core_hour: must be"),
+        ('{"currency": "EUR", "gpu_hour": {"*": 1e99999999999999999999}}', "gpu_hour\\['\\*'\\]: must be"),
         ('{"currency": "EUR", "disk_gib_hour": 1e999999999}', "disk_gib_hour: must be"),
         ('{"currency": "EUR", "disk_gib_hour": 1e-999999999}', "disk_gib_hour: must be"),
         ('{"currency": "EUR", "disk_gib_hour": ' + "9" * 5000 + "}", "disk_gib_hour: must be"),

@@ -250,7 +250,7 @@ def turns_with(*, alone: bool, outranked: bool = False) -> tuple[GroupTurns, lis
         return HIGH if path[-1] == "high" else Scheduling()
 
     turns = GroupTurns(
-        alone=alone, chance=lambda: 0.5, schedule=schedule, outranked=lambda tenant, run: above[0]
+        alone=alone, chance=lambda: 0.5, schedule=schedule, outranked=lambda tenant, run, templates: above[0]
     )
     return turns, above
 
@@ -277,6 +277,22 @@ def test_a_group_gives_back_what_single_creates_of_a_higher_priority_wait_for() 
     assert later > due
     above[0] = True
     assert turns.step(later) == [GiveBack(GroupId("g")), Collect(GroupId("g"))]
+
+
+def test_a_group_keeps_what_no_waiting_create_of_a_higher_priority_can_use() -> None:
+    line = line_with({("t", "high"): HIGH})
+    turns = GroupTurns(
+        alone=True,
+        chance=lambda: 0.5,
+        outranked=lambda tenant, run, templates: line.outranked(tenant, run, {one.key for one in templates}),
+    )
+    line.add(waiter("t", 1, TEMPLATES[0], run="high"))
+    line.add(waiter("t", 2, TEMPLATES[2], run="low"))
+    line.add(waiter("u", 3, TEMPLATES[2], run="high"))
+    turns.join(GroupId("g"), tenant="t", run="low", now=0.0, templates=[TEMPLATES[2], TEMPLATES[1]])
+    assert turns.step(100.0) == [], "that one waits for something else"
+    line.add(waiter("t", 4, TEMPLATES[1], run="high"))
+    assert turns.step(100.0) == [GiveBack(GroupId("g")), Collect(GroupId("g"))]
 
 
 def some_of_the_high_one(world: Trainers) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from sandlot_gateway.core.costs import ANY_TYPE, DIGITS, Prices
@@ -15,6 +15,7 @@ _CURRENCY = re.compile("[A-Z]{3}")
 _AMOUNT = re.compile(r"\d{1,7}(\.\d{1,9})?", re.ASCII)
 _MOST = Decimal(1_000_000)
 _LEAST = Decimal(1).scaleb(-DIGITS)
+_NO_PRICE = Decimal(-1)
 _HOURS = ("core_hour", "memory_gib_hour", "disk_gib_hour")
 _FIELDS = ("currency", *_HOURS, "gpu_hour")
 _TYPES = 100  # of GPUs that have a price
@@ -40,7 +41,7 @@ class PriceList:
 def _parsed(content: bytes | str) -> Prices | None:
     try:
         found = json.loads(
-            content, parse_float=Decimal, parse_int=_whole, object_pairs_hook=_without_repetition
+            content, parse_float=_number, parse_int=_whole, object_pairs_hook=_without_repetition
         )
     except RecursionError as error:
         raise BadPrices("it is nested too deeply: write one object of prices") from error
@@ -90,6 +91,13 @@ def _billionths(given: object, *, name: str) -> int:
     raise BadPrices(
         f'{name}: must be a decimal from 0 to {_MOST} with at most {DIGITS} digits after the point, such as "0.04"'
     )
+
+
+def _number(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # of an exponent with 19 digits
+        return _NO_PRICE
 
 
 def _whole(text: str) -> Decimal:
