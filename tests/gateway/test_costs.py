@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_gateway.backends.local.gpu_models import is_type
 from sandlot_gateway.core.costs import Cost, text
 from sandlot_gateway.core.usage import Amounts, Document, Key, Stay, Totals
 from sandlot_gateway.followed_file import BadContent
@@ -66,6 +67,17 @@ def test_one_price_of_gpus_is_that_of_all_types_and_what_has_no_price_is_free() 
     assert prices is not None
     cost = prices.cost(Amounts(1, 60.0, 60.0, 60.0, 60.0, 7200.0, {"H100": 3600.0}))
     assert cost == Cost(gpus=4 * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "price"),
+    [("NVIDIA-H100-80GB-HBM3", 3), ("h100", 3), ("L40S", 9), ("NVIDIA", 9), ("RTX 4090 24GB", 2), ("RTX", 9)],
+)
+def test_locally_a_price_is_for_all_types_with_its_words(kind: str, price: int) -> None:
+    found = PriceList(is_type)
+    found.replace('{"currency": "EUR", "gpu_hour": {"*": 9, "H100": 3, "L4": 1, "RTX4090": 2, "4090": 1}}')
+    assert found.now is not None
+    assert found.now.cost(Amounts(1, gpu_seconds=3600.0, gpu_types={kind: 3600.0})).gpus == price * 10**9
 
 
 AMOUNTS = st.tuples(

@@ -168,24 +168,6 @@ def test_whatever_happens_none_is_served_before_a_higher_one_and_none_is_lost(st
     assert not len(line)
 
 
-@given(STEPS)
-@settings(deadline=None)
-def test_tenants_have_the_turns_that_they_have_without_priorities(steps: list[Step]) -> None:
-    runs: Runs = {("a",): Scheduling(3)}
-    ranked, plain = line_with(runs), line_with({("a",): Scheduling(3)})
-    for number, (what, (tenant, run), weight, changed) in enumerate(steps):
-        if what == "change":
-            runs[tenant, run] = Scheduling(weight, changed)
-            ranked.reschedule()
-        elif what == "serve":
-            assert [one.tenant for one in served(ranked, 1)] == [one.tenant for one in served(plain, 1)]
-        else:
-            for line in (ranked, plain):
-                line.add(waiter(tenant, number, run=run))
-    rest = len(plain)
-    assert [one.tenant for one in served(ranked, rest)] == [one.tenant for one in served(plain, rest)]
-
-
 @given(
     st.dictionaries(st.sampled_from("rst"), st.tuples(st.integers(1, 9), st.integers(0, 1))),
     st.integers(1, 60),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -27,18 +27,19 @@ class BadPrices(BadContent):
 
 
 class PriceList:
-    """The prices of now; None without any."""
+    """The prices of now; None without any. `is_type`: as in `Prices`."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_type: Callable[[str, str], bool] = str.__eq__) -> None:
+        self._is_type = is_type
         self.now: Prices | None = None
 
     def replace(self, content: bytes | str) -> str:
         """Replace all prices and say what there is now. Raises BadPrices, and then changes nothing."""
-        self.now = _parsed(content)
+        self.now = _parsed(content, self._is_type)
         return "it has no prices now" if self.now is None else f"it has prices in {self.now.currency} now"
 
 
-def _parsed(content: bytes | str) -> Prices | None:
+def _parsed(content: bytes | str, is_type: Callable[[str, str], bool]) -> Prices | None:
     try:
         found = json.loads(
             content, parse_float=_number, parse_int=_whole, object_pairs_hook=_without_repetition
@@ -61,7 +62,7 @@ def _parsed(content: bytes | str) -> Prices | None:
     if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency):
         raise BadPrices("currency: must be a code of three capital letters such as EUR")
     cores, memory, disk = (_billionths(prices.get(name, "0"), name=name) for name in _HOURS)
-    return Prices(currency, cores, memory, disk, _by_type(prices.get("gpu_hour", "0")))
+    return Prices(currency, cores, memory, disk, _by_type(prices.get("gpu_hour", "0")), is_type)
 
 
 def _by_type(given: object) -> dict[str, int]:
