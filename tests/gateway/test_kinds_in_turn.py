@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.core.fair_queue import Scheduling
 from sandlot_gateway.core.waiting import Waiter, WaitList
@@ -70,7 +70,7 @@ def test_what_waits_in_vain_costs_its_own_tenant_the_same_whatever_its_priority(
     assert Counter(one.tenant for one in served(line, 50)) == {"a": 20, "b": 30}
 
 
-RUNS = [("a", "r"), ("a", "s"), ("a", "t"), ("b", "r"), ("b", "s")]
+RUNS = [("a", "r"), ("a", "s"), ("a", "t"), ("b", "r"), ("b", "s"), ("c", "r")]
 Step = tuple[str, tuple[str, str], bool, int, int]
 STEPS = st.lists(
     st.tuples(
@@ -93,10 +93,18 @@ def nth(line: WaitList[int], tenant: str, key: str, number: int) -> Waiter[int] 
 
 
 @given(STEPS)
+@example(
+    [
+        ("change", ("a", "s"), False, 1, 2),
+        ("join", ("a", "r"), True, 1, 0),
+        ("join", ("b", "r"), False, 1, 0),
+        ("join", ("a", "s"), False, 1, 0),
+    ]
+)
 @settings(deadline=None)
 def test_whatever_the_runs_are_like_tenants_have_the_same_turns(steps: list[Step]) -> None:
     """Weights and priorities of runs say which of a tenant's creates is next, and never which tenant."""
-    tenants: Runs = {("a",): Scheduling(3)}
+    tenants: Runs = {("c",): Scheduling(3)}
     runs: Runs = dict(tenants)
     lines = ranked, plain = line_with(runs), line_with(tenants)
 

@@ -100,7 +100,7 @@ def test_types_of_gpus_do_not_overfill_a_document() -> None:
     for number in range(4_000):
         key = Key(490_000 + number % 24, f"tenant-{number % 40}", f"run-{chance.random()}")
         types = {"".join(map(chr, chance.choices(range(0x4E00, 0x9FFF), k=100))): 1.5 for _ in range(16)}
-        totals.add(key, Amounts(1, *(chance.uniform(0, 1e8) for _ in range(5)), types))
+        totals.add(key, Amounts(1, *(chance.uniform(0, 1e8) for _ in range(5)), gpu_types=types))
         if number % 1000 == 999:
             document = document.plus(totals, marks=[])
             totals = Totals()
