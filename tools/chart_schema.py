@@ -76,9 +76,10 @@ _QUOTAS = closed(
 )
 _PRICE: dict[str, Any] = {
     "type": ["string", "number"],
-    "pattern": r"^[0-9]{1,7}(\.[0-9]{1,9})?$",
+    "pattern": r"^(0?[0-9]{1,6}(\.[0-9]{1,9})?|1000000(\.0{1,9})?)$",
     "minimum": 0,
     "maximum": 1_000_000,
+    "multipleOf": 1e-9,
 }
 # As the gateway reads them (prices.py).
 _PRICES = closed(
@@ -88,7 +89,13 @@ _PRICES = closed(
         "memory_gib_hour": _PRICE,
         "disk_gib_hour": _PRICE,
         "gpu_hour": _PRICE
-        | {"type": ["string", "number", "object"], "additionalProperties": _PRICE, "required": ["*"]},
+        | {
+            "type": ["string", "number", "object"],
+            "patternProperties": {r"^[\s\S]{1,100}$": _PRICE},
+            "additionalProperties": False,
+            "required": ["*"],
+            "maxProperties": 100,
+        },
     }
 )
 _UPSTREAM = closed(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_gateway.backends.local.gpu_models import is_type
 from sandlot_gateway.core.costs import Cost, text
 from sandlot_gateway.core.usage import Amounts, Document, Key, Stay, Totals
 from sandlot_gateway.followed_file import BadContent
@@ -66,6 +67,17 @@ def test_one_price_of_gpus_is_that_of_all_types_and_what_has_no_price_is_free() 
     assert prices is not None
     cost = prices.cost(Amounts(1, 60.0, 60.0, 60.0, 60.0, 7200.0, {"H100": 3600.0}))
     assert cost == Cost(gpus=4 * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "price"),
+    [("NVIDIA-H100-80GB-HBM3", 3), ("h100", 3), ("L40S", 9), ("NVIDIA", 9), ("RTX 4090 24GB", 2), ("RTX", 9)],
+)
+def test_locally_a_price_is_for_all_types_with_its_words(kind: str, price: int) -> None:
+    found = PriceList(is_type)
+    found.replace('{"currency": "EUR", "gpu_hour": {"*": 9, "H100": 3, "L4": 1, "RTX4090": 2, "4090": 1}}')
+    assert found.now is not None
+    assert found.now.cost(Amounts(1, gpu_seconds=3600.0, gpu_types={kind: 3600.0})).gpus == price * 10**9
 
 
 AMOUNTS = st.tuples(
@@ -177,7 +189,7 @@ async def test_prices_that_cannot_be_used_change_nothing(
     file = tmp_path / "prices.json"
     file.write_text(json.dumps(PRICES))
     async with running(state_dir, machine, prices_file=file) as box:
-        file.write_text('{"currency": "EUR", "core_hour": "-1"}')
+        file.write_text('{"currency": "EUR", "core_hour": 1e9999999999999999999}')
 
         async def failing() -> bool:
             metrics = await box.client.get("/metrics", headers=box.as_tenant(OPERATOR))
@@ -206,6 +218,10 @@ async def test_prices_that_cannot_be_used_change_nothing(
         ('{"currency": "EUR", "memory_gib_hour": -1}', "memory_gib_hour: must be"),
         ('{"currency": "EUR", "memory_gib_hour": 1000000.1}', "memory_gib_hour: must be"),
         ('{"currency": "EUR", "disk_gib_hour": 0.0000000001}', "disk_gib_hour: must be"),
+        ('{"currency": "EUR", "core_hour": 1e9999999999999999999}', "core_hour: must be"),
+        ('{"currency": "EUR", "core_hour": 1e-99999999999999999999}', "core_hour: must be"),
+        ('{"currency": "EUR", "core_hour": -1e99999999999999999999}', "core_hour: must be"),
+        ('{"currency": "EUR", "gpu_hour": {"*": 1e99999999999999999999}}', "gpu_hour\\['\\*'\\]: must be"),
         ('{"currency": "EUR", "disk_gib_hour": 1e999999999}', "disk_gib_hour: must be"),
         ('{"currency": "EUR", "disk_gib_hour": 1e-999999999}', "disk_gib_hour: must be"),
         ('{"currency": "EUR", "disk_gib_hour": ' + "9" * 5000 + "}", "disk_gib_hour: must be"),

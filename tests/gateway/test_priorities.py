@@ -168,24 +168,6 @@ def test_whatever_happens_none_is_served_before_a_higher_one_and_none_is_lost(st
     assert not len(line)
 
 
-@given(STEPS)
-@settings(deadline=None)
-def test_tenants_have_the_turns_that_they_have_without_priorities(steps: list[Step]) -> None:
-    runs: Runs = {("a",): Scheduling(3)}
-    ranked, plain = line_with(runs), line_with({("a",): Scheduling(3)})
-    for number, (what, (tenant, run), weight, changed) in enumerate(steps):
-        if what == "change":
-            runs[tenant, run] = Scheduling(weight, changed)
-            ranked.reschedule()
-        elif what == "serve":
-            assert [one.tenant for one in served(ranked, 1)] == [one.tenant for one in served(plain, 1)]
-        else:
-            for line in (ranked, plain):
-                line.add(waiter(tenant, number, run=run))
-    rest = len(plain)
-    assert [one.tenant for one in served(ranked, rest)] == [one.tenant for one in served(plain, rest)]
-
-
 @given(
     st.dictionaries(st.sampled_from("rst"), st.tuples(st.integers(1, 9), st.integers(0, 1))),
     st.integers(1, 60),
@@ -250,7 +232,7 @@ def turns_with(*, alone: bool, outranked: bool = False) -> tuple[GroupTurns, lis
         return HIGH if path[-1] == "high" else Scheduling()
 
     turns = GroupTurns(
-        alone=alone, chance=lambda: 0.5, schedule=schedule, outranked=lambda tenant, run: above[0]
+        alone=alone, chance=lambda: 0.5, schedule=schedule, outranked=lambda tenant, run, templates: above[0]
     )
     return turns, above
 
@@ -277,6 +259,22 @@ def test_a_group_gives_back_what_single_creates_of_a_higher_priority_wait_for() 
     assert later > due
     above[0] = True
     assert turns.step(later) == [GiveBack(GroupId("g")), Collect(GroupId("g"))]
+
+
+def test_a_group_keeps_what_no_waiting_create_of_a_higher_priority_can_use() -> None:
+    line = line_with({("t", "high"): HIGH})
+    turns = GroupTurns(
+        alone=True,
+        chance=lambda: 0.5,
+        outranked=lambda tenant, run, templates: line.outranked(tenant, run, {one.key for one in templates}),
+    )
+    line.add(waiter("t", 1, TEMPLATES[0], run="high"))
+    line.add(waiter("t", 2, TEMPLATES[2], run="low"))
+    line.add(waiter("u", 3, TEMPLATES[2], run="high"))
+    turns.join(GroupId("g"), tenant="t", run="low", now=0.0, templates=[TEMPLATES[2], TEMPLATES[1]])
+    assert turns.step(100.0) == [], "that one waits for something else"
+    line.add(waiter("t", 4, TEMPLATES[1], run="high"))
+    assert turns.step(100.0) == [GiveBack(GroupId("g")), Collect(GroupId("g"))]
 
 
 def some_of_the_high_one(world: Trainers) -> None:

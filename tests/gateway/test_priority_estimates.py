@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter
 
 import pytest
 from sandlot_gateway.core.fair_queue import Scheduling
@@ -103,3 +104,35 @@ def test_a_new_run_counts_those_of_a_higher_priority_that_will_join() -> None:
         world.serve()
         world.join("high", 2)
     assert world.estimate("low") is None, "more join than are served"
+
+
+def test_tenants_that_are_gone_are_forgotten_and_may_come_back() -> None:
+    seconds = Seconds({})
+    for _ in range(2):
+        for number in range(400):
+            seconds.line.add(one := waiter(f"t{number}", number))
+            seconds.estimates.joined(one, seconds.now)
+            seconds.now += 1.0
+            seconds.line.serve(one)
+            seconds.estimates.served(one, seconds.now)
+            seconds.estimates.left(one, seconds.now)
+    seconds.join("again", 10)
+    assert seconds.estimate("again") == pytest.approx(10.0, rel=0.1)
+
+
+def test_what_other_tenants_did_costs_a_create_no_time() -> None:
+    def seconds_of(tenants: int) -> float:
+        took: list[float] = []
+        line = WaitList[int](lambda path: Scheduling(priority=priority))
+        estimates = WaitEstimates(line)
+        for number in range(tenants * 100 + 300):
+            priority = number % 100
+            line.add(one := waiter(f"t{number // 100 % tenants}", number))
+            begin = perf_counter()
+            estimates.joined(one, 1.0)
+            estimates.left(one, 1.0)
+            took.append(perf_counter() - begin)
+            line.remove(one)
+        return sorted(took[-300:])[150]
+
+    assert seconds_of(100) < 10 * seconds_of(1), "one with all tenants ever seen is a hundred times as long"

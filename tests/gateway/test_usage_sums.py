@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -91,6 +93,21 @@ def test_a_full_document_is_one_that_an_api_server_takes() -> None:
     assert len(pack(document)) < 900_000  # of 1,048,576 bytes
     assert unpack(pack(document)) == document
     assert sum(row.amounts.sandboxes for row in document.rows) == 20_000
+
+
+def test_types_of_gpus_do_not_overfill_a_document() -> None:
+    chance, totals, document = random.Random(2), Totals(), Document()
+    for number in range(4_000):
+        key = Key(490_000 + number % 24, f"tenant-{number % 40}", f"run-{chance.random()}")
+        types = {"".join(map(chr, chance.choices(range(0x4E00, 0x9FFF), k=100))): 1.5 for _ in range(16)}
+        totals.add(key, Amounts(1, *(chance.uniform(0, 1e8) for _ in range(5)), gpu_types=types))
+        if number % 1000 == 999:
+            document = document.plus(totals, marks=[])
+            totals = Totals()
+    assert len(pack(document)) < 950_000  # of 1,048,576 bytes
+    assert sum(row.amounts.sandboxes for row in document.rows) == 4_000
+    kept = document.plus(Totals(), marks=[])
+    assert kept == document, "what is kept is kept as it is read and written again"
 
 
 def test_long_sandboxes_of_many_tenants_do_not_overfill_a_document() -> None:

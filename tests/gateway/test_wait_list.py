@@ -168,8 +168,12 @@ def test_everybody_is_served_once_and_in_turns(asks: list[tuple[tuple[str, str],
         assert len(line) == len(waiting)
         assert sorted(line.position(w) for w in waiting) == list(range(1, len(waiting) + 1))
         for each in TEMPLATES:
-            mine = sorted((w for w in waiting if w.key == each.key), key=line.position)
-            assert line.in_line(each.key) == mine
+            mine = line.in_line(each.key)
+            assert {w.value for w in mine} == {w.value for w in waiting if w.key == each.key}
+            assert mine == sorted(mine, key=line.turn)
+            for name in {w.tenant for w in mine}:
+                places = [line.position(w) for w in mine if w.tenant == name]
+                assert places == sorted(places)
             assert list(line.first(each.key, limit=3)) == mine[:3]
             assert line.head(each.key) is (mine[0] if mine else None)
             assert line.waiting(each.key, tenant="a") == sum(w.tenant == "a" for w in mine)

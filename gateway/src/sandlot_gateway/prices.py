@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from decimal import Decimal
+from collections.abc import Callable, Iterable
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from sandlot_gateway.core.costs import ANY_TYPE, DIGITS, Prices
@@ -15,6 +15,7 @@ _CURRENCY = re.compile("[A-Z]{3}")
 _AMOUNT = re.compile(r"\d{1,7}(\.\d{1,9})?", re.ASCII)
 _MOST = Decimal(1_000_000)
 _LEAST = Decimal(1).scaleb(-DIGITS)
+_NO_PRICE = Decimal(-1)
 _HOURS = ("core_hour", "memory_gib_hour", "disk_gib_hour")
 _FIELDS = ("currency", *_HOURS, "gpu_hour")
 _TYPES = 100  # of GPUs that have a price
@@ -26,21 +27,22 @@ class BadPrices(BadContent):
 
 
 class PriceList:
-    """The prices of now; None without any."""
+    """The prices of now; None without any. `is_type`: as in `Prices`."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_type: Callable[[str, str], bool] = str.__eq__) -> None:
+        self._is_type = is_type
         self.now: Prices | None = None
 
     def replace(self, content: bytes | str) -> str:
         """Replace all prices and say what there is now. Raises BadPrices, and then changes nothing."""
-        self.now = _parsed(content)
+        self.now = _parsed(content, self._is_type)
         return "it has no prices now" if self.now is None else f"it has prices in {self.now.currency} now"
 
 
-def _parsed(content: bytes | str) -> Prices | None:
+def _parsed(content: bytes | str, is_type: Callable[[str, str], bool]) -> Prices | None:
     try:
         found = json.loads(
-            content, parse_float=Decimal, parse_int=_whole, object_pairs_hook=_without_repetition
+            content, parse_float=_number, parse_int=_whole, object_pairs_hook=_without_repetition
         )
     except RecursionError as error:
         raise BadPrices("it is nested too deeply: write one object of prices") from error
@@ -60,7 +62,7 @@ def _parsed(content: bytes | str) -> Prices | None:
     if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency):
         raise BadPrices("currency: must be a code of three capital letters such as EUR")
     cores, memory, disk = (_billionths(prices.get(name, "0"), name=name) for name in _HOURS)
-    return Prices(currency, cores, memory, disk, _by_type(prices.get("gpu_hour", "0")))
+    return Prices(currency, cores, memory, disk, _by_type(prices.get("gpu_hour", "0")), is_type)
 
 
 def _by_type(given: object) -> dict[str, int]:
@@ -90,6 +92,13 @@ def _billionths(given: object, *, name: str) -> int:
     raise BadPrices(
         f'{name}: must be a decimal from 0 to {_MOST} with at most {DIGITS} digits after the point, such as "0.04"'
     )
+
+
+def _number(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # of an exponent with 19 digits
+        return _NO_PRICE
 
 
 def _whole(text: str) -> Decimal:

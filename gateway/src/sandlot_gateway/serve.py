@@ -21,6 +21,7 @@ from sandlot_contract.keyring import KeyringFiles
 
 from sandlot_gateway.app import Gateway, MakeBackend
 from sandlot_gateway.atomic_file import write_atomic
+from sandlot_gateway.backends.local.gpu_models import is_type
 from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.control.audit import STDOUT
@@ -79,7 +80,7 @@ async def serve(
         quotas = Quotas(
             Limits(sandboxes=settings.max_sandboxes, checkpoint_bytes=settings.checkpoint_tenant_bytes)
         )
-        prices = PriceList()
+        prices = PriceList(is_type) if settings.backend == "local" else PriceList()
         reloaded: dict[ReloadedFile, FollowedFile] = {}
         if settings.quotas_file is not None:
             reloaded["quotas"] = FollowedFile(settings.quotas_file, "quotas", quotas.replace)

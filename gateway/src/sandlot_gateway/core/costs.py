@@ -5,14 +5,15 @@ Plain data, no I/O. Each row of usage is priced and rounded by itself; all sums 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from .usage import Amounts
 
 DIGITS = 9
 ANY_TYPE = "*"
+_REMEMBERED = 1000  # types whose price is remembered: they are texts of callers
 _PER_HOUR = 3_600_000  # milliseconds, which usage is kept in
 
 
@@ -38,13 +39,19 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Billionths of the currency for an hour of one core, GiB or GPU; `gpu_hour` by type, ANY_TYPE for all others."""
+    """Billionths of the currency for an hour of one core, GiB or GPU; `gpu_hour` by type, ANY_TYPE for all others.
+
+    `is_type` returns whether a GPU of the type that a create named is surely of one that has a price; by default only if
+    they are the same.
+    """
 
     currency: str
     core_hour: int
     memory_gib_hour: int
     disk_gib_hour: int
     gpu_hour: Mapping[str, int]
+    is_type: Callable[[str, str], bool] = str.__eq__
+    _found: dict[str, int] = field(default_factory=dict[str, int], init=False, repr=False, compare=False)
 
     def cost(self, amounts: Amounts) -> Cost:
         """Return what these amounts cost, each part rounded to a billionth."""
@@ -52,13 +59,22 @@ class Prices:
         for kind, seconds in amounts.gpu_types.items():
             of_type = min(_milliseconds(seconds), others)
             others -= of_type
-            gpus += _cost(of_type, self.gpu_hour.get(kind, self.gpu_hour[ANY_TYPE]))
+            gpus += _cost(of_type, self._of_type(kind))
         return Cost(
             cores=_cost(_milliseconds(amounts.core_seconds), self.core_hour),
             memory=_cost(_milliseconds(amounts.memory_gib_seconds), self.memory_gib_hour),
             disk=_cost(_milliseconds(amounts.disk_gib_seconds), self.disk_gib_hour),
             gpus=gpus + _cost(others, self.gpu_hour[ANY_TYPE]),
         )
+
+    def _of_type(self, kind: str) -> int:
+        """Return the price of a type: its own, else the highest one of those that it is of."""
+        if (found := self.gpu_hour.get(kind, self._found.get(kind))) is None:
+            fitting = [price for name, price in self.gpu_hour.items() if self.is_type(kind, name)]
+            found = max(fitting, default=self.gpu_hour[ANY_TYPE])
+            if len(self._found) < _REMEMBERED:
+                self._found[kind] = found
+        return found
 
 
 def text(billionths: int) -> str:

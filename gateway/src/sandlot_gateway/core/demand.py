@@ -100,7 +100,7 @@ class Demand:
     def _turn(self, key: str, waiter: Waiter[Ask] | None = None) -> Turn:
         waiter = waiter or self._line.head(key)
         assert waiter is not None
-        return self._line.turn(waiter)
+        return self._line.start_turn(waiter)
 
     def _uncovered(
         self, line: list[Waiter[Ask]], own: Counter[_Owned], *, most: int

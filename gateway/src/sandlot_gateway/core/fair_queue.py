@@ -46,7 +46,7 @@ class Place(NamedTuple):
 class Level(Protocol):
     """The waiters of one group, in the order in which they use its turns. `path`: within the group."""
 
-    def add(self, path: Path, place: Place) -> None: ...
+    def add(self, path: Path, place: Place) -> object: ...
 
     def index(self, path: Path, place: Place) -> int:
         """Return how many waiters are before this one."""
@@ -140,16 +140,18 @@ class FairQueue:
     def __len__(self) -> int:
         return len(self._turns)
 
-    def add(self, path: Path, place: Place) -> None:
-        """Give the waiter's group one more turn: after its others, or at the front for a waiter at the front."""
+    def add(self, path: Path, place: Place) -> Turn:
+        """Give the waiter's group one more turn, and return it: after its others, or at the front for one at the front."""
         if (group := self._groups.get(path[0])) is None:
             group = self._groups[path[0]] = self._new(path[0])
         number = self._served
         if place.behind:
             number = group.last = max(self._served, group.last) + group.step
-        insort(group.turns, (number, place.serial))
-        insort(self._turns, (number, place.serial))
+        turn = number, place.serial
+        insort(group.turns, turn)
+        insort(self._turns, turn)
         group.queue.add(path[1:], place)
+        return turn
 
     def level(self, name: str) -> Level:
         """Return the queue of a group that waits."""
@@ -191,6 +193,10 @@ class FairQueue:
         after = number - self._served
         return number if after <= 0 else self._served + after * step // before
 
+    def due(self, turn: Turn) -> bool:
+        """Return whether others had their turns although this one was before theirs."""
+        return turn[0] <= self._served
+
     def turn(self, path: Path, place: Place) -> Turn:
         """Return the turn of this waiter: who has the lowest one is next."""
         group = self._groups[path[0]]
@@ -213,12 +219,13 @@ class FairQueue:
         all_turns.sort()
         return [place for _, place in all_turns]
 
-    def leave(self, path: Path, place: Place) -> None:
+    def leave(self, path: Path, place: Place, turn: Turn | None = None) -> None:
         """Remove a waiter that was not served, with its group's last turn: what remains has the earlier ones.
 
         A turn that is due goes with the waiter: those who wait for long in vain would save early turns for newcomers.
+        `turn`: the waiter's, if it is not that of its place in the group.
         """
-        group, turn = self._groups[path[0]], self.turn(path, place)
+        group, turn = self._groups[path[0]], turn or self.turn(path, place)
         group.queue.leave(path[1:], place)
         if turn[0] <= self._served:
             self._drop(path[0], turn)
@@ -226,13 +233,13 @@ class FairQueue:
             self._drop(path[0], group.turns[-1])
             group.last = group.turns[-1][0] if group.turns else 0
 
-    def serve(self, path: Path, place: Place) -> None:
+    def serve(self, path: Path, place: Place, turn: Turn | None = None) -> None:
         """Remove a waiter that was served, in turn or not, with its turn: older ones would starve without theirs.
 
         Out of turn, its number counts less those of its group that are still before it: else each newcomer would wait
-        for all of these.
+        for all of these. `turn`: as in `leave`.
         """
-        group, turn = self._groups[path[0]], self.turn(path, place)
+        group, turn = self._groups[path[0]], turn or self.turn(path, place)
         before = bisect_left(group.turns, turn)
         self._served = max(self._served, turn[0] - (before + 1) * group.step if before else turn[0])
         group.queue.serve(path[1:], place)

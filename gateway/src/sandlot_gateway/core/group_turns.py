@@ -7,9 +7,11 @@ back all that it holds, and pauses for a random time before it collects again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NewType
+
+from sandlot_contract.template import Template
 
 from .fair_queue import Place, Schedule, equal
 from .tenant_queue import TenantQueue
@@ -41,6 +43,7 @@ Turn = Collect | GiveBack
 class _Waiting:
     path: tuple[str, str]  # tenant and run
     place: Place
+    templates: Collection[Template]  # of its members
     not_before: float = 0.0
     tries: int = 0
 
@@ -49,7 +52,7 @@ class GroupTurns:
     """The groups of one gateway that have no instances yet; turns are those of `TenantQueue`.
 
     `alone`: no other gateway takes instances. `chance` returns a random number from 0 to 1. `outranked` returns whether
-    single creates of a higher priority wait beside those of a tenant's run, which then get nothing.
+    single creates of a higher priority than a tenant's run wait for an instance of the kind of one of these templates.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class GroupTurns:
         chance: Callable[[], float],
         patience: float = PATIENCE,
         schedule: Schedule = equal,
-        outranked: Callable[[str, str], bool] = lambda tenant, run: False,
+        outranked: Callable[[str, str, Collection[Template]], bool] = lambda tenant, run, templates: False,
     ) -> None:
         self._alone = alone
         self._chance = chance
@@ -83,9 +86,11 @@ class GroupTurns:
             return 1
         return self._queue.index(waiting.path, waiting.place) + 1 + (self._collecting is not None)
 
-    def join(self, group: GroupId, *, tenant: str, run: str, now: float) -> Sequence[Turn]:
-        """Take a place in the queue of groups, all members at once."""
-        self._groups[group] = waiting = _Waiting((tenant, run), self._place())
+    def join(
+        self, group: GroupId, *, tenant: str, run: str, now: float, templates: Collection[Template] = ()
+    ) -> Sequence[Turn]:
+        """Take a place in the queue of groups, all members at once. `templates`: what they hold or ask for."""
+        self._groups[group] = waiting = _Waiting((tenant, run), self._place(), templates)
         self._queue.add(waiting.path, waiting.place)
         return self.step(now)
 
@@ -133,11 +138,9 @@ class GroupTurns:
     def _gives_back_at(self) -> float | None:
         if self._collecting is None:
             return None
-        if (
-            self._alone
-            and len(self._groups) == 1
-            and not self._outranked(*self._groups[self._collecting].path)
-        ):
+        waiting = self._groups[self._collecting]
+        outranked = self._outranked(*waiting.path, waiting.templates)
+        if self._alone and len(self._groups) == 1 and not outranked:
             return None  # nobody else needs what it holds more
         return self._since + self._patience
 

@@ -5,9 +5,10 @@ This core alone owns waiting creates and starts in progress; slots.py owns the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sandlot_contract.ids import InstanceId
+from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .demand import Demand, Seen
@@ -135,9 +136,9 @@ class SupplyCore:
         waiter = self.waiters.get(ask)
         return self._estimates.of(waiter, now) if waiter is not None else None
 
-    def outranked(self, tenant: str, run: str) -> bool:
-        """Return whether creates of its tenant with a higher priority wait."""
-        return self._line.outranked(tenant, run)
+    def outranked(self, tenant: str, run: str, templates: Iterable[Template]) -> bool:
+        """Return whether creates of its tenant with a higher priority wait for an instance of such a kind."""
+        return self._line.outranked(tenant, run, {self.slots.kind(template) for template in templates})
 
     @property
     def waiting(self) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 
-from .fair_queue import FairQueue, Fifo, Path, Place, Schedule, Share, equal
+from .fair_queue import FairQueue, Fifo, Path, Place, Schedule, Share, Turn, equal
+from .kind_turns import KindTurns
 
 MOST_PRIORITY = 100
 
@@ -103,7 +105,11 @@ class PriorityClasses:
 
 
 class TenantQueue(FairQueue):
-    """Even beyond a limit each tenant has a tenth of it, and each of its runs an even share of that tenth."""
+    """Even beyond a limit each tenant has a tenth of it, and each of its runs an even share of that tenth.
+
+    Each waiter is of a kind, and turns of a tenant belong to kinds (`KindTurns`): `serve` and `leave` are told which one
+    the waiter has. `turn`, `index` and `in_turn` are of a tenant's waiters whatever their kind.
+    """
 
     def __init__(self, schedule: Schedule = equal) -> None:
         def runs(within: Path) -> FairQueue:
@@ -113,6 +119,43 @@ class TenantQueue(FairQueue):
             return PriorityClasses(_evenly, schedule, class_of=lambda: runs(within), within=within)
 
         super().__init__(_tenth, schedule, below=classes)
+        self._kinds: dict[str, KindTurns] = {}
+
+    def add(self, path: Path, place: Place, kind: str = "") -> Turn:
+        turn = super().add(path, place)
+        kinds = self._kinds.setdefault(path[0], KindTurns())
+        kinds.add(bisect_left(self._groups[path[0]].turns, turn), kind, turn)
+        return turn
+
+    def leave(self, path: Path, place: Place, turn: Turn | None = None) -> None:
+        turn = turn or self.turn(path, place)
+        self._kinds[path[0]].remove(bisect_left(self._groups[path[0]].turns, turn))
+        super().leave(path, place, turn)
+        self._forget(path[0])
+
+    def serve(self, path: Path, place: Place, turn: Turn | None = None) -> None:
+        turn = turn or self.turn(path, place)
+        self._kinds[path[0]].serve(bisect_left(self._groups[path[0]].turns, turn), turn)
+        super().serve(path, place, turn)
+        self._forget(path[0])
+
+    def reschedule(self) -> bool:
+        changed = super().reschedule()
+        for kinds in self._kinds.values() if changed else ():
+            kinds.changed()
+        return changed
+
+    def of_one_kind(self, tenant: str) -> bool:
+        """Return whether all waiters of a tenant are of one kind: then `turn` is also theirs of their kind."""
+        return len(self._kinds[tenant]) == 1
+
+    def of_kind(self, tenant: str, kind: str) -> Sequence[Turn]:
+        """Return the turns of a tenant's waiters of this kind, in their order."""
+        return self._kinds[tenant].of(kind, self._groups[tenant].turns)
+
+    def _forget(self, tenant: str) -> None:
+        if tenant not in self._groups:
+            del self._kinds[tenant]
 
     def priority(self, path: Path) -> int:
         """Return the priority by which the run of a waiter is scheduled."""

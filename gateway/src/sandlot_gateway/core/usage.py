@@ -30,11 +30,12 @@ class Amounts(msgspec.Struct, array_like=True):
     gpu_seconds: float = 0.0
     gpu_types: dict[str, float] = {}  # of `gpu_seconds`, those of creates that asked for a type, by it
 
-    def add(self, other: Amounts) -> None:
+    def add(self, other: Amounts, *, types: int = _TYPES) -> None:
+        """Add what another has; `types`: how many types this one may have, the seconds of further ones have none."""
         for name in self.__struct_fields__[:-1]:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for kind, seconds in other.gpu_types.items():
-            if kind in self.gpu_types or len(self.gpu_types) < _TYPES:
+            if kind in self.gpu_types or len(self.gpu_types) < types:
                 self.gpu_types[kind] = self.gpu_types.get(kind, 0.0) + seconds
 
     def rounded(self) -> Amounts:
@@ -110,18 +111,31 @@ class Totals:
     def __init__(self, *, bounded: bool = False) -> None:
         self.rows: dict[Key, Amounts] = {}
         self._bounded = bounded
+        # In rows. A type of GPUs counts as one, and a long name as more: it takes as many bytes.
+        self._size = 0
         self._of_tenant: dict[str, int] = {}
 
     def add(self, key: Key, amounts: Amounts) -> None:
         if self._bounded and key not in self.rows and self._is_full(key.tenant):
             key = key._replace(run=OTHERS)
-            if key not in self.rows and len(self.rows) >= _ROWS_BY_HOUR:
+            if key not in self.rows and self._size >= _ROWS_BY_HOUR:
                 key = key._replace(hour=key.hour // 24 * 24)
+        self._add(key, amounts, full=self._bounded and bool(amounts.gpu_types) and self._is_full(key.tenant))
+
+    def keep(self, key: Key, amounts: Amounts) -> None:
+        """Add what was within the bounds before, whatever is beside it."""
+        self._add(key, amounts, full=False)
+
+    def _add(self, key: Key, amounts: Amounts, *, full: bool) -> None:
         there = self.rows.get(key)
         if there is None:
             there = self.rows[key] = Amounts()
-            self._of_tenant[key.tenant] = self._of_tenant.get(key.tenant, 0) + 1
-        there.add(amounts)
+            self._grow(key.tenant, 1)
+        before = set(there.gpu_types)
+        there.add(amounts, types=len(before) if full else _TYPES)
+        if len(there.gpu_types) > len(before):
+            added = there.gpu_types.keys() - before
+            self._grow(key.tenant, sum(1 + len(kind.encode()) // 100 for kind in added))
 
     def add_stay(self, stay: Stay, end: float) -> None:
         for key, amounts in stay.rows(end):
@@ -131,8 +145,12 @@ class Totals:
         for key, amounts in other.rows.items():
             self.add(key, amounts)
 
+    def _grow(self, tenant: str, rows: int) -> None:
+        self._size += rows
+        self._of_tenant[tenant] = self._of_tenant.get(tenant, 0) + rows
+
     def _is_full(self, tenant: str) -> bool:
-        return len(self.rows) >= _ROWS or self._of_tenant.get(tenant, 0) >= _ROWS_OF_TENANT
+        return self._size >= _ROWS or self._of_tenant.get(tenant, 0) >= _ROWS_OF_TENANT
 
 
 class _Row(msgspec.Struct, array_like=True):
@@ -159,7 +177,7 @@ class Document(msgspec.Struct):
     def totals(self) -> Totals:
         totals = Totals(bounded=True)
         for row in self.rows:
-            totals.add(Key(row.hour, row.tenant, row.run), row.amounts)
+            totals.keep(Key(row.hour, row.tenant, row.run), row.amounts)
         return totals
 
     def plus(self, added: Totals, *, marks: list[int], early: dict[str, int] | None = None) -> Document:

@@ -55,7 +55,9 @@ class _Lane:
 
     def __init__(self, priority: int = 0) -> None:
         self.waiting = self.joined = self.served = 0
-        self.joined_by: Counter[tuple[str, int]] = Counter()  # of all runs: by tenant and priority
+        # Of all runs: by tenant and priority, and how many runs of a tenant have lanes. Other tenants are forgotten.
+        self.joined_by: dict[str, Counter[int]] = {}
+        self.lanes: Counter[str] = Counter()
         self.priority = priority  # of the run
         self._since: _Passed | None = None
         self.begin()
@@ -112,12 +114,14 @@ class WaitEstimates(Generic[T]):
         for key in _keys(waiter):
             if (lane := self._lanes.get(key)) is None:
                 lane = self._lanes[key] = _Lane(priority)
+                if len(key) > 1:
+                    self._lanes[key[:1]].lanes[waiter.tenant] += 1
             elif len(key) > 1:
                 self._prioritize(key, priority, now)
             self._idle.pop(key, None)
             lane.joined += 1
             if len(key) == 1:
-                lane.joined_by[waiter.tenant, priority] += 1
+                lane.joined_by.setdefault(waiter.tenant, Counter())[priority] += 1
             lane.join(self._passed(key, now))
 
     def served(self, waiter: Waiter[T], now: float) -> None:
@@ -134,7 +138,16 @@ class WaitEstimates(Generic[T]):
             if not lane.waiting:
                 self._idle[key] = None
         while len(self._idle) > _IDLE:
-            del self._lanes[oldest := next(iter(self._idle))], self._idle[oldest]
+            self._forget(next(iter(self._idle)))
+
+    def _forget(self, key: _Key) -> None:
+        del self._lanes[key], self._idle[key]
+        of_kind = self._lanes.get(key[:1])
+        if of_kind is None or len(key) == 1:
+            return
+        of_kind.lanes[key[1]] -= 1
+        if not of_kind.lanes[key[1]]:
+            del of_kind.lanes[key[1]], of_kind.joined_by[key[1]]
 
     def rescheduled(self, now: float) -> None:
         """Note that priorities have changed: what passed under another one says nothing of what comes."""
@@ -183,10 +196,9 @@ class WaitEstimates(Generic[T]):
         lane, of_kind = self._lanes[key], self._lanes[key[:1]]
         lower = higher = 0
         if lane is not of_kind:
-            for (tenant, priority), joined in of_kind.joined_by.items():
-                if tenant in key[1:2]:
-                    lower += joined if priority < lane.priority else 0
-                    higher += joined if priority > lane.priority else 0
+            for priority, joined in of_kind.joined_by[key[1]].items():
+                lower += joined if priority < lane.priority else 0
+                higher += joined if priority > lane.priority else 0
         return _Passed(now, of_kind.served, of_kind.joined - lower, lane.joined, higher)
 
 

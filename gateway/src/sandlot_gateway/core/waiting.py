@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from sandlot_contract.template import Template
@@ -111,7 +111,7 @@ class WaitList(Generic[T]):
         self._serial += 1
         waiter.place = Place(behind=not front, serial=self._serial)
         waiter.waiting = True
-        self._queue.add(waiter.path, waiter.place)
+        self._queue.add(waiter.path, waiter.place, waiter.key)
         self._ranks = self._keys = None
         self._lines.setdefault(waiter.key, _Line()).add(waiter)
 
@@ -125,13 +125,44 @@ class WaitList(Generic[T]):
         """Return the priority of a run that waits."""
         return self._queue.priority((tenant, run))
 
-    def outranked(self, tenant: str, run: str) -> bool:
-        """Return whether creates of its tenant with a higher priority wait."""
-        return self._queue.above((tenant, run)) > 0
+    def outranked(self, tenant: str, run: str, keys: Collection[str]) -> bool:
+        """Return whether creates of its tenant for one of these templates wait with a higher priority."""
+        if not self._queue.above((tenant, run)):
+            return False
+        own = self.priority(tenant, run)
+        paths = {path for key in keys if key in self._lines for path in self._lines[key].of}
+        return any(path[0] == tenant and self.priority(*path) > own for path in paths)
 
     def turn(self, waiter: Waiter[T]) -> Turn:
-        """Return what orders the waiters, until one joins or leaves: the lowest is next."""
+        """Return what orders the waiters for one template, until one joins or leaves: the lowest is next."""
+        if self._queue.of_one_kind(waiter.tenant):
+            return self._place_turn(waiter)
+        return self._queue.of_kind(waiter.tenant, waiter.key)[self._rank(waiter)]
+
+    def start_turn(self, waiter: Waiter[T]) -> Turn:
+        """Return what orders the waiters for different templates, of which any may be next.
+
+        A tenant's come by priority. A turn that has passed is only for the template for which it was waited.
+        """
+        by_place = self._place_turn(waiter)
+        if not self._queue.due(by_place) or self._queue.due(own := self.turn(waiter)):
+            return by_place
+        return own
+
+    def _place_turn(self, waiter: Waiter[T]) -> Turn:
         return self._queue.turn(waiter.path, waiter.place)
+
+    def _rank(self, waiter: Waiter[T]) -> int:
+        """Return how many waiters of its tenant for its template are before this one."""
+        of = self._lines[waiter.key].of
+        mine = self._place_turn(waiter)
+        return sum(
+            bisect_left(waiters, waiter.place, key=_by_place)
+            if path == waiter.path
+            else bisect_left(waiters, mine, key=self._place_turn)
+            for path, waiters in of.items()
+            if path[0] == waiter.tenant
+        )
 
     def full(self, tenant: str, run: str, *, limit: int) -> Full | None:
         """Return why to refuse a create of this run, if it is to be.
@@ -149,17 +180,30 @@ class WaitList(Generic[T]):
         line = self._lines.get(key)
         heads = [waiters[0] for waiters in line.runs(tenant)] if line is not None else []
         # Without a choice its turn does not matter, and finding it takes longer.
-        return heads[0] if len(heads) == 1 else min(heads, key=self._order(len(heads)), default=None)
+        if len(heads) < 2:
+            return heads[0] if heads else None
+        order, of_tenants = self._order(len(heads)), defaultdict[str, list[Waiter[T]]](list)
+        for head in heads:
+            of_tenants[head.tenant].append(head)
+        firsts = [min(of_tenant, key=order) for of_tenant in of_tenants.values()]
+        return firsts[0] if len(firsts) == 1 else min(firsts, key=self.turn)
 
-    def first(self, key: str, *, tenant: str | None = None, limit: int) -> Iterator[Waiter[T]]:
+    def first(self, key: str, *, tenant: str | None = None, limit: int | None = None) -> Iterator[Waiter[T]]:
         """Yield the next waiters for this template, or this tenant's of them; `limit` bounds the work."""
         line = self._lines.get(key)
-        runs = line.runs(tenant) if line is not None else []
-        return islice(heapq.merge(*runs, key=self._order(len(runs))), limit)
+        runs: defaultdict[str, list[list[Waiter[T]]]] = defaultdict(list)
+        for waiters in line.runs(tenant) if line is not None else ():
+            runs[waiters[0].tenant].append(waiters)
+        order = self._order(sum(map(len, runs.values())))
+        of_tenants = [
+            zip(self._queue.of_kind(name, key), heapq.merge(*of_tenant, key=order), strict=True)
+            for name, of_tenant in runs.items()
+        ]
+        return (waiter for _, waiter in islice(heapq.merge(*of_tenants, key=itemgetter(0)), limit))
 
     def in_line(self, key: str) -> list[Waiter[T]]:
         """Return the waiters for this template, the next one first."""
-        return sorted(self._lines.get(key, ()), key=self._order(self.waiting(key)))
+        return [*self.first(key)]
 
     def of_images(self, key: str, images: Collection[str]) -> Iterator[Waiter[T]]:
         """Yield the waiters for this template and one of these images, in no order."""
@@ -186,14 +230,14 @@ class WaitList(Generic[T]):
 
     def serve(self, waiter: Waiter[T]) -> None:
         """Remove a waiter that got its instance, in turn or not."""
-        self._queue.serve(waiter.path, waiter.place)
+        self._queue.serve(waiter.path, waiter.place, self.turn(waiter))
         self._left(waiter)
 
     def remove(self, waiter: Waiter[T]) -> bool:
         """Leave the queue; return False if it had left before."""
         if not waiter.waiting:
             return False
-        self._queue.leave(waiter.path, waiter.place)
+        self._queue.leave(waiter.path, waiter.place, self.turn(waiter))
         self._left(waiter)
         return True
 
@@ -216,11 +260,14 @@ class WaitList(Generic[T]):
         """Return the templates with waiters, the next one to be served first."""
         if self._keys is None:
             heads = [head for key in self._lines if (head := self.head(key)) is not None]
-            self._keys = [head.key for head in sorted(heads, key=self._order(len(heads)))]
+            self._keys = [head.key for head in sorted(heads, key=self.start_turn)]
         return self._keys
 
     def position(self, waiter: Waiter[T]) -> int:
-        """Return the waiter's place, 1 for the next, counting all earlier waiters of any template."""
+        """Return the waiter's place, 1 for the next, counting all earlier waiters of any template.
+
+        Those of other tenants are counted as if its tenant waited for one template only.
+        """
         return self._queue.index(waiter.path, waiter.place) + 1
 
     def ahead(self, waiter: Waiter[T]) -> Ahead:
@@ -245,7 +292,7 @@ class WaitList(Generic[T]):
     def _order(self, count: int) -> Callable[[Waiter[T]], Turn | int]:
         """Return what orders this many waiters: for many it is faster to find the order of all at once."""
         if count * _MANY < len(self):
-            return self.turn
+            return self._place_turn
         if (ranks := self._ranks) is None:
             ranks = self._ranks = {place.serial: rank for rank, place in enumerate(self._queue.in_turn())}
         return lambda waiter: ranks[waiter.place.serial]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from sandlot_contract.ids import SandboxId
+from sandlot_contract.template import Template
 
 from sandlot_gateway.core.group_turns import Collect, GiveBack, GroupId, GroupTurns, Turn, full
 from sandlot_gateway.core.supply_events import CannotStart, Grant
@@ -79,7 +80,10 @@ class GroupPlaces:
         return self._supply.ticket(need, patient=True)
 
     def join(self, group: _Group) -> None:
-        self._act(self._turns.join(group.id, tenant=group.tenant, run=group.run, now=_now()))
+        templates = group.templates
+        self._act(
+            self._turns.join(group.id, tenant=group.tenant, run=group.run, now=_now(), templates=templates)
+        )
 
     def got(self, group: _Group) -> None:
         self._turns.got(group.id, now=_now())
@@ -138,6 +142,11 @@ class _Group:
     @property
     def position(self) -> int:
         return self._places.position(self)
+
+    @property
+    def templates(self) -> list[Template]:
+        """Return what its members need."""
+        return [ticket.need.template for ticket in self._tickets.values()]
 
     def ticket(self, sandbox_id: SandboxId, need: Need, *, begun: bool) -> GroupTicket:
         self.expected.discard(sandbox_id)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import count
 from typing import Any
 
 from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_contract.template import Template
 
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
 from sandlot_gateway.core.fair_queue import Schedule, equal
@@ -128,9 +129,9 @@ class Supply:
     def estimated_wait(self, ask: AskId) -> float | None:
         return self._core.estimated_wait(ask, self._now())
 
-    def outranked(self, tenant: str, run: str) -> bool:
-        """Return whether creates of its tenant with a higher priority wait."""
-        return self._core.outranked(tenant, run)
+    def outranked(self, tenant: str, run: str, templates: Iterable[Template]) -> bool:
+        """Return whether creates of its tenant with a higher priority wait for an instance of such a kind."""
+        return self._core.outranked(tenant, run, templates)
 
     def trouble(self, ask: AskId, pools: Pools | None) -> str | None:
         return trouble(self._core, self._backend, ask, pools)
