@@ -104,12 +104,15 @@ def test_a_gateway_starts_without_a_store_that_is_down_and_not_without_one_that_
         store.close()
 
 
-def test_a_store_that_is_overloaded_for_a_moment_is_asked_again() -> None:
+@pytest.mark.parametrize(
+    ("status", "body"), [(503, SLOW_DOWN), (400, error("RequestTimeout"))], ids=["slow down", "timeout"]
+)
+def test_a_store_that_is_overloaded_for_a_moment_is_asked_again(status: int, body: bytes) -> None:
     left = [2]
 
     def answer(method: str, path: str) -> tuple[int, bytes]:
         left[0] -= 1
-        return (503, SLOW_DOWN) if left[0] >= 0 else (404, error("NoSuchKey"))
+        return (status, body) if left[0] >= 0 else (404, error("NoSuchKey"))
 
     with answering(answer) as url:
         store = store_at(url)
@@ -138,6 +141,17 @@ def test_an_answer_that_is_no_s3_is_told() -> None:
         ):
             store.all()
         store.close()
+
+
+def test_an_answer_without_its_headers_is_told() -> None:
+    with answering(lambda method, path: (200, b"{}"), headers=()) as url:
+        store = store_at(url)
+        with pytest.raises(
+            StoreError, match=r"expected \(its answer has no header Last-Modified\)"
+        ) as failed:
+            store.get(f"cp-{'0' * 24}")
+        store.close()
+    assert failed.value.trouble is Trouble.REFUSED
 
 
 def test_credentials_of_a_file_are_read_again_when_it_changes(tmp_path: Path) -> None:
@@ -188,12 +202,15 @@ def test_the_signature_is_amazons(monkeypatch: pytest.MonkeyPatch) -> None:
         ("s3://box/a/../b", None, "must have no"),
         ("s3://box", "s3.example.com", "must be a URL"),
         ("s3://box", "https://user:pass@s3.example.com", "must be a URL"),
+        ("s3://box", "https://:pass@s3.example.com", "must be a URL"),
+        ("s3://box", "https://s3.example.com#part", "must be a URL"),
         ("s3://box", "https://s3.example.com/path", "must be a URL"),
     ],
 )
 def test_a_place_that_is_none_is_refused(text: str, endpoint: str | None, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=told) as refused:
         place(text, endpoint=endpoint)
+    assert "pass" not in str(refused.value)
 
 
 def test_places() -> None:
