@@ -6,13 +6,28 @@ import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import msgspec
 import pytest
+from sandlot_contract.ids import SandboxId
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import StoreError, Trouble
 from sandlot_gateway.checkpoints.rules import StoreLimits
+from sandlot_gateway.checkpoints.s3.records import Record
 from sandlot_gateway.checkpoints.s3.signing import Credentials, Keys, signed
 from sandlot_gateway.checkpoints.s3.store import S3Store
+from sandlot_gateway.checkpoints.service import Checkpoints
+from sandlot_gateway.checkpoints.temporary import Use
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.fork_copies import copied
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.e2b.failures import Problem
+from sandlot_gateway.e2b.pauses import Pauses
 from sandlot_gateway.s3_place import place
+from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.checkpoint_documents import checkpoint
 from tests.ports import free_port
@@ -217,3 +232,59 @@ def test_places() -> None:
     assert place("s3://box").prefix == ""
     assert place("s3://box/a/b/").prefix == "a/b/"
     assert place("s3://box", region="eu-central-1").endpoint == "https://s3.eu-central-1.amazonaws.com"
+
+
+class Answers:
+    """A service of checkpoints in a bucket whose server answers reads with one DURABLE checkpoint, and writes as told."""
+
+    def __init__(self, url: str) -> None:
+        self.store = store_at(url)
+        self.checkpoints = Checkpoints(self.store, pool=cast(HttpPool, None), max_bytes=1)
+
+
+def durable() -> Checkpoint:
+    made = Checkpoint(
+        id=f"cp-{'0' * 24}",
+        tenant="a",
+        sandbox_id=SandboxId("sb-1"),
+        docker_image="host",
+        disk_size_bytes=1,
+        created_at=1.0,
+        updated_at=1.0,
+    )
+    made.state, made.expires_at = State.DURABLE, time.time() + 600.0
+    return made
+
+
+async def test_a_copy_that_cannot_be_kept_while_the_store_is_down_is_a_503() -> None:
+    made = durable()
+    document = msgspec.json.encode(Record(made, archive="x"))
+    with answering(lambda method, path: (200, document) if method == "GET" else (503, SLOW_DOWN)) as url:
+        have = Answers(url)
+        with pytest.raises(ApiError, match="overloaded") as refused:
+            await copied(
+                cast(Sandbox, SimpleNamespace(tenant="a")),
+                made.id,
+                use=Use(own=made),
+                keys=["key"],
+                deadline=time.time() + 60.0,
+                have=cast(Services, have),
+            )
+        have.store.close()
+    assert refused.value.status == 503
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [(507, "InsufficientStorage", 507), (503, "SlowDown", 503), (403, "AccessDenied", 503)],
+    ids=["full", "down", "refused"],
+)
+async def test_a_pause_tells_once_what_is_wrong_with_the_store(status: int, code: str, told: int) -> None:
+    with answering(lambda method, path: (status, error(code))) as url:
+        have = Answers(url)
+        with pytest.raises(Problem) as refused:
+            await Pauses(cast(Services, have)).of_tenant("a")
+        with pytest.raises(StoreError) as failed:
+            have.store.all()
+        have.store.close()
+    assert (refused.value.status, str(refused.value)) == (told, str(failed.value))

@@ -63,7 +63,7 @@ class Bucket:
         self.http.send("PUT", self._prefix + key, body=data)
 
     def write(self, key: str, data: bytes, *, over: str | None, within: float | None = None) -> str:
-        """Write an object if its ETag is `over`, or if it does not exist; return the new ETag. `within`: as that of Http.send.
+        """Write an object if its ETag is `over`, or if it does not exist; return the new ETag. `within`: as of Http.send.
 
         Raises Conflict, also when the store has written it but its answer was lost: look what is there.
         """
