@@ -143,7 +143,7 @@ def test_a_probe_whose_answers_are_lost_finds_its_own_writes(bucket: InBucket, s
         store = at(bucket, s3_server, port=relay.port)
         relay.loses = once("PUT", "probes/")
         store.check()
-        assert sum(one.startswith(b"PUT") for one in relay.pieces) == 6  # five, and one again
+        assert sum(one.startswith(b"PUT") for one in relay.pieces) == 5  # four, and one again
         store.close()
     assert bucket.left() == set()
 
@@ -178,6 +178,7 @@ def test_a_create_lists_the_documents_once(bucket: InBucket) -> None:
         return send(method, key, **options)  # type: ignore[arg-type]
 
     made = checkpoint(store, tenant="a")
+    store.all()
     store.used()
     store.bucket.http.send = counted  # type: ignore[method-assign]
     store.deleted()
