@@ -6,13 +6,28 @@ import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import msgspec
 import pytest
+from sandlot_contract.ids import SandboxId
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import StoreError, Trouble
 from sandlot_gateway.checkpoints.rules import StoreLimits
+from sandlot_gateway.checkpoints.s3.records import Record
 from sandlot_gateway.checkpoints.s3.signing import Credentials, Keys, signed
 from sandlot_gateway.checkpoints.s3.store import S3Store
+from sandlot_gateway.checkpoints.service import Checkpoints
+from sandlot_gateway.checkpoints.temporary import Use
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.fork_copies import copied
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.e2b.failures import Problem
+from sandlot_gateway.e2b.pauses import Pauses
 from sandlot_gateway.s3_place import place
+from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.checkpoint_documents import checkpoint
 from tests.ports import free_port
@@ -104,12 +119,15 @@ def test_a_gateway_starts_without_a_store_that_is_down_and_not_without_one_that_
         store.close()
 
 
-def test_a_store_that_is_overloaded_for_a_moment_is_asked_again() -> None:
+@pytest.mark.parametrize(
+    ("status", "body"), [(503, SLOW_DOWN), (400, error("RequestTimeout"))], ids=["slow down", "timeout"]
+)
+def test_a_store_that_is_overloaded_for_a_moment_is_asked_again(status: int, body: bytes) -> None:
     left = [2]
 
     def answer(method: str, path: str) -> tuple[int, bytes]:
         left[0] -= 1
-        return (503, SLOW_DOWN) if left[0] >= 0 else (404, error("NoSuchKey"))
+        return (status, body) if left[0] >= 0 else (404, error("NoSuchKey"))
 
     with answering(answer) as url:
         store = store_at(url)
@@ -138,6 +156,17 @@ def test_an_answer_that_is_no_s3_is_told() -> None:
         ):
             store.all()
         store.close()
+
+
+def test_an_answer_without_its_headers_is_told() -> None:
+    with answering(lambda method, path: (200, b"{}"), headers=()) as url:
+        store = store_at(url)
+        with pytest.raises(
+            StoreError, match=r"expected \(its answer has no header Last-Modified\)"
+        ) as failed:
+            store.get(f"cp-{'0' * 24}")
+        store.close()
+    assert failed.value.trouble is Trouble.REFUSED
 
 
 def test_credentials_of_a_file_are_read_again_when_it_changes(tmp_path: Path) -> None:
@@ -188,15 +217,74 @@ def test_the_signature_is_amazons(monkeypatch: pytest.MonkeyPatch) -> None:
         ("s3://box/a/../b", None, "must have no"),
         ("s3://box", "s3.example.com", "must be a URL"),
         ("s3://box", "https://user:pass@s3.example.com", "must be a URL"),
+        ("s3://box", "https://:pass@s3.example.com", "must be a URL"),
+        ("s3://box", "https://s3.example.com#part", "must be a URL"),
         ("s3://box", "https://s3.example.com/path", "must be a URL"),
     ],
 )
 def test_a_place_that_is_none_is_refused(text: str, endpoint: str | None, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=told) as refused:
         place(text, endpoint=endpoint)
+    assert "pass" not in str(refused.value)
 
 
 def test_places() -> None:
     assert place("s3://box").prefix == ""
     assert place("s3://box/a/b/").prefix == "a/b/"
     assert place("s3://box", region="eu-central-1").endpoint == "https://s3.eu-central-1.amazonaws.com"
+
+
+class Answers:
+    """A service of checkpoints in a bucket whose server answers reads with one DURABLE checkpoint, and writes as told."""
+
+    def __init__(self, url: str) -> None:
+        self.store = store_at(url)
+        self.checkpoints = Checkpoints(self.store, pool=cast(HttpPool, None), max_bytes=1)
+
+
+def durable() -> Checkpoint:
+    made = Checkpoint(
+        id=f"cp-{'0' * 24}",
+        tenant="a",
+        sandbox_id=SandboxId("sb-1"),
+        docker_image="host",
+        disk_size_bytes=1,
+        created_at=1.0,
+        updated_at=1.0,
+    )
+    made.state, made.expires_at = State.DURABLE, time.time() + 600.0
+    return made
+
+
+async def test_a_copy_that_cannot_be_kept_while_the_store_is_down_is_a_503() -> None:
+    made = durable()
+    document = msgspec.json.encode(Record(made, archive="x"))
+    with answering(lambda method, path: (200, document) if method == "GET" else (503, SLOW_DOWN)) as url:
+        have = Answers(url)
+        with pytest.raises(ApiError, match="overloaded") as refused:
+            await copied(
+                cast(Sandbox, SimpleNamespace(tenant="a")),
+                made.id,
+                use=Use(own=made),
+                keys=["key"],
+                deadline=time.time() + 60.0,
+                have=cast(Services, have),
+            )
+        have.store.close()
+    assert refused.value.status == 503
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [(507, "InsufficientStorage", 507), (503, "SlowDown", 503), (403, "AccessDenied", 503)],
+    ids=["full", "down", "refused"],
+)
+async def test_a_pause_tells_once_what_is_wrong_with_the_store(status: int, code: str, told: int) -> None:
+    with answering(lambda method, path: (status, error(code))) as url:
+        have = Answers(url)
+        with pytest.raises(Problem) as refused:
+            await Pauses(cast(Services, have)).of_tenant("a")
+        with pytest.raises(StoreError) as failed:
+            have.store.all()
+        have.store.close()
+    assert (refused.value.status, str(refused.value)) == (told, str(failed.value))

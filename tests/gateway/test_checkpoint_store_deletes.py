@@ -25,7 +25,7 @@ def test_one_that_is_written_is_deleted_at_once_and_its_files_when_that_ends(sto
         assert store.get(made.id) is None
         assert store.all() == store.named("a", "build") == []
         assert [one.id for one in store.deleted()] == [made.id]
-        assert store.used() == store.used_by("a") == 4
+        assert store.used() == store.usage()["a"] == 4
     with pytest.raises(StoreFull, match="has 1 checkpoints"):
         theirs.begin(checkpoint(theirs, tenant="a"))
     for write in (lambda: part.write(b"more"), lambda: ours.finish(made, part)):
@@ -33,7 +33,7 @@ def test_one_that_is_written_is_deleted_at_once_and_its_files_when_that_ends(sto
             write()
     ours.release(made, part)
     assert stores.left() == set()
-    assert ours.used() == ours.used_by("a") == 0
+    assert ours.used() == ours.usage().get("a", 0) == 0
 
 
 def test_the_writer_of_a_deleted_one_is_dead(stores: Stores) -> None:

@@ -126,7 +126,7 @@ def test_a_tenant_has_so_many_bytes_and_other_tenants_are_not_concerned(stores: 
         store.begin(checkpoint(store, tenant="a"))
     kept(store, tenant="b", size=150)
     kept(store, tenant="c", size=200)
-    assert [store.used_by(tenant) for tenant in "abcd"] == [100, 150, 200, 0]
+    assert [store.usage().get(tenant, 0) for tenant in "abcd"] == [100, 150, 200, 0]
     store.delete(first)
     kept(store, tenant="a", size=100)
 

@@ -22,7 +22,7 @@ def test_a_copy_in_memory_is_gone_with_its_gateway(tmp_path: Path) -> None:
     lock = os.dup(part.fd)
     ours.finish(made, part)
     assert [one.state for one in theirs.all()] == ["DURABLE"]
-    assert theirs.used_by(made.tenant) == 1 << 30
+    assert theirs.usage()[made.tenant] == 1 << 30
     os.close(lock)
     assert theirs.get(made.id) is None
     assert theirs.all() == []

@@ -14,7 +14,9 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request ra
 
 
 @contextmanager
-def answering(answer: Callable[[str, str], tuple[int, bytes]]) -> Iterator[str]:
+def answering(
+    answer: Callable[[str, str], tuple[int, bytes]], *, headers: tuple[str, ...] = ("ETag", "Last-Modified")
+) -> Iterator[str]:
     """The URL of a server that answers each method and path as the call says."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -24,8 +26,9 @@ def answering(answer: Callable[[str, str], tuple[int, bytes]]) -> Iterator[str]:
             self.rfile.read(int(self.headers.get("content-length", 0)))
             status, body = answer(self.command, self.path)
             self.send_response(status)
-            self.send_header("ETag", '"0123"')
-            self.send_header("Last-Modified", self.date_time_string())
+            for name, value in (("ETag", '"0123"'), ("Last-Modified", self.date_time_string())):
+                if name in headers:
+                    self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -34,9 +34,12 @@ def place(text: str, *, endpoint: str | None = None, region: str = "us-east-1") 
         or not parts.netloc
         or parts.path.strip("/")
         or parts.query
-        or parts.username
+        or parts.fragment
+        or "@" in url
     ):
+        # One with a user may have a secret, which is for no log.
+        shown = f"{url[:200]!r}" if "@" not in url else "the endpoint"
         raise ValueError(
-            f"{url[:200]!r} must be a URL such as https://s3.example.com, without a path or user"
+            f"{shown} must be a URL such as https://s3.example.com, without a path, a fragment or a user"
         )
     return Place(found[1], f"{prefix}/" if prefix else "", url.rstrip("/"), region)

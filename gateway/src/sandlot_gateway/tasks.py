@@ -13,7 +13,11 @@ T = TypeVar("T")
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """As asyncio.to_thread, but a cancel waits for the thread: else it would go on with files that are closed then."""
-    work = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    return await to_its_end(asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs)))
+
+
+async def to_its_end(work: asyncio.Future[T]) -> T:
+    """Return what a thread's call returns; a cancel waits for it."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

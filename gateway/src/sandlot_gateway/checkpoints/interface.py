@@ -5,6 +5,7 @@ All methods block, and raise OSError when the store fails.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
@@ -100,8 +101,8 @@ class CheckpointStore(Protocol):
         """Measure and return the bytes of all archives, including those being written."""
         ...
 
-    def used_by(self, tenant: str) -> int:
-        """Return the bytes of the tenant's archives, including those being written, as measured lately."""
+    def usage(self) -> Mapping[str, int]:
+        """Return the bytes of each tenant's archives, including those being written, as measured lately."""
         ...
 
     def sweep(self) -> None:

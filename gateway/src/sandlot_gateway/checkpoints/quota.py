@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 
 from sandlot_gateway.checkpoints.rules import StoreFull, StoreLimits
+
+_SHARE = 5  # times as long as a measurement takes is none
 
 
 @dataclass(slots=True)
@@ -22,8 +25,9 @@ class _Usage:
 class Quota:
     """The bytes of all checkpoints against their limits.
 
-    `measure` returns each archive's tenant and bytes; between two calls, `every` seconds apart, this process's writes are
-    added up. Several gateways may share a store, and each measures it: together they may exceed a limit by what they write
+    `measure` returns each archive's tenant and bytes; between two calls, `every` seconds apart or five times as long as one
+    takes, this process's writes are added up, also those during a call: what it has seen of them counts twice until the
+    next. Several gateways may share a store, and each measures it: together they may exceed a limit by what they write
     between two measurements.
     """
 
@@ -33,61 +37,100 @@ class Quota:
         self._read_sizes = measure
         self._limits = limits
         self._every = every
-        self._usage = _Usage()
-        self._measured_at = float("-inf")
-        self._writing = threading.Lock()  # archives are written in threads
+        self._usage: _Usage | None = None
+        self._stale_at = float("-inf")
+        self._lock = threading.Lock()  # archives are written in threads
+        self._flight: Future[_Usage] | None = None  # a measurement
+        self._meanwhile = _Usage()  # counted since it began
 
     def used(self) -> int:
         """Measure and return the bytes of all archives, including those being written."""
         return self._measure().total
 
-    def used_by(self, tenant: str) -> int:
-        """Return the bytes of the tenant's archives, including those being written, as of the last measurement.
+    def usage(self) -> Mapping[str, int]:
+        """Return the bytes of each tenant's archives, including those being written, as of the last measurement.
 
-        Any tenant may ask at any rate, and a measurement reads the whole store while nobody may write.
+        Any tenant may ask at any rate, and a measurement reads the whole store.
         """
-        with self._writing:
-            return self._recent().of_tenant[tenant]
+        usage = self._recent()
+        with self._lock:
+            return dict(usage.of_tenant)
 
     def check(self, tenant: str, *, hint: str) -> None:
         """Check that at least one byte may be written. Raises StoreFull."""
-        with self._writing:
-            self._refuse_full(tenant, self._measure(), size=1, hint=hint)
+        self._refuse_full(tenant, size=1, hint=hint)
 
     def admit(self, tenant: str, size: int) -> None:
         """Count `size` bytes that are about to be written. Raises StoreFull."""
-        with self._writing:
-            usage = self._recent()
-            try:
-                self._refuse_full(tenant, usage, size=size)
-            except StoreFull:
-                usage = self._measure()  # one may have been deleted since
-                self._refuse_full(tenant, usage, size=size)
-            usage.total += size
-            usage.of_tenant[tenant] += size
+        self._refuse_full(tenant, size=size, counted=size)
 
-    def _refuse_full(self, tenant: str, usage: _Usage, *, size: int, hint: str = "") -> None:
+    def _refuse_full(self, tenant: str, *, size: int, counted: int = 0, hint: str = "") -> None:
+        full: StoreFull | None = None
+        for known in (self._recent, self._measure):  # again: one may have been deleted since
+            known()
+            with self._lock:
+                assert self._usage is not None
+                full = self._full(tenant, self._usage, size=size, hint=hint)
+                if full is None:
+                    for each in (self._usage, self._meanwhile):
+                        each.total += counted
+                        each.of_tenant[tenant] += counted
+                    return
+        assert full is not None
+        raise full
+
+    def _full(self, tenant: str, usage: _Usage, *, size: int, hint: str) -> StoreFull | None:
         limits, own = self._limits, usage.of_tenant[tenant]
         most = limits.tenant_bytes(tenant)
         if most is not None and own + size > most:
-            raise StoreFull(
+            return StoreFull(
                 f"the checkpoints of tenant {tenant!r} have {own} bytes, the limit is {most}"
                 f" (quota checkpoint_bytes, by default checkpoint_tenant_bytes): delete some{hint}"
             )
         if usage.total + size > limits.total_bytes:
-            raise StoreFull(
+            return StoreFull(
                 f"all tenants' checkpoints have reached the limit of {limits.total_bytes} bytes (checkpoint_total):"
                 f" delete some, or ask the operator for more{hint}"
             )
+        return None
 
     def _recent(self) -> _Usage:
-        stale = time.monotonic() - self._measured_at > self._every
-        return self._measure() if stale else self._usage
+        """Return the last measurement; one of its callers makes the next where it is time."""
+        with self._lock:
+            usage = self._usage
+            if usage is not None and (self._flight is not None or time.monotonic() < self._stale_at):
+                return usage
+        return self._measure(join=True)
 
-    def _measure(self) -> _Usage:
-        usage = _Usage()
-        for tenant, size in self._read_sizes():
-            usage.total += size
-            usage.of_tenant[tenant] += size
-        self._usage, self._measured_at = usage, time.monotonic()
+    def _measure(self, *, join: bool = False) -> _Usage:
+        """Measure the store, after a measurement that is under way, or with `join` in it."""
+        while True:
+            with self._lock:
+                flight = self._flight
+                if flight is None:
+                    flight = self._flight = Future()
+                    self._meanwhile = _Usage()
+                    break
+            if join:
+                return flight.result()
+            wait([flight])
+            join = True  # one that begins now sees all that was there at the call
+        begun = time.monotonic()
+        try:
+            usage = _Usage()
+            for tenant, size in self._read_sizes():
+                usage.total += size
+                usage.of_tenant[tenant] += size
+        except BaseException as error:
+            with self._lock:
+                self._flight = None
+            flight.set_exception(error)
+            raise
+        with self._lock:
+            usage.total += self._meanwhile.total
+            usage.of_tenant.update(self._meanwhile.of_tenant)
+            ended = time.monotonic()
+            self._usage, self._flight = usage, None
+            self._stale_at = max(begun + self._every, ended + _SHARE * (ended - begun))
+        flight.set_result(usage)
         return usage

@@ -10,10 +10,10 @@ from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.checkpoints.interface import Writing
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.shared import SharedCopies, copied
+from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.checkpoints.transfer import Fetched, Refused, Selection, fetch_layer
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
-from sandlot_gateway.tasks import in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +25,15 @@ class Reading:
     """`turn` bounds how many read at once, `max_bytes` the files of one checkpoint."""
 
     def __init__(
-        self, pool: HttpPool, *, turn: asyncio.Semaphore, max_bytes: int, shared: SharedCopies
+        self,
+        pool: HttpPool,
+        *,
+        threads: StoreThreads,
+        turn: asyncio.Semaphore,
+        max_bytes: int,
+        shared: SharedCopies,
     ) -> None:
+        self._threads = threads
         self._pool = pool
         self._turn = turn
         self._max_bytes = max_bytes
@@ -62,7 +69,7 @@ class Reading:
         copy = await copied(self._pool, instance, max_bytes=self._max_bytes)
         self._shared.keep(checkpoint, copy, part)
         checkpoint.shared = True
-        await in_thread(part.reserve, copy.has.bytes)
+        await self._threads.whole(part.reserve, copy.has.bytes)
         return copy.has
 
     async def _archive(self, checkpoint: Checkpoint, instance: Instance, part: Writing) -> Fetched:
@@ -70,6 +77,7 @@ class Reading:
             self._pool,
             instance,
             write=part.write,
+            threads=self._threads,
             max_bytes=self._max_bytes,
             selection=Selection(checkpoint.paths, checkpoint.without),
             compressed=checkpoint.expires_at is None,  # to compress takes longer than to read it again

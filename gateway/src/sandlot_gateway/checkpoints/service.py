@@ -17,20 +17,23 @@ from sandlot_gateway.checkpoints.interface import CheckpointStore, OpenArchive, 
 from sandlot_gateway.checkpoints.reading import Reading
 from sandlot_gateway.checkpoints.rules import StoreFull
 from sandlot_gateway.checkpoints.shared import SharedCopies
+from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.checkpoints.transfer import EVERYTHING, Refused, Selection, send_layer
 from sandlot_gateway.checkpoints.turns import in_turn
+from sandlot_gateway.checkpoints.upkeep import Upkeep
+from sandlot_gateway.checkpoints.writers import begun, release
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.tasks import Tasks, in_thread
+from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 4  # transfers; each uses the full speed of a disk
-_SWEEP_EVERY = 3600.0  # seconds
 _NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
-_MEASURING = 1.0  # seconds, of an answer that has other contents
 _LOOK_EVERY = 0.1  # seconds
+_GET_WITHIN = 10.0  # seconds
+_LIST_WITHIN = 30.0  # seconds: a gateway that has just begun reads every document
 _STOPPED_WITHIN = 1.0  # seconds for which a delete waits until this gateway has stopped writing
 _STOPPED_AT_LAST = 10.0  # seconds that the next checkpoint of the sandbox waits for that
 _CUT_WITHIN = 0.5  # seconds, the same for the gateway's stop
@@ -50,13 +53,16 @@ class Checkpoints:
         self._tasks = Tasks()
         self._writers: dict[tuple[str, float], asyncio.Task[None]] = {}  # a later one may have the same id
         self._turn = asyncio.Semaphore(_AT_ONCE)
-        self._reading = Reading(pool, turn=self._turn, max_bytes=max_bytes, shared=self._shared)
+        self._threads = StoreThreads()
+        self._reading = Reading(
+            pool, threads=self._threads, turn=self._turn, max_bytes=max_bytes, shared=self._shared
+        )
         self._lock = asyncio.Lock()  # makes a check and the action after it atomic
-        self._sweep_at = 0.0
+        self._upkeep = Upkeep(store, threads=self._threads)
 
     async def start(self) -> None:
         """Find out whether the store can be used. Raises StoreError."""
-        await asyncio.to_thread(self._store.check)
+        await self._threads.run(self._store.check)
 
     async def create(
         self,
@@ -76,7 +82,7 @@ class Checkpoints:
         """
         await self._deleted_stop(sandbox)
         async with in_turn(self._lock):
-            await self._sweep()
+            self._upkeep.sweep()
             if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
                 # Its maker ends the sandbox next, and then has nothing else.
                 age = time.time() - earlier.updated_at
@@ -119,7 +125,7 @@ class Checkpoints:
                 expires_at=now + lasts if lasts is not None else None,
             )
             try:
-                part = await asyncio.to_thread(self._store.begin, checkpoint)
+                part = await begun(self._store, checkpoint, threads=self._threads, tasks=self._tasks)
             except Occupied as error:
                 raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
         shares = self._shares and lasts is not None and not selection and not sandbox.spec.gpu_count
@@ -131,7 +137,7 @@ class Checkpoints:
 
     async def _deleted(self, sandbox: Sandbox) -> list[Checkpoint]:
         """Return the deleted checkpoints of a sandbox that are still being written."""
-        found = await asyncio.to_thread(self._store.deleted)
+        found = await self._threads.read(_LIST_WITHIN, self._store.deleted)
         return [one for one in found if (one.tenant, one.sandbox_id) == (sandbox.tenant, sandbox.id)]
 
     async def _deleted_stop(self, sandbox: Sandbox) -> None:
@@ -147,29 +153,26 @@ class Checkpoints:
 
     async def list(self, tenant: str, sandbox_id: SandboxId) -> list[Checkpoint]:
         """Return the checkpoints of a sandbox, oldest first, also after its end."""
-        found = await asyncio.to_thread(self._store.all)
+        found = await self._threads.read(_LIST_WITHIN, self._store.all)
         return [one for one in found if one.tenant == tenant and one.sandbox_id == sandbox_id]
 
     async def named(self, tenant: str, name: str) -> list[Checkpoint]:
         """Return the tenant's checkpoints with this name, the first completed one first."""
-        return await asyncio.to_thread(self._store.named, tenant, name)
+        return await self._threads.read(_LIST_WITHIN, self._store.named, tenant, name)
 
     async def of_tenant(self, tenant: str) -> list[Checkpoint]:
         """Return the checkpoints of a tenant, oldest first."""
-        return [one for one in await asyncio.to_thread(self._store.all) if one.tenant == tenant]
+        return [
+            one for one in await self._threads.read(_LIST_WITHIN, self._store.all) if one.tenant == tenant
+        ]
 
     async def get(self, tenant: str, checkpoint_id: str) -> Checkpoint | None:
-        found = await asyncio.to_thread(self._store.get, checkpoint_id)
+        found = await self._threads.read(_GET_WITHIN, self._store.get, checkpoint_id)
         return found if found is not None and found.tenant == tenant else None
 
     async def used_by(self, tenant: str) -> int | None:
         """Return the bytes of the tenant's archives, or None if they cannot be measured now."""
-        try:
-            async with asyncio.timeout(_MEASURING):  # a stalled volume
-                return await asyncio.to_thread(self._store.used_by, tenant)
-        except (OSError, TimeoutError) as error:
-            _log.warning("the checkpoints of %s cannot be measured: %s", tenant, error)
-            return None
+        return await self._upkeep.used_by(tenant)
 
     async def restorable(self, tenant: str, checkpoint_id: str) -> Checkpoint:
         """Return a checkpoint that can be restored. Raises NotRestorable."""
@@ -188,29 +191,35 @@ class Checkpoints:
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
         self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
-        await asyncio.to_thread(self._store.delete, checkpoint)
+        await self._threads.run(self._store.delete, checkpoint)
         writer = self._writers.get((checkpoint.id, checkpoint.created_at))
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
             if self._shared.drop(checkpoint):  # it had just finished
-                await asyncio.to_thread(self._store.get, checkpoint.id)
+                await self._threads.run(self._store.get, checkpoint.id)
 
     async def extend(self, checkpoint: Checkpoint, *, lasts: float) -> None:
         """Let a checkpoint that this gateway began expire in `lasts` seconds, or later if it did so before. Raises OSError."""
         checkpoint.expires_at = max(checkpoint.expires_at or 0.0, time.time() + lasts)
         if checkpoint.state is not State.PENDING:  # else its writer records that
-            await asyncio.to_thread(self._store.update, checkpoint)
+            await self._threads.run(self._store.update, checkpoint)
 
     async def revoke(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the files of a checkpoint, and let its document tell for a while why: it is FAILED. Raises OSError."""
-        await asyncio.to_thread(self._store.revoke, checkpoint, why)
+        await self._threads.run(self._store.revoke, checkpoint, why)
 
     async def restore(self, sandbox: Sandbox, instance: Instance) -> None:
         """Restore a sandbox's checkpoint, also one that is still being written; its claim waits. Raises RestoreFailed."""
         archive = self._archive(sandbox)
         try:
-            await send_layer(self._pool, instance, archive, max_bytes=sandbox.spec.template().disk)
+            await send_layer(
+                self._pool,
+                instance,
+                archive,
+                threads=self._threads,
+                max_bytes=sandbox.spec.template().disk,
+            )
         except (NotRestorable, Refused, DialError, UpstreamError, OSError, TimeoutError) as error:
             raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
 
@@ -231,7 +240,7 @@ class Checkpoints:
             yield io.BytesIO(document)
             return
         try:
-            archive = await in_thread(self._store.open, checkpoint)
+            archive = await self._threads.whole(self._store.open, checkpoint)
         except FileNotFoundError:
             raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
         try:
@@ -251,20 +260,16 @@ class Checkpoints:
 
     async def expire(self) -> float | None:
         """Delete what has expired; return when the next checkpoint does. Raises OSError."""
-        return await asyncio.to_thread(self._store.expire)
+        return await self._threads.run(self._store.expire)
 
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
         # A thread on a stalled volume ends with the process, which releases the lock of its file.
         cut = await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
+        await self._upkeep.close()
         self._shared.close()
         self._store.close()
         return cut
-
-    async def _sweep(self) -> None:
-        if time.monotonic() >= self._sweep_at:
-            await asyncio.to_thread(self._store.sweep)
-            self._sweep_at = time.monotonic() + _SWEEP_EVERY
 
     async def _write(
         self, checkpoint: Checkpoint, instance: Instance, part: Writing, *, shares: bool
@@ -272,7 +277,7 @@ class Checkpoints:
         try:
             fetched = await self._reading.read(checkpoint, instance, part, shares=shares)
             checkpoint.entries, checkpoint.occupied_bytes = fetched.entries, fetched.bytes
-            await in_thread(self._store.finish, checkpoint, part)
+            await self._threads.whole(self._store.finish, checkpoint, part)
             _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
         except (Deleted, Refused, DialError, UpstreamError, StoreFull, OSError, TimeoutError) as error:
             checkpoint.failed_by_files = isinstance(error, Refused) and error.by_files
@@ -280,18 +285,12 @@ class Checkpoints:
         finally:
             if checkpoint.state is not State.DURABLE:
                 self._shared.drop(checkpoint)
-            await in_thread(self._release, checkpoint, part)
-
-    def _release(self, checkpoint: Checkpoint, part: Writing) -> None:
-        try:
-            self._store.release(checkpoint, part)
-        except OSError as error:  # the next reader repeats it
-            _log.error("cannot remove the files of a deleted checkpoint: %s", error)
+            await self._threads.whole(release, self._store, checkpoint, part)
 
     async def _failed(self, checkpoint: Checkpoint, why: str) -> None:
         _log.info("checkpoint failed", extra={"sandbox": checkpoint.sandbox_id, "why": why})
         try:
-            await in_thread(self._store.fail, checkpoint, why)
+            await self._threads.whole(self._store.fail, checkpoint, why)
         except Deleted:
             return  # it was deleted: nobody asks why
         except OSError as error:

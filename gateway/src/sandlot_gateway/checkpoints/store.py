@@ -11,6 +11,7 @@ import fcntl
 import math
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -59,8 +60,9 @@ class Store:
         self._places = Places(directory)
         self._deletions = Deletions(self._places)
         self._limits = limits
-        sizes = Sizes(directory, tenant_of=self._tenant_of)
-        self._quota = Quota(sizes.measure, limits=limits, every=_MEASURE_EVERY)
+        self._quota = Quota(
+            Sizes(directory, tenant_of=self._tenant_of).measure, limits=limits, every=_MEASURE_EVERY
+        )
 
     def new_id(self) -> str:
         return new_id()
@@ -189,12 +191,10 @@ class Store:
         self._places.archive(checkpoint.id).unlink(missing_ok=True)
 
     def used(self) -> int:
-        """Measure and return the bytes of all archives, including those being written."""
         return self._quota.used()
 
-    def used_by(self, tenant: str) -> int:
-        """Return the bytes of the tenant's archives, including those being written, as measured lately."""
-        return self._quota.used_by(tenant)
+    def usage(self) -> Mapping[str, int]:
+        return self._quota.usage()
 
     def sweep(self) -> None:
         """Delete files without a document, which a killed gateway leaves behind."""

@@ -10,11 +10,11 @@ import msgspec
 from sandlot_contract.headers import BYTES_KEY, ENTRIES_KEY, SELECTED_KEY
 
 from sandlot_gateway.checkpoints.interface import OpenArchive
+from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.outgoing import host_header, request_bytes
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
-from sandlot_gateway.tasks import in_thread
 
 _PIECE = 1 << 20
 _PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before the first one
@@ -60,11 +60,12 @@ async def fetch_layer(
     instance: Instance,
     *,
     write: Callable[[bytes], None],
+    threads: StoreThreads,
     max_bytes: int,
     selection: Selection,
     compressed: bool,
 ) -> Fetched:
-    """Pass the archive to `write`, called in a thread; return what it has. An older sidecar compresses it always.
+    """Pass the archive to `write`, called in one of `threads`; return what it has. An older sidecar compresses it always.
 
     Raises Refused, DialError, UpstreamError, TimeoutError and what `write` raises.
     """
@@ -84,7 +85,7 @@ async def fetch_layer(
         told = dict(response.headers)
         try:
             async for piece in _pieces(connection):
-                await in_thread(write, piece)
+                await threads.whole(write, piece)
         except UpstreamError as error:
             raise await _why_cut(pool, instance, error) from error
         return Fetched(int(told.get(ENTRIES_KEY, 0)), int(told.get(BYTES_KEY, 0)))
@@ -109,7 +110,12 @@ async def _why_cut(pool: HttpPool, instance: Instance, error: UpstreamError) -> 
 
 
 async def send_layer(
-    pool: HttpPool, instance: Instance, archive: AbstractAsyncContextManager[OpenArchive], *, max_bytes: int
+    pool: HttpPool,
+    instance: Instance,
+    archive: AbstractAsyncContextManager[OpenArchive],
+    *,
+    threads: StoreThreads,
+    max_bytes: int,
 ) -> None:
     """Send an archive or a document to the sidecar, once it is there; return when the sidecar has all of it.
 
@@ -122,7 +128,7 @@ async def send_layer(
         connection.begin(_head(instance, target, length=None))
         async with archive as opened:
             while not connection.closed and not connection.answering:
-                piece = await in_thread(opened.read, _PIECE)
+                piece = await threads.whole(opened.read, _PIECE)
                 connection.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 if not piece:
                     break

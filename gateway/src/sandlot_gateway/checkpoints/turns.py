@@ -13,7 +13,10 @@ _WITHIN = 60.0  # seconds
 
 @asynccontextmanager
 async def in_turn(lock: asyncio.Lock) -> AsyncIterator[None]:
-    """Have the lock for the block. Raises StoreError after a minute: where a store does not answer, all others wait, too."""
+    """Have the lock for the block. Raises StoreError after a minute: where a store does not answer, all others wait, too.
+
+    Of a directory as well: a volume may stall.
+    """
     try:
         async with asyncio.timeout(_WITHIN):
             await lock.acquire()

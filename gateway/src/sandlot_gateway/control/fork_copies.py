@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
+from sandlot_gateway.checkpoints.errors import StoreError
 from sandlot_gateway.checkpoints.temporary import Use
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
-from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.errors import ApiError, store_problem
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.sandboxes import Sandbox
 
@@ -72,6 +73,8 @@ async def _left(found: Checkpoint, use: Use, *, deadline: float, have: Services)
         return min(deadline, (found.expires_at or 0.0) - _LASTS_LONGER - time.time())
     try:
         await checkpoints_of(have).extend(own, lasts=deadline + _LASTS_LONGER)
+    except StoreError as error:
+        raise store_problem(error) from error
     except OSError as error:
         raise ApiError(
             507, f"cannot keep the copy: {error.strerror}; free space or ask the operator"

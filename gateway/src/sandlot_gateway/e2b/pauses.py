@@ -19,6 +19,7 @@ from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
+from sandlot_gateway.checkpoints.errors import StoreError, Trouble
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
@@ -269,6 +270,10 @@ async def _read(work: Awaitable[T]) -> T:
     try:
         async with asyncio.timeout(_READ_WITHIN):
             return await work
+    except StoreError as error:
+        if error.trouble is Trouble.FULL:
+            raise Problem(507, error.text) from error
+        raise Problem(503, error.text, headers=[(b"retry-after", b"1")]) from error
     except OSError as error:  # also a TimeoutError
         why = error.strerror or f"no answer within {_READ_WITHIN:g} s"
         text = f"the store of the checkpoints cannot be used: {why}; try again, or tell the operator"

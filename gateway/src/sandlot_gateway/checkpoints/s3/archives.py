@@ -153,14 +153,18 @@ class Archives:
             for upload in self._bucket.uploads(_key(archive)):
                 self._bucket.abort_upload(upload.key, upload.id)
 
-    def sweep(self, known: Iterable[str]) -> None:
-        """Delete old archives and parts but those of these names, which must include every one that has a document."""
+    def sweep(self, known: Iterable[str], *, ids: Iterable[str]) -> None:
+        """Delete old archives and parts but those of these names, and those of these checkpoints.
+
+        The names must include every one of a document, the ids every checkpoint whose document cannot be read.
+        """
         keys = {_key(one) for one in known}
+        starts = tuple(f"{_PREFIX}{one}-" for one in ids)
         for found in self._bucket.list(_PREFIX):
-            if found.key not in keys and found.age > ABANDONED_AFTER:
+            if found.key not in keys and not found.key.startswith(starts) and found.age > ABANDONED_AFTER:
                 self._bucket.delete(found.key)
         for upload in self._bucket.uploads(_PREFIX):
-            if upload.key not in keys and upload.age > ABANDONED_AFTER:
+            if upload.key not in keys and not upload.key.startswith(starts) and upload.age > ABANDONED_AFTER:
                 with contextlib.suppress(StoreError):  # the next sweep repeats it
                     self._bucket.abort_upload(upload.key, upload.id)
 

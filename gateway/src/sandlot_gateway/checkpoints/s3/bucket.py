@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -45,36 +45,36 @@ class Bucket:
         self.http = http
         self._prefix = http.place.prefix
 
-    def get(self, key: str) -> Object | None:
-        """Return a small object."""
-        answer = self.http.send("GET", self._prefix + key, expected=(404,))
+    def get(self, key: str, *, within: float | None = None) -> Object | None:
+        """Return a small object; `within`: as that of Http.send."""
+        answer = self.http.send("GET", self._prefix + key, expected=(404,), within=within)
         if answer.status == 404:
             self._check_bucket(answer)
             return None
-        age = max(
-            0.0, (_now(answer) - parsedate_to_datetime(answer.headers["last-modified"])).total_seconds()
-        )
-        return Object(key, answer.headers["etag"], age, len(answer.body), answer.body)
+        age = max(0.0, (_date(answer, "Date") - _date(answer, "Last-Modified")).total_seconds())
+        return Object(key, _header(answer, "ETag"), age, len(answer.body), answer.body)
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object, or None."""
         answer = self.http.send("HEAD", self._prefix + key, expected=(404,))
-        return int(answer.headers["content-length"]) if answer.status != 404 else None
+        return _number(_header(answer, "Content-Length")) if answer.status != 404 else None
 
     def put(self, key: str, data: bytes) -> None:
         self.http.send("PUT", self._prefix + key, body=data)
 
-    def write(self, key: str, data: bytes, *, over: str | None) -> str:
-        """Write an object if its ETag is `over`, or if it does not exist; return the new ETag.
+    def write(self, key: str, data: bytes, *, over: str | None, within: float | None = None) -> str:
+        """Write an object if its ETag is `over`, or if it does not exist; return the new ETag. `within`: as of Http.send.
 
         Raises Conflict, also when the store has written it but its answer was lost: look what is there.
         """
         condition = {"if-match": over} if over is not None else {"if-none-match": "*"}
-        answer = self.http.send("PUT", self._prefix + key, headers=condition, body=data, expected=_CHANGED)
+        answer = self.http.send(
+            "PUT", self._prefix + key, headers=condition, body=data, expected=_CHANGED, within=within
+        )
         if answer.status in _CHANGED:
             self._check_bucket(answer)
             raise Conflict(key)
-        return answer.headers["etag"]
+        return _header(answer, "ETag")
 
     def delete(self, key: str) -> None:
         self.http.send("DELETE", self._prefix + key, expected=(404,))
@@ -95,7 +95,7 @@ class Bucket:
                     _text(found, "Key").removeprefix(self._prefix),
                     _text(found, "ETag"),
                     _age(answer, found, "LastModified"),
-                    int(_text(found, "Size")),
+                    _number(_text(found, "Size")),
                 )
             after = page.findtext("{*}NextContinuationToken")
             if page.findtext("{*}IsTruncated") != "true" or not after:
@@ -126,7 +126,7 @@ class Bucket:
         answer = self.http.send("PUT", self._prefix + key, query=query, body=data, expected=(404,))
         if answer.status == 404:
             raise self._gone()
-        return answer.headers["etag"]
+        return _header(answer, "ETag")
 
     def complete_upload(self, key: str, upload: str, *, etags: Sequence[str]) -> None:
         """Let the parts become the object."""
@@ -177,12 +177,34 @@ def _text(element: ElementTree.Element, name: str) -> str:
 
 
 def _age(answer: Answer, element: ElementTree.Element, name: str) -> float:
-    written = datetime.fromisoformat(_text(element, name).replace("Z", "+00:00"))
-    return max(0.0, (_now(answer) - written).total_seconds())
+    text = _text(element, name)
+    try:
+        written = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return max(0.0, (_date(answer, "Date") - written).total_seconds())
+    except (ValueError, TypeError) as error:  # TypeError: one of the two has no time zone
+        raise _unusable(f"its {name} is no time: {text[:50]!r}") from error
 
 
-def _now(answer: Answer) -> datetime:
-    return parsedate_to_datetime(answer.headers["date"])
+def _header(answer: Answer, name: str) -> str:
+    found = answer.headers.get(name)
+    if found is None:
+        raise _unusable(f"its answer has no header {name}")
+    return found
+
+
+def _date(answer: Answer, name: str) -> datetime:
+    text = _header(answer, name)
+    try:
+        found = parsedate_to_datetime(text)
+    except ValueError as error:
+        raise _unusable(f"its header {name} is no time: {text[:50]!r}") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise _unusable(f"its answer has a size that is no number: {text[:50]!r}")
+    return int(text)
 
 
 def _unusable(why: str) -> StoreError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
+from http.client import HTTPException
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -16,8 +18,14 @@ from sandlot_gateway.s3_place import Place
 
 _CONNECT = 5.0  # seconds
 ANSWER_WITHIN = 20.0  # seconds without a byte
+_READ_WITHIN, _READ_TRY = (
+    10.0,
+    5.0,
+)  # seconds of all tries of a read, as its caller waits, and of one without a byte
+_READS = ("GET", "HEAD")
 _PAUSES = (0.2, 0.8, None)  # seconds after each try
 _AGAIN = (429, 500, 502, 503, 504)
+_AGAIN_CODES = ("RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable")  # some with status 400
 _CONNECTIONS = 32
 _MAX_ANSWER = 16 << 20  # bytes, of a document or a page of names
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "AllAccessDisabled")
@@ -42,10 +50,8 @@ class Http:
         self.place = place
         self._credentials = credentials
         self._host = urlsplit(place.endpoint).netloc
-        timeout = urllib3.Timeout(connect=_CONNECT, read=answer_within)
-        self._pool = urllib3.connection_from_url(
-            place.endpoint, maxsize=_CONNECTIONS, timeout=timeout, retries=False
-        )
+        self._answer_within = answer_within
+        self._pool = urllib3.connection_from_url(place.endpoint, maxsize=_CONNECTIONS, retries=False)
 
     def close(self) -> None:
         self._pool.close()
@@ -59,23 +65,33 @@ class Http:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         expected: tuple[int, ...] = (),
+        within: float | None = None,
     ) -> Answer:
-        """Return the answer. Raises StoreError for what is not expected."""
-        for pause in _PAUSES:
+        """Return the answer; `within`: the seconds of the only try. Raises StoreError for what is not expected."""
+        until = time.monotonic() + _READ_WITHIN if method in _READS else math.inf
+        for pause in _PAUSES if within is None else (None,):
+            left = min(until - time.monotonic(), _READ_TRY if method in _READS else math.inf)
             try:
-                answer = self.once(method, key, query=query, headers=headers, body=body)
+                answer = self.once(
+                    method,
+                    key,
+                    query=query,
+                    headers=headers,
+                    body=body,
+                    within=within if within is not None else max(0.1, min(self._answer_within, left)),
+                )
                 try:
                     data = answer.read(_MAX_ANSWER)
                 finally:
                     answer.release_conn()
-            except HTTPError as error:
+            except (HTTPError, HTTPException, ValueError) as error:  # ValueError: of a head that is none
                 failure = self.unreachable(error)
             else:
                 failed = answer.status >= 300 or (method == "POST" and data.rstrip().endswith(b"</Error>"))
                 if answer.status in expected or not failed:
                     return Answer(answer.status, answer.headers, data)
                 failure = self.failure(method, answer.status, data)
-            if failure.trouble is not Trouble.DOWN or pause is None:
+            if failure.trouble is not Trouble.DOWN or pause is None or time.monotonic() + pause > until:
                 raise failure
             time.sleep(pause)
         raise AssertionError("the last pause is None")
@@ -88,8 +104,12 @@ class Http:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
+        within: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request once; return the answer before its body. Raises HTTPError and StoreError."""
+        """Send a request once; return the answer before its body. Raises HTTPError and StoreError.
+
+        `within`: seconds without a byte.
+        """
         path = encoded_path(f"/{self.place.bucket}/{key}" if key else f"/{self.place.bucket}")
         asked = encoded_query(query or {})
         sent = signed(
@@ -103,11 +123,19 @@ class Http:
             keys=self._credentials.current(),
         )
         url = f"{path}?{asked}" if asked else path
+        most = self._answer_within if within is None else within
         return self._pool.urlopen(
-            method, url, headers=sent, body=body, preload_content=False, redirect=False, retries=False
+            method,
+            url,
+            headers=sent,
+            body=body,
+            timeout=urllib3.Timeout(connect=min(_CONNECT, most), read=most),
+            preload_content=False,
+            redirect=False,
+            retries=False,
         )
 
-    def unreachable(self, error: HTTPError) -> StoreError:
+    def unreachable(self, error: Exception) -> StoreError:
         """Return the error for a store that does not answer."""
         # Not the error's own text: it has the URL, and differs from try to try.
         return StoreError(
@@ -132,7 +160,7 @@ class Http:
             text = f"the bucket {bucket!r} of checkpoints is full ({code or status}): free space or ask the operator"
             return StoreError(text, trouble=Trouble.FULL)
         told = f"{status} {code}".strip()
-        if status in _AGAIN or status < 300:
+        if status in _AGAIN or status < 300 or code in _AGAIN_CODES:
             text = (
                 f"the store of checkpoints is overloaded or broken ({told}): try again, or tell the operator"
             )

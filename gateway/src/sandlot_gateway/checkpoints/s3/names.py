@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
 
 import msgspec
 
@@ -19,8 +20,9 @@ class _Order(msgspec.Struct):
 class Names:
     """A checkpoint is in its name's order from the moment in which its archive is complete. Methods raise StoreError."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, *, readers: Executor) -> None:
         self._bucket = bucket
+        self._readers = readers
 
     def order(self, tenant: str, name: str) -> list[str]:
         """Return the archives of the completed checkpoints, the first one first."""
@@ -36,7 +38,8 @@ class Names:
 
     def all(self) -> dict[str, list[str]]:
         """Return all orders, for `sweep`."""
-        found = [self._bucket.get(listed.key) for listed in self._bucket.list(_PREFIX)]
+        keys = [listed.key for listed in self._bucket.list(_PREFIX)]
+        found = list(self._readers.map(self._bucket.get, keys))
         return {one.key: _archives(one) for one in found if one is not None}
 
     def sweep(self, orders: Mapping[str, list[str]], *, known: Collection[str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
 
 import msgspec
 
@@ -12,8 +14,8 @@ from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.s3.bucket import Bucket, Conflict, Object
 
 _PREFIX = "documents/"
-_READERS = 16  # requests at once, for documents that have changed
 _MOST_KEPT = 64 << 20  # bytes of documents that this gateway remembers
+_RECENT = 1.0  # seconds
 
 
 class Record(msgspec.Struct, omit_defaults=True):
@@ -50,59 +52,119 @@ class Seen(msgspec.Struct, frozen=True):
         return self.checkpoint.created_at == checkpoint.created_at
 
 
+class Size(msgspec.Struct, frozen=True):
+    """What a measurement needs of a document; `tenant` is empty where it cannot be read."""
+
+    etag: str
+    tenant: str
+    archive: str
+    stored: int
+
+
 class Records:
     """Methods raise StoreError. What is remembered counts only while the store says that its ETag is the same."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, *, readers: Executor) -> None:
         self._bucket = bucket
+        self._readers = readers  # for documents that have changed
         self._lock = threading.Lock()
         self._kept: dict[str, Object] = {}  # by key
+        self._sizes: dict[str, Size] = {}  # by key
+        self._recent: tuple[float, list[Object]] | None = None  # when all were read, and what they were
+        self._changes = 0  # of this process
 
-    def read(self, checkpoint_id: str) -> Seen | None:
-        """Return a document; None if it is missing or invalid."""
-        found = self._bucket.get(_key(checkpoint_id))
+    def read(self, checkpoint_id: str, *, within: float | None = None) -> Seen | None:
+        """Return a document; None if it is missing or invalid. `within`: seconds of the only try."""
+        found = self._bucket.get(_key(checkpoint_id), within=within)
         return _seen(found) if found is not None else None
 
     def all(self) -> list[Seen]:
         """Return all documents, with a request for each 1000 and one for each that has changed since the last call."""
+        return _decoded(self._all())
+
+    def recent(self) -> list[Seen]:
+        """Return all documents as they were at most a second ago, with what this process has begun or ended since."""
+        with self._lock:
+            recent = self._recent
+        if recent is None or (past := time.monotonic() - recent[0]) > _RECENT:
+            return self.all()
+        return _decoded([msgspec.structs.replace(one, age=one.age + past) for one in recent[1]])
+
+    def readable(self) -> tuple[list[Seen], list[str]]:
+        """Return all documents, and the ids of those that cannot be read: a newer gateway may have written them."""
+        found = self._all()
+        ids = [one.key.removeprefix(_PREFIX).removesuffix(".json") for one in found if _seen(one) is None]
+        return _decoded(found), ids
+
+    def sizes(self) -> list[Size]:
+        """Return what all archives need, with requests as `all`, whatever the number of documents is."""
+        listed = list(self._bucket.list(_PREFIX))
+        with self._lock:
+            known, kept = self._sizes, self._kept
+        changed = [one for one in listed if one.key not in known or known[one.key].etag != one.etag]
+        read = self._read([one for one in changed if not _is_same(kept.get(one.key), one)])
+        fresh = {one.key: _size(one) for one in read} | {
+            one.key: _size(kept[one.key]) for one in changed if _is_same(kept.get(one.key), one)
+        }
+        found = {one.key: size for one in listed if (size := fresh.get(one.key) or known.get(one.key))}
+        with self._lock:
+            self._sizes = found
+        return list(found.values())
+
+    def _all(self) -> list[Object]:
+        begun, changes = time.monotonic(), self._changes
         listed = list(self._bucket.list(_PREFIX))
         with self._lock:
             kept = self._kept
-        changed = [one.key for one in listed if one.key not in kept or kept[one.key].etag != one.etag]
-        if len(changed) > 1:
-            with ThreadPoolExecutor(min(_READERS, len(changed))) as threads:
-                read = list(threads.map(self._bucket.get, changed))
-        else:
-            read = [self._bucket.get(key) for key in changed]
-        fresh = {one.key: one for one in read if one is not None}
-        found: list[Seen | None] = []
+        read = self._read([one for one in listed if not _is_same(kept.get(one.key), one)])
+        fresh = {one.key: one for one in read}
+        found: list[Object] = []
         remembered: dict[str, Object] = {}
         size = 0
         for one in listed:
-            is_fresh = one.key in fresh
-            if not is_fresh and (one.key not in kept or kept[one.key].etag != one.etag):
-                continue  # deleted meanwhile
-            whole = fresh[one.key] if is_fresh else kept[one.key]
-            found.append(_seen(whole, age=whole.age if is_fresh else one.age))
+            whole = fresh.get(one.key)
+            if whole is None:
+                whole = kept.get(one.key)
+                if whole is None or whole.etag != one.etag:
+                    continue  # deleted meanwhile
+                whole = msgspec.structs.replace(whole, age=one.age)
+            found.append(whole)
             size += whole.size
             if size <= _MOST_KEPT:
                 remembered[one.key] = whole
         with self._lock:
             self._kept = remembered
-        return [one for one in found if one is not None]
+            if changes == self._changes and size <= _MOST_KEPT:
+                self._recent = begun, found
+        return found
 
-    def write(self, record: Record, *, over: str | None) -> str:
-        """Write a document over the one with this ETag, or where there is none; return the new ETag. Raises Conflict."""
+    def _read(self, listed: Sequence[Object]) -> list[Object]:
+        if len(listed) < 2:
+            read = [self._bucket.get(one.key) for one in listed]
+        else:
+            read = list(self._readers.map(self._bucket.get, [one.key for one in listed]))
+        return [one for one in read if one is not None]
+
+    def write(self, record: Record, *, over: str | None, within: float | None = None) -> str:
+        """Write a document over the one with this ETag, or where there is none; return the new ETag. Raises Conflict.
+
+        `within`: seconds of the only try, of a write that shows that its writer is alive.
+        """
+        if within is None:
+            self._forget_recent()
         record.change = secrets.token_hex(8)
         key = _key(record.checkpoint.id)
         try:
-            return self._bucket.write(key, msgspec.json.encode(record), over=over)
+            return self._bucket.write(key, msgspec.json.encode(record), over=over, within=within)
         except Conflict:
-            found = self._bucket.get(key)
+            found = self._bucket.get(key, within=within)
             seen = _seen(found) if found is not None else None
             if seen is None or seen.record.change != record.change:
                 raise
             return seen.etag
+        finally:
+            if within is None:
+                self._forget_recent()
 
     def remove(self, seen: Seen) -> None:
         """Delete a document unless it has changed, or is another by now."""
@@ -110,15 +172,37 @@ class Records:
             self._bucket.delete_as(_key(seen.checkpoint.id), etag=seen.etag)
         except Conflict:
             pass  # a later checkpoint has this id
+        finally:
+            self._forget_recent()
+
+    def _forget_recent(self) -> None:
+        with self._lock:
+            self._recent = None
+            self._changes += 1
 
 
 def _key(checkpoint_id: str) -> str:
     return f"{_PREFIX}{checkpoint_id}.json"
 
 
-def _seen(found: Object, *, age: float | None = None) -> Seen | None:
+def _seen(found: Object) -> Seen | None:
     try:
         record = msgspec.json.decode(found.data, type=Record)
     except msgspec.DecodeError:
         return None
-    return Seen(record, found.etag, found.age if age is None else age)
+    return Seen(record, found.etag, found.age)
+
+
+def _decoded(found: Sequence[Object]) -> list[Seen]:
+    return [seen for one in found if (seen := _seen(one)) is not None]
+
+
+def _is_same(kept: Object | None, listed: Object) -> bool:
+    return kept is not None and kept.etag == listed.etag
+
+
+def _size(found: Object) -> Size:
+    seen = _seen(found)
+    if seen is None:
+        return Size(found.etag, "", "", 0)
+    return Size(found.etag, seen.checkpoint.tenant, seen.record.archive, seen.record.stored)

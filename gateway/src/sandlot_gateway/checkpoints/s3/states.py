@@ -20,13 +20,22 @@ class States:
     """A writer whose document is older than `dead_after` seconds is dead. Methods raise StoreError."""
 
     def __init__(
-        self, records: Records, archives: Archives, names: Names, *, limits: StoreLimits, dead_after: float
+        self,
+        records: Records,
+        archives: Archives,
+        names: Names,
+        *,
+        limits: StoreLimits,
+        dead_after: float,
+        is_ours: Callable[[str], bool],
     ) -> None:
+        """`is_ours`: whether this process writes an archive."""
         self._records = records
         self._archives = archives
         self._names = names
         self._limits = limits
         self._dead_after = dead_after
+        self._is_ours = is_ours
 
     def change(self, checkpoint: Checkpoint, change: Callable[[Seen], None]) -> None:
         """Change a checkpoint's document, not that of a later one with its id; again if it changes at that moment."""
@@ -107,4 +116,6 @@ class States:
 
     def lives(self, seen: Seen) -> bool:
         """Return whether somebody writes it."""
-        return seen.checkpoint.state is State.PENDING and seen.age < self._dead_after
+        if seen.checkpoint.state is not State.PENDING:
+            return False
+        return seen.age < self._dead_after or self._is_ours(seen.record.archive)

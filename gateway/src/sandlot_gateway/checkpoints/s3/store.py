@@ -6,11 +6,13 @@ conditional on what its writer has seen. A document with `deleted` is of a check
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Occupied, StoreError, Trouble
@@ -32,14 +34,14 @@ from sandlot_gateway.checkpoints.s3.probe import probe
 from sandlot_gateway.checkpoints.s3.records import Record, Records, Seen
 from sandlot_gateway.checkpoints.s3.signing import Credentials
 from sandlot_gateway.checkpoints.s3.states import States
+from sandlot_gateway.checkpoints.s3.times import DEAD_AFTER, RENEW_EVERY
 from sandlot_gateway.checkpoints.s3.writing import Renewer, S3Part
 from sandlot_gateway.s3_place import Place
 
 _log = logging.getLogger(__name__)
 
-_DEAD_AFTER = 15.0  # seconds without a write, by the store's clock
-_RENEW_EVERY = 2.0  # seconds
 _MEASURE_EVERY = 1.0  # seconds
+_READERS = 16  # requests at once, of all calls that read much
 
 
 class S3Store:
@@ -51,21 +53,27 @@ class S3Store:
         *,
         limits: StoreLimits,
         credentials: Credentials | None = None,
-        dead_after: float = _DEAD_AFTER,
-        renew_every: float = _RENEW_EVERY,
+        dead_after: float = DEAD_AFTER,
+        renew_every: float = RENEW_EVERY,
         answer_within: float = ANSWER_WITHIN,
     ) -> None:
         http = Http(place, credentials=credentials or Credentials(), answer_within=answer_within)
         self.bucket = Bucket(http)
         self._limits = limits
         self._renew_every = renew_every
-        self._records = Records(self.bucket)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="checkpoint-reader")
+        self._records = Records(self.bucket, readers=self._readers)
         self._archives = Archives(self.bucket)
-        self._names = Names(self.bucket)
-        self._states = States(
-            self._records, self._archives, self._names, limits=limits, dead_after=dead_after
-        )
+        self._names = Names(self.bucket, readers=self._readers)
         self._renewer = Renewer(every=max(renew_every, 0.1))
+        self._states = States(
+            self._records,
+            self._archives,
+            self._names,
+            limits=limits,
+            dead_after=dead_after,
+            is_ours=self._renewer.writes,
+        )
         self._quota = Quota(self._sizes, limits=limits, every=_MEASURE_EVERY)
         self._checking = threading.Lock()
         self._is_checked = False
@@ -79,6 +87,7 @@ class S3Store:
             _log.warning("no checkpoints until the store answers: %s", error)
 
     def close(self) -> None:
+        self._readers.shutdown(wait=False, cancel_futures=True)
         self.bucket.http.close()
 
     def new_id(self) -> str:
@@ -135,6 +144,7 @@ class S3Store:
         if checkpoint.name is not None:
             self._names.add(checkpoint.tenant, checkpoint.name, part.record.archive)
         now = time.time()
+        part.stop_renewing()
         checkpoint.stored_bytes = part.size
         self._limits.complete(checkpoint, at=now)
         checkpoint.state, checkpoint.updated_at = State.DURABLE, now
@@ -143,22 +153,37 @@ class S3Store:
 
     def release(self, checkpoint: Checkpoint, part: Writing) -> None:
         assert isinstance(part, S3Part)
+        part.stop_renewing()
         if checkpoint.state is State.PENDING:
             part.discard()
         part.close()
-        if part.is_deleted:
-            seen = self._records.read(checkpoint.id)
-            if seen is not None and seen.record.archive == part.record.archive:
-                self._states.forget(seen)
-            else:
-                self._archives.delete(part.record.archive, complete=False)
+        if part.is_lost:
+            part.clean(lambda: self._lost(checkpoint, part))
+
+    def _lost(self, checkpoint: Checkpoint, part: S3Part) -> None:
+        """Remove what a writer has written whose document is not its own any more."""
+        seen = self._records.read(checkpoint.id) if part.is_deleted else None
+        if seen is not None and seen.record.archive == part.record.archive:
+            self._states.forget(seen)
+        # Also what it wrote after the verdict, which nobody else knows.
+        self._archives.delete(part.record.archive, complete=False)
 
     def fail(self, checkpoint: Checkpoint, error: str) -> None:
         part = self._renewer.of(checkpoint)
+        if part is not None:
+            part.stop_renewing()
         checkpoint.state, checkpoint.error, checkpoint.updated_at = State.FAILED, error, time.time()
         checkpoint.stored_bytes = None
-        if part is not None and part.settle():
-            part.discard()
+        if part is None:
+            return
+        is_durable = False
+        try:
+            is_durable = not part.settle()
+        finally:
+            if not is_durable:
+                with contextlib.suppress(StoreError):  # `release` and the sweep repeat it
+                    part.discard()
+        if not is_durable:
             self._archives.delete(part.record.archive, complete=True)
 
     def open(self, checkpoint: Checkpoint) -> Receiving:
@@ -193,16 +218,17 @@ class S3Store:
     def used(self) -> int:
         return self._quota.used()
 
-    def used_by(self, tenant: str) -> int:
-        return self._quota.used_by(tenant)
+    def usage(self) -> Mapping[str, int]:
+        return self._quota.usage()
 
     def sweep(self) -> None:
         orders = self._names.all()
-        found = self._records.all()
+        found, unreadable = self._records.readable()
         self._states.present(found)
         known = {seen.record.archive for seen in found}
-        self._archives.sweep(known)
-        self._names.sweep(orders, known=known)
+        self._archives.sweep(known, ids=unreadable)
+        if not unreadable:  # else one of them may be in its order
+            self._names.sweep(orders, known=known)
 
     def expire(self) -> float | None:
         return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
@@ -228,7 +254,7 @@ class S3Store:
 
     def _check_limits(self, tenant: str) -> None:
         """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
-        found = [one for one in self._records.all() if one.checkpoint.tenant == tenant]
+        found = [one for one in self._records.recent() if one.checkpoint.tenant == tenant]
         own = oldest_first([one.checkpoint for one in self._states.present(found)])
         for one in too_many_failed(own):
             self.delete(one)
@@ -237,5 +263,5 @@ class S3Store:
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         own = self._renewer.sizes()  # which is newer than their documents
-        for one in self._records.all():
-            yield one.checkpoint.tenant, own.get(one.record.archive, one.record.stored)
+        for one in self._records.sizes():
+            yield one.tenant, own.get(one.archive, one.stored)

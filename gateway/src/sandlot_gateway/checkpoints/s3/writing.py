@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Deleted, StoreError
@@ -13,8 +15,12 @@ from sandlot_gateway.checkpoints.rules import STOPPED
 from sandlot_gateway.checkpoints.s3.archives import Sending
 from sandlot_gateway.checkpoints.s3.bucket import Conflict
 from sandlot_gateway.checkpoints.s3.records import Record, Records
+from sandlot_gateway.checkpoints.s3.times import RENEW_WITHIN
+
+_log = logging.getLogger(__name__)
 
 _TRIES = 3  # of a write, after earlier ones whose answers were lost
+_AT_ONCE = 16  # renewals: one that stalls delays no other
 
 
 class S3Part:
@@ -46,11 +52,18 @@ class S3Part:
         self._lock = threading.Lock()  # of the document: the renewing thread writes it too
         self._lost: Exception | None = None
         self._over = False  # the document says how it ended, or is somebody else's to change
+        self._is_ending = False  # its state changes: only whoever changes it writes the document
         self._found_durable = False
+        self._is_clean = False
 
     @property
     def is_deleted(self) -> bool:
         return isinstance(self._lost, Deleted)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the document is not this writer's any more, so that nobody else knows what it has written."""
+        return self._lost is not None
 
     def write(self, data: bytes) -> None:
         """Write a piece. Raises what `admit` raises, Deleted and StoreError."""
@@ -70,10 +83,17 @@ class S3Part:
     def renew(self, *, now: bool = False) -> None:
         """Write the document again if it is time, or `now`. A store that does not answer is asked again later."""
         with self._lock:
-            if self._over or (not now and time.monotonic() - self._renewed < self._renew_every):
+            if self._over or self._is_ending or self._lost is not None:
+                return
+            if not now and time.monotonic() - self._renewed < self._renew_every:
                 return
             with contextlib.suppress(StoreError, Deleted):
-                self._write()
+                self._write(within=RENEW_WITHIN)
+
+    def stop_renewing(self) -> None:
+        """Let no renewal write the state that the caller is about to change."""
+        with self._lock:
+            self._is_ending = True
 
     def complete(self) -> None:
         """Let the archive appear. Raises Deleted, StoreError."""
@@ -102,7 +122,7 @@ class S3Part:
         """Delete what is written; the checkpoint is FAILED if its document does not say how it ended."""
         try:
             with self._lock:
-                if not self._over and self._lost is None:
+                if not self._over and self._lost is None and self.record.checkpoint.state is State.PENDING:
                     checkpoint = self.record.checkpoint
                     checkpoint.state, checkpoint.error, checkpoint.updated_at = (
                         State.FAILED,
@@ -113,21 +133,28 @@ class S3Part:
                         self._write()
         finally:
             self.close()  # else its document would never be that of a dead writer
-        self._sending.abort()
+            self._sending.abort()
 
-    def _write(self) -> None:
+    def clean(self, delete: Callable[[], None]) -> None:
+        """Let `delete` remove what a writer that has lost its document has written, once."""
+        if not self._is_clean:
+            delete()
+            self._is_clean = True
+
+    def _write(self, *, within: float | None = None) -> None:
         """Write the document. Raises Deleted, StoreError; the caller has the lock."""
         if self._found_durable:
             return
         ours = self.record.checkpoint
         self.record.written = self.size
         for _ in range(_TRIES):
+            begun = time.monotonic()
             try:
-                self._etag = self._records.write(self.record, over=self._etag)
+                self._etag = self._records.write(self.record, over=self._etag, within=within)
             except Conflict:
-                seen = self._records.read(ours.id)
+                seen = self._records.read(ours.id, within=within)
             else:
-                self._renewed = time.monotonic()
+                self._renewed = begun
                 return
             if seen is None or seen.record.deleted or seen.record.archive != self.record.archive:
                 self._lost = Deleted(f"checkpoint {ours.id} was deleted while it was being written")
@@ -155,18 +182,28 @@ class Renewer:
         self._parts: set[S3Part] = set()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
+        self._renewing: set[S3Part] = set()
 
     def add(self, part: S3Part) -> None:
         with self._lock:
             self._parts.add(part)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="checkpoint-renewer", daemon=True)
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="checkpoint-renewer", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def remove(self, part: S3Part) -> None:
         with self._lock:
             self._parts.discard(part)
             self._changed.notify()
+
+    def writes(self, archive: str) -> bool:
+        """Return whether this process writes an archive."""
+        with self._lock:
+            return any(part.record.archive == archive for part in self._parts)
 
     def sizes(self) -> dict[str, int]:
         """Return how many bytes this process has written, by archive."""
@@ -182,13 +219,39 @@ class Renewer:
         return None
 
     def _run(self) -> None:
-        while True:
+        try:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="checkpoint-renewal") as threads:
+                while parts := self._next():
+                    for part in parts:
+                        try:
+                            threads.submit(self._renew, part)
+                        except RuntimeError as error:  # no more threads: the next round tries again
+                            _log.warning("a checkpoint's writer cannot show that it is alive: %s", error)
+                            self._renewed(part)
+        finally:
             with self._lock:
-                if self._parts:
-                    self._changed.wait(self._every)
-                if not self._parts:
-                    self._thread = None
-                    return
-                parts = list(self._parts)
-            for part in parts:
-                part.renew()
+                self._thread = None
+                if self._parts:  # one was added meanwhile
+                    self._start()
+
+    def _next(self) -> list[S3Part]:
+        """Return what to renew now; nothing once this process writes nothing."""
+        with self._lock:
+            while self._parts:
+                self._changed.wait(self._every / 4)  # each part knows whether it is time
+                if due := self._parts - self._renewing:
+                    self._renewing |= due
+                    return list(due)
+            return []
+
+    def _renew(self, part: S3Part) -> None:
+        try:
+            part.renew()
+        except Exception:
+            _log.exception("a checkpoint that is being written cannot show that its writer is alive")
+        finally:
+            self._renewed(part)
+
+    def _renewed(self, part: S3Part) -> None:
+        with self._lock:
+            self._renewing.discard(part)

@@ -1,0 +1,46 @@
+"""Begins and releases the writers of a store: a caller that is cancelled leaves none behind, which would live for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.errors import Occupied
+from sandlot_gateway.checkpoints.interface import CheckpointStore, Writing
+from sandlot_gateway.checkpoints.rules import StoreFull
+from sandlot_gateway.checkpoints.threads import StoreThreads
+from sandlot_gateway.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+
+async def begun(
+    store: CheckpointStore, checkpoint: Checkpoint, *, threads: StoreThreads, tasks: Tasks
+) -> Writing:
+    """Begin to write; after a cancel one of `tasks` releases what has begun. Raises Occupied, StoreFull and OSError."""
+    work = threads.begun(store.begin, checkpoint)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        # Not awaited here: the store may not answer, and the caller ends.
+        tasks.spawn(_given_up(store, checkpoint, work, threads=threads))
+        raise
+
+
+def release(store: CheckpointStore, checkpoint: Checkpoint, part: Writing) -> None:
+    """Stop writing; what cannot be removed now is only logged. Blocks."""
+    try:
+        store.release(checkpoint, part)
+    except OSError as error:  # the next reader repeats it
+        _log.error("cannot remove the files of a deleted checkpoint: %s", error)
+
+
+async def _given_up(
+    store: CheckpointStore, checkpoint: Checkpoint, work: asyncio.Future[Writing], *, threads: StoreThreads
+) -> None:
+    try:
+        part = await work
+    except (Occupied, StoreFull, OSError):
+        return
+    await threads.whole(release, store, checkpoint, part)
