@@ -8,8 +8,9 @@ import time
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.checkpoints.interface import Writing
+from sandlot_gateway.checkpoints.memory import Memory, room_of
 from sandlot_gateway.checkpoints.part import Part
-from sandlot_gateway.checkpoints.shared import SharedCopies, copied
+from sandlot_gateway.checkpoints.shared import SharedCopies, copied, measured
 from sandlot_gateway.checkpoints.transfer import Fetched, Refused, Selection, fetch_layer
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
@@ -31,6 +32,7 @@ class Reading:
         self._turn = turn
         self._max_bytes = max_bytes
         self._shared = shared
+        self._memory = Memory()
 
     async def read(
         self, checkpoint: Checkpoint, instance: Instance, part: Writing, *, shares: bool
@@ -59,8 +61,16 @@ class Reading:
 
     async def _copy(self, checkpoint: Checkpoint, instance: Instance, part: Writing) -> Fetched:
         assert isinstance(part, Part)  # of a directory: no other store has shared copies
-        copy = await copied(self._pool, instance, max_bytes=self._max_bytes)
-        self._shared.keep(checkpoint, copy, part)
+        found = await measured(self._pool, instance, max_bytes=self._max_bytes)
+        room = room_of(found)
+        with self._memory.reserved(room):
+            await in_thread(part.reserve, found.bytes)  # before memory is taken for it
+            try:
+                copy = await copied(self._pool, instance, entries=found.entries, room=room)
+            except Refused:
+                await in_thread(part.reserve, 0)
+                raise
+        await self._shared.keep(checkpoint, copy, part)
         checkpoint.shared = True
         await in_thread(part.reserve, copy.has.bytes)
         return copy.has

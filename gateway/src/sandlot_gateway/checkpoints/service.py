@@ -40,11 +40,10 @@ class Checkpoints:
     """The checkpoints of all sandboxes; `max_bytes` limits the files of one."""
 
     def __init__(
-        self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int, shares: bool = False
+        self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int, shared: SharedCopies | None = None
     ) -> None:
-        """`shares`: sandboxes may mount a copy in this machine's memory instead of reading one of the gateway's own."""
-        self._shares = shares
-        self._shared = SharedCopies()
+        """`shared`: sandboxes may mount a copy in this machine's memory instead of reading one of the gateway's own."""
+        self._shared = shared or SharedCopies()
         self._store = store
         self._pool = pool
         self._tasks = Tasks()
@@ -122,7 +121,9 @@ class Checkpoints:
                 part = await asyncio.to_thread(self._store.begin, checkpoint)
             except Occupied as error:
                 raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
-        shares = self._shares and lasts is not None and not selection and not sandbox.spec.gpu_count
+        shares = (
+            self._shared.possible() and lasts is not None and not selection and not sandbox.spec.gpu_count
+        )
         writer = self._tasks.spawn(self._write(checkpoint, instance, part, shares=shares))
         key = checkpoint.id, checkpoint.created_at
         self._writers[key] = writer
@@ -187,13 +188,13 @@ class Checkpoints:
 
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
-        self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
+        await self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
         await asyncio.to_thread(self._store.delete, checkpoint)
         writer = self._writers.get((checkpoint.id, checkpoint.created_at))
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
-            if self._shared.drop(checkpoint):  # it had just finished
+            if await self._shared.drop(checkpoint):  # it had just finished
                 await asyncio.to_thread(self._store.get, checkpoint.id)
 
     async def extend(self, checkpoint: Checkpoint, *, lasts: float) -> None:
@@ -279,7 +280,7 @@ class Checkpoints:
             await self._failed(checkpoint, str(error) or type(error).__name__)
         finally:
             if checkpoint.state is not State.DURABLE:
-                self._shared.drop(checkpoint)
+                await self._shared.drop(checkpoint)
             await in_thread(self._release, checkpoint, part)
 
     def _release(self, checkpoint: Checkpoint, part: Writing) -> None:
