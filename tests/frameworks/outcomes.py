@@ -18,7 +18,7 @@ class Outcomes:
 
     suite: str
     passed: int = 0
-    skipped: dict[str, str] = field(default_factory=dict[str, str])  # test -> the first line of why
+    skipped: dict[str, str] = field(default_factory=dict[str, str])  # module::test -> the first line of why
     failed: dict[str, str] = field(default_factory=dict[str, str])
 
     def as_text(self) -> str:
@@ -33,7 +33,7 @@ def read(report: Path, *, suite: str = OURS) -> list[Outcomes]:
         for each in case.iter("property"):
             if each.get("name") == SUITE:
                 others.append(Outcomes(**json.loads(each.get("value", ""))))
-        name = case.get("name", "")
+        name = f"{case.get('classname', '')}::{case.get('name', '')}"  # modules have tests of the same names
         bad = case.find("failure") if case.find("failure") is not None else case.find("error")
         left_out = case.find("skipped")
         if bad is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ BEGIN = "<!-- runs: written by python -m tests.frameworks --write -->"
 END = "<!-- end of runs -->"
 LOCAL, CLUSTER = "local backend", "cluster, gVisor"
 MOST = 300  # characters of a cell
+BAR = r"\|"  # a bar of a cell's text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ def with_rows(text: str, new: Sequence[Row], *, order: Sequence[str]) -> str:
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     names = [field.name for field in fields(Row)]
-    lines = [f"| {' | '.join(cells)} |" for cells in (names, *(astuple(row) for row in rows))]
+    lines = [_line(cells) for cells in (names, *(astuple(row) for row in rows))]
     lines.insert(1, "|---" * len(names) + "|")
     return "\n".join([f"{before}{BEGIN}", *lines, f"{END}{after}"])
 
@@ -93,12 +95,17 @@ def _counted(reasons: Mapping[str, str]) -> str:
     if not reasons:
         return "0"
     told = "; ".join(f"{test}: {why}" for test, why in reasons.items())
-    text = f"{len(reasons)}: {told}".replace("\n", " ").replace("`", "'").replace("<", "‹").replace("|", "/")
+    text = f"{len(reasons)}: {told}".replace("\n", " ").replace("`", "'").replace("<", "‹")
     return text if len(text) <= MOST else f"{text[: MOST - 1]}…"
 
 
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+
+
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+    """The cells of a line that `_line` has made."""
+    return [cell.replace(BAR, "|").strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
 
 
 def main() -> int:

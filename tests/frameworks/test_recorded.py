@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,10 +58,42 @@ def test_a_report_has_our_tests_and_the_suites_that_they_ran(report: Path) -> No
     assert ours == Outcomes(
         "Sandlot's tests",
         passed=1,
-        skipped={"test_skipped": "no npm", "test_known": "not yet"},
-        failed={"test_wrong": "AssertionError: first | line"},
+        skipped={"test_made_up::test_skipped": "no npm", "test_made_up::test_known": "not yet"},
+        failed={"test_made_up::test_wrong": "AssertionError: first | line"},
     )
     assert (own.suite, own.passed, own.failed) == ("its own", 44, {"test_x": "1 != 2"})
+
+
+def test_tests_of_the_same_name_in_two_modules_are_two(tmp_path: Path) -> None:
+    cases = "".join(
+        f'<testcase classname="{module}" name="test_x"><failure message="{module}"/></testcase>'
+        for module in ("one", "two")
+    )
+    (tmp_path / "report.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert read(tmp_path / "report.xml")[0].failed == {"one::test_x": "one", "two::test_x": "two"}
+
+
+def test_every_cell_may_have_bars() -> None:
+    named = Framework(name="It | that", package="it", version="1.0", use="", page="", tests=())
+    rows = rows_of(
+        named, "it 1 | 2", [Outcomes("a|b", failed={"test[x|y]": "\\| or |"})], where=LOCAL, run="2026"
+    )
+    page = with_rows(f"{BEGIN}\n{END}\n", rows, order=["It | that"])
+    assert recorded(page) == rows
+    assert recorded(with_rows(page, rows, order=["It | that"])) == rows
+
+
+def test_a_part_of_the_cluster_s_run_is_not_recorded() -> None:
+    """The rows would tell of the part as of the whole."""
+    done = subprocess.run(
+        ["bash", str(ROOT / "tools/test_frameworks_cluster.sh"), "-k", "none"],
+        env={**os.environ, "PAGE": "/nonexistent/page.md", "PATH": "/nonexistent:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "PAGE" in done.stderr
 
 
 def test_a_run_replaces_the_rows_of_what_it_ran(report: Path) -> None:
@@ -79,7 +112,7 @@ def test_a_run_replaces_the_rows_of_what_it_ran(report: Path) -> None:
         ("Other", "its", "2026-01-01"),
         ("It", "far", "2026-01-01"),
     ]
-    assert recorded(page)[0].failed == "1: test_wrong: AssertionError: first / line"
+    assert recorded(page)[0].failed == "1: test_made_up::test_wrong: AssertionError: first | line"
     assert page.startswith("# Title\n")
     assert page.endswith("\nafter\n")
     with pytest.raises(ValueError, match="lacks the markers"):

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox, BadRequest, Busy, Conflict, NotFound, SandboxLost
 
+from tests import plain_http
+from tests.e2e.processes import children, sidecars
 from tests.gateway.real_stack import ask, client, run, stopped_sidecars
 from tests.leaks import no_leaks
 from tests.stack import Stack
+from tests.stopped import stopped
 from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
@@ -50,6 +55,41 @@ async def no_copy_of(box: AsyncSandbox) -> None:
         return await box.checkpoints() == []
 
     await until(none)
+
+
+async def no_copy_but_what_stopped(box: AsyncSandbox) -> None:
+    """The copy of a gateway that died is FAILED until it expires, unless a request with its key makes another one."""
+    stopped_so = ("FAILED", "the gateway stopped while it was being written")
+
+    async def none() -> bool:
+        return {(one.state, one.error) for one in await box.checkpoints()} <= {stopped_so}
+
+    await until(none)
+
+
+def claims(stack: Stack) -> int:
+    """How many claims sidecars have accepted from this gateway."""
+    text = plain_http.request(
+        "GET", f"{stack.url}/metrics", headers={"Authorization": f"Bearer {stack.api_key}"}
+    ).text
+    found = re.search(r'^sandlot_claims_total\{outcome="claimed"\} (\S+)$', text, re.MULTILINE)
+    return int(float(found[1])) if found is not None else 0
+
+
+async def sidecar(stack: Stack, box: AsyncSandbox) -> int:
+    """The process of a sandbox's own sidecar."""
+    inside = (await run(box, "readlink /proc/self/ns/pid")).strip()
+    (found,) = [one for one in sidecars(stack) if inside in namespaces_below(one)]
+    return found
+
+
+def namespaces_below(pid: int) -> set[str]:
+    """The process namespaces of its children's children."""
+    found: set[str] = set()
+    for child in children(pid):
+        with suppress(OSError):  # it has ended
+            found.update(os.readlink(f"/proc/{one}/ns/pid") for one in children(child))
+    return found
 
 
 async def test_forks_have_the_files_of_their_moment_and_go_their_own_ways(client: AsyncClient) -> None:
@@ -130,20 +170,27 @@ async def test_files_that_cannot_be_copied_fail_the_forks_as_a_whole(client: Asy
             assert len(forks) == 2
 
 
-async def test_one_key_is_one_fork_also_of_a_gateway_that_died(stack: Stack, client: AsyncClient) -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
+async def test_one_key_is_one_fork_also_of_a_gateway_that_died(
+    stack: Stack, client: AsyncClient, late: bool
+) -> None:
+    """`late`: after forks have claimed their sandboxes, which end. They may have also if it died early."""
     async with await AsyncSandbox.create(client=client, network="none") as box:
         await run(box, "echo here > /file")
-        body = {"count": 2, "idempotency_key": "k", "wait_seconds": 0}
-        with stopped_sidecars(stack):
+        body = {"count": 2, "idempotency_key": f"k-{late}", "wait_seconds": 0}
+        before = claims(stack)
+        with stopped(await sidecar(stack, box)) if late else stopped_sidecars(stack):
             begun = ask(stack, "POST", f"/sandbox/{box.id}/fork", body=body).json()
-            assert (begun["status"], begun["idempotency_key"]) == ("PENDING", "k")
+            assert (begun["status"], begun["idempotency_key"]) == ("PENDING", body["idempotency_key"])
+            if late:
+                await until(lambda: claims(stack) == before + 2)
             stack.kill()
         stack.start()
-        key = "k"
+        key = begun["idempotency_key"]
         try:
             forks = await box.fork(2, idempotency_key=key)
             assert forks.id == begun["id"]
-        except (Conflict, SandboxLost):  # it died so late that a fork had claimed its sandbox, which ends
+        except (Conflict, SandboxLost):
             key = "another"
             forks = await box.fork(2, idempotency_key=key)
         assert [await run(fork, "cat /file") for fork in forks] == ["here\n"] * 2
@@ -152,7 +199,10 @@ async def test_one_key_is_one_fork_also_of_a_gateway_that_died(stack: Stack, cli
         assert [one.id for one in again] == [one.id for one in forks]
         with pytest.raises(Conflict, match="idempotency_key"):
             await box.fork(1, idempotency_key=key)
-        await no_copy_of(box)
+        if key == "another":
+            await no_copy_but_what_stopped(box)
+        else:
+            await no_copy_of(box)
         await forks.delete()
 
 

@@ -168,11 +168,19 @@ async def test_a_cell_that_takes_more_than_the_context_s_memory_dies_alone(box: 
         greedy = await context.run("x = b'x' * (300 << 20)")
         assert (greedy.status, greedy.state_lost) == ("died", True)
         assert "memory" in greedy.message
+        ended = context.id
         await context.restart()
+        assert context.id != ended  # the limit is that of the context's command, which has ended
         assert (await context.run("'x' in globals()")).text == "False"
         assert (
             await context.run("b'x' * (300 << 20)")
         ).status == "died"  # the limit is that of the new process, too
+        await context.restart()
+        attached = await box.attach_python(context.id)
+        for _ in range(2):
+            assert (await attached.run("b'x' * (300 << 20)")).status == "died"
+            await attached.restart()  # starts one with the same limit
+        await attached.aclose()
         assert (await other.run("len(x) >> 20")).text == "300"
     with pytest.raises(ValueError, match=r"^memory: "):
         await box.python(memory="much")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -15,6 +16,7 @@ from sandlot import AsyncClient, AsyncSandbox, Client, Sandbox
 from tests.sdk.service.server import Service
 
 CONTEXT = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, False, TraceFlags(1))
+SOURCE = Path(__file__).parent / "service"  # a directory of several files
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
@@ -24,12 +26,14 @@ def client(service: Service) -> Iterator[Client]:
         yield client
 
 
-def use(client: Client) -> None:
-    """Calls of each kind."""
+def use(client: Client, copy: Path) -> None:
+    """Calls of each kind, also those of a copy's threads."""
     with Sandbox.create(client=client) as box:
         assert box.exec("echo out").stdout == "out\n"
         box.files.write("/tmp/traced", b"data")
         assert list(box.exec("echo out", stream=True))
+        box.files.upload(SOURCE, "/tmp/copied")
+        box.files.download("/tmp/copied", copy)
 
 
 def sent(service: Service) -> set[str | None]:
@@ -37,9 +41,9 @@ def sent(service: Service) -> set[str | None]:
     return {seen.headers.get("traceparent") for seen in service.seen}
 
 
-def test_the_active_span_is_in_every_request(service: Service, client: Client) -> None:
+def test_the_active_span_is_in_every_request(service: Service, client: Client, tmp_path: Path) -> None:
     with trace.use_span(NonRecordingSpan(CONTEXT)):
-        use(client)
+        use(client, tmp_path / "copy")
     assert sent(service) == {TRACEPARENT}
 
 
@@ -51,16 +55,16 @@ async def test_it_is_also_in_those_of_the_async_client(service: Service) -> None
     assert {seen.headers.get("traceparent") for seen in service.seen} == {TRACEPARENT}
 
 
-def test_without_an_active_span_there_is_none(service: Service, client: Client) -> None:
-    use(client)
+def test_without_an_active_span_there_is_none(service: Service, client: Client, tmp_path: Path) -> None:
+    use(client, tmp_path / "copy")
     assert sent(service) == {None}
 
 
 def test_a_module_that_is_still_being_imported_is_none(
-    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", types.ModuleType("opentelemetry.trace"))
-    use(client)
+    use(client, tmp_path / "copy")
     assert sent(service) == {None}
 
 

@@ -1,4 +1,4 @@
-"""Local files: which ones an upload reads and a download writes."""
+"""Local files that an upload reads: which ones, and where each goes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import errno
 import os
 import stat
 from pathlib import Path
-
-from sandlot.errors import FileConflict
-from sandlot.models import FileInfo
 
 
 def upload_plan(source: Path, path: str) -> list[tuple[Path, str, int | None]]:
@@ -49,21 +46,3 @@ def _followed(path: Path) -> os.stat_result:
             f"this link leads to {os.readlink(path)}, which does not exist: create it, or remove the link"
         )
         raise FileNotFoundError(errno.ENOENT, reason, str(path)) from None
-
-
-def download_target(target: Path, name: str) -> Path:
-    """Return the file that a download writes: the target, or a new file in it if it is a directory."""
-    landing = target / name if target.is_dir() else target
-    if landing.is_dir():
-        raise FileConflict(f"{landing}: is a directory", path=str(landing))
-    return landing
-
-
-def safe_name(entry: FileInfo) -> str:
-    """Return an entry's name. Raises FileConflict if the name could escape the target directory."""
-    name = entry.name
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise FileConflict(
-            f"{entry.path}: the name is not a plain file name, so it cannot be copied", path=entry.path
-        )
-    return name

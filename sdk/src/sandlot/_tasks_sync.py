@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 import time
@@ -59,7 +60,8 @@ def each(
 ) -> list[Any]:
     """Call `function` with every item in up to `concurrency` threads; return results in the order of the items.
 
-    The first error, or Ctrl-C in the calling thread, cancels the calls of all threads; each cleans up.
+    The first error, or Ctrl-C in the calling thread, cancels the calls of all threads; each cleans up. The calls see
+    the caller's context variables, such as its OpenTelemetry span.
     """
     todo = list(items)
     count = min(checks.concurrency(concurrency), len(todo))
@@ -119,7 +121,9 @@ def each(
 
     # No thread pool: at the end of its block and of the process it waits for code that cannot be cancelled.
     threads = [
-        threading.Thread(target=run, args=(cancellation,), name="sandlot", daemon=True)
+        threading.Thread(
+            target=contextvars.copy_context().run, args=(run, cancellation), name="sandlot", daemon=True
+        )
         for cancellation in cancellations
     ]
     try:

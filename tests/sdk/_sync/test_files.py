@@ -206,6 +206,9 @@ def test_many_small_files_both_ways(box: Sandbox, tmp_path: Path) -> None:
     assert not (tmp_path / "back" / "around").is_symlink()
     with pytest.raises(ZeroDivisionError):  # the first error ends the copy
         box.files.upload(source, "/tmp/again", progress=lambda now: 1 // (now.files // 20 - 1))
+    folders = [f"/tmp/again/{a}/{b}" for a in range(5) for b in range(3)]
+    sent = sum([len(box.files.list(folder)) for folder in folders])
+    assert 20 <= sent <= 40  # with those that were under way
 
 
 def test_links_that_cannot_be_followed(box: Sandbox, tmp_path: Path) -> None:

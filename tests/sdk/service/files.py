@@ -82,6 +82,7 @@ class Files:
             call.writer.write(head.encode() + b"\r\n" + data[: fault.cut])
             return None
         raw(call.writer, status, data, extra)
+        call.whole = True
         return None
 
     def _stat(self, path: Path) -> dict[str, object]:

@@ -35,6 +35,7 @@ class Call:
     body: bytes
     writer: asyncio.StreamWriter
     fault: Fault | None
+    whole: bool = False  # of an answer that the handler has written: the connection can be used again
 
     @property
     def document(self) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class Service(State):
         if fault is not None and fault.lose:
             return False
         if told is None:
-            return False
+            return call.whole
         status, document, extra = told
         return answer(writer, status, document, extra)
 

@@ -158,7 +158,7 @@ class AsyncClient:
         while True:
             begun = now()
             try:
-                body = await self.transport.open(request, source=source() if source else None, length=length)
+                body = await self.transport.open(request, source=source, length=length)
             except TransportError as error:
                 cause: TransportError | None = error
                 failure = Failure(sent=error.sent)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sandlot._async.plane import AsyncPlane
-from sandlot._local_files import download_target, safe_name, upload_plan
+from sandlot._local_files import upload_plan
+from sandlot._local_targets import DownloadTarget, safe_name, top_file
 from sandlot._protocol import documents
 from sandlot._protocol.file_requests import USER, write_route
 from sandlot._tasks_async import each, run_blocking
+from sandlot.errors import FileMissing
 from sandlot.file_records import FileMeter, TransferMeter
 from sandlot.models import FileInfo
 
@@ -66,32 +67,43 @@ class AsyncTransfer:
     async def download(self, path: str, target: Path) -> int:
         """Receive a file or directory; return the bytes received."""
         info = await self._files.stat(path, user=self._user)
+        targets = DownloadTarget()
         if info.type != "dir":
             self._meter.total = info.size
-            return await self._download_file(path, target, info)
+            return await self._download_file(targets, path, top_file(target, info), info, top=True)
         files: list[tuple[str, Path, FileInfo]] = []
-        waiting = [(path, target)]
+        waiting = [(path, target, info)]
 
-        async def listed(directory: tuple[str, Path]) -> list[FileInfo]:
-            return await self._files.list(directory[0], user=self._user)
+        async def listed(directory: tuple[str, Path, FileInfo]) -> list[FileInfo] | None:
+            """Return what is in a directory, or None if it has gone."""
+            try:
+                entries = await self._files.list(directory[0], user=self._user)
+            except FileMissing:
+                if directory[2] is info:
+                    raise
+                return None
+            make = targets.top_directory if directory[2] is info else targets.directory
+            await run_blocking(lambda: make(directory[1], directory[2].mode))
+            return entries
 
         async def receive(file: tuple[str, Path, FileInfo]) -> int:
-            return await self._download_file(*file)
+            return await self._download_file(targets, *file, top=False)
 
         while waiting:
-            below: list[tuple[str, Path]] = []
-            for (directory, here), entries in zip(waiting, await _all(listed, waiting), strict=True):
-                here.mkdir(parents=True, exist_ok=True)
-                for entry in entries:
+            below: list[tuple[str, Path, FileInfo]] = []
+            for (directory, here, _), entries in zip(waiting, await _all(listed, waiting), strict=True):
+                for entry in entries or ():
                     name = safe_name(entry)
-                    inside = f"{directory.rstrip('/')}/{name}"
+                    inside = (f"{directory.rstrip('/')}/{name}", here / name, entry)
                     if entry.type == "dir":
-                        below.append((inside, here / name))
+                        below.append(inside)
                     elif entry.type == "file":
-                        files.append((inside, here / name, entry))
+                        files.append(inside)
             waiting = below
         self._meter.total = sum(entry.size for _, _, entry in files)
-        return sum(await _all(receive, files))
+        size = sum(await _all(receive, files))
+        await run_blocking(targets.set_modes)
+        return size
 
     async def _upload_file(self, source: Path, path: str) -> int:
         about = await run_blocking(source.stat)
@@ -113,23 +125,24 @@ class AsyncTransfer:
         meter.done()
         return size
 
-    async def _download_file(self, path: str, target: Path, info: FileInfo) -> int:
-        target = await run_blocking(lambda: download_target(target, info.name))
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    async def _download_file(
+        self, targets: DownloadTarget, path: str, target: Path, info: FileInfo, *, top: bool
+    ) -> int:
+        """Receive a file; one below the top that has gone since it was listed is left out."""
+        if not top:
+            await run_blocking(lambda: targets.check_file(target))
         meter = FileMeter(self._meter)
         size = 0
         try:
-            with partial.open("wb") as file:
+            with targets.file(target, info.mode, top=top) as file:
                 async for piece in self._files.stream(path, user=self._user):
                     file.write(piece)
                     size += len(piece)
                     meter.add(len(piece))
-            if info.mode:
-                partial.chmod(int(info.mode, 8) & 0o777)
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        except FileMissing:
+            if top or size:
+                raise
+            return 0
         meter.done()
         return size
 

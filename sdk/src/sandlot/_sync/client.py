@@ -157,7 +157,7 @@ class Client:
         while True:
             begun = now()
             try:
-                body = self.transport.open(request, source=source() if source else None, length=length)
+                body = self.transport.open(request, source=source, length=length)
             except TransportError as error:
                 cause: TransportError | None = error
                 failure = Failure(sent=error.sent)

@@ -47,8 +47,11 @@ class PythonContexts(Handle):
 
         It needs Python 3.8 or later in the image, as `interpreter`, and no package. It runs until it is closed, or its
         sandbox ends. `memory` (bytes, or "512MiB") is the most that the cell that runs, what earlier ones have left and
-        their programs take together, below the sandbox's own limit: beyond it the cell has `died`. A second call with the same `context_id` attaches to it. Raises StartFailed if that Python does
-        not run, WaitTimeout after `wait` seconds, OpConflict if another command has this id.
+        their programs take together, below the sandbox's own limit: beyond it the cell has `died`, and the context
+        ends, until `restart` starts a new one with the same limit.
+
+        A second call with the same `context_id` attaches to it. Raises StartFailed if that Python does not run,
+        WaitTimeout after `wait` seconds, OpConflict if another command has this id.
         """
         op = calls.op_id_or_new(context_id)
         document = calls.op_document(
@@ -96,7 +99,11 @@ class PythonContexts(Handle):
             "stdin": True,
             "detach": True,
             "output_limit": cells.TOTAL,
-            **{name: value for name, value in spec.items() if name in ("cwd", "env", "user") and value},
+            **{
+                name: value
+                for name, value in spec.items()
+                if name in ("cwd", "env", "user", "memory") and value
+            },
         }
         stream = OpStream(plane=self._plane, op_id=op, document=None, keep=True)
         return PythonContext(plane=self._plane, document=document, stream=stream)

@@ -246,9 +246,13 @@ class Files:
     ) -> int:
         """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 
-        A file gets its name only when it is complete. Links inside a directory are not copied, since code of the
-        sandbox chooses where they lead. Eight files are received at once. `on_bytes` is called with the size of each
-        chunk received, `progress` with all so far, as of `upload`; the total is that of the files when they are listed.
+        A file goes into `local` if that is a directory; a directory's entries do. A file gets its name only when it is
+        complete. Links inside a directory are not copied, since code of the sandbox chooses where they lead, nor are
+        entries that are gone when their turn comes. Modes are kept, except set-id bits and those of existing
+        directories. Raises FileConflict for a link of this machine below `local`, for a file over a directory or the
+        other way round, and for two names that are one here. Eight files are received at once. `on_bytes` is called with
+        the size of each chunk received, `progress` with all so far, as of `upload`; the total is that of the files when
+        they are listed.
         """
         meter = TransferMeter(on_bytes=on_bytes, progress=progress)
         return Transfer(self, plane=self._plane, meter=meter, user=user).download(

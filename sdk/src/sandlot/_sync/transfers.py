@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sandlot._local_files import download_target, safe_name, upload_plan
+from sandlot._local_files import upload_plan
+from sandlot._local_targets import DownloadTarget, safe_name, top_file
 from sandlot._protocol import documents
 from sandlot._protocol.file_requests import USER, write_route
 from sandlot._sync.plane import Plane
 from sandlot._tasks_sync import each, run_blocking
+from sandlot.errors import FileMissing
 from sandlot.file_records import FileMeter, TransferMeter
 from sandlot.models import FileInfo
 
@@ -67,32 +68,43 @@ class Transfer:
     def download(self, path: str, target: Path) -> int:
         """Receive a file or directory; return the bytes received."""
         info = self._files.stat(path, user=self._user)
+        targets = DownloadTarget()
         if info.type != "dir":
             self._meter.total = info.size
-            return self._download_file(path, target, info)
+            return self._download_file(targets, path, top_file(target, info), info, top=True)
         files: list[tuple[str, Path, FileInfo]] = []
-        waiting = [(path, target)]
+        waiting = [(path, target, info)]
 
-        def listed(directory: tuple[str, Path]) -> list[FileInfo]:
-            return self._files.list(directory[0], user=self._user)
+        def listed(directory: tuple[str, Path, FileInfo]) -> list[FileInfo] | None:
+            """Return what is in a directory, or None if it has gone."""
+            try:
+                entries = self._files.list(directory[0], user=self._user)
+            except FileMissing:
+                if directory[2] is info:
+                    raise
+                return None
+            make = targets.top_directory if directory[2] is info else targets.directory
+            run_blocking(lambda: make(directory[1], directory[2].mode))
+            return entries
 
         def receive(file: tuple[str, Path, FileInfo]) -> int:
-            return self._download_file(*file)
+            return self._download_file(targets, *file, top=False)
 
         while waiting:
-            below: list[tuple[str, Path]] = []
-            for (directory, here), entries in zip(waiting, _all(listed, waiting), strict=True):
-                here.mkdir(parents=True, exist_ok=True)
-                for entry in entries:
+            below: list[tuple[str, Path, FileInfo]] = []
+            for (directory, here, _), entries in zip(waiting, _all(listed, waiting), strict=True):
+                for entry in entries or ():
                     name = safe_name(entry)
-                    inside = f"{directory.rstrip('/')}/{name}"
+                    inside = (f"{directory.rstrip('/')}/{name}", here / name, entry)
                     if entry.type == "dir":
-                        below.append((inside, here / name))
+                        below.append(inside)
                     elif entry.type == "file":
-                        files.append((inside, here / name, entry))
+                        files.append(inside)
             waiting = below
         self._meter.total = sum(entry.size for _, _, entry in files)
-        return sum(_all(receive, files))
+        size = sum(_all(receive, files))
+        run_blocking(targets.set_modes)
+        return size
 
     def _upload_file(self, source: Path, path: str) -> int:
         about = run_blocking(source.stat)
@@ -114,23 +126,24 @@ class Transfer:
         meter.done()
         return size
 
-    def _download_file(self, path: str, target: Path, info: FileInfo) -> int:
-        target = run_blocking(lambda: download_target(target, info.name))
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    def _download_file(
+        self, targets: DownloadTarget, path: str, target: Path, info: FileInfo, *, top: bool
+    ) -> int:
+        """Receive a file; one below the top that has gone since it was listed is left out."""
+        if not top:
+            run_blocking(lambda: targets.check_file(target))
         meter = FileMeter(self._meter)
         size = 0
         try:
-            with partial.open("wb") as file:
+            with targets.file(target, info.mode, top=top) as file:
                 for piece in self._files.stream(path, user=self._user):
                     file.write(piece)
                     size += len(piece)
                     meter.add(len(piece))
-            if info.mode:
-                partial.chmod(int(info.mode, 8) & 0o777)
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        except FileMissing:
+            if top or size:
+                raise
+            return 0
         meter.done()
         return size
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 from sandlot._transport_async.connection import Connection
 from sandlot._transport_async.pool import Pool
@@ -40,11 +41,13 @@ class AsyncBody:
         """Return the connection to the pool, or cut it if the response is incomplete."""
         if not self._closed:
             self._closed = True
-            self._pool.release(self._connection)
+            self._pool.release(self._connection, stream=True)
 
     def abandon(self) -> None:
         """Cut the connection at once, from any thread, even if the loop is closed."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(RuntimeError):
-                self._pool.loop.call_soon_threadsafe(self._pool.release, self._connection)
+                self._pool.loop.call_soon_threadsafe(
+                    partial(self._pool.release, self._connection, stream=True)
+                )

@@ -95,6 +95,9 @@ class Connection(asyncio.Protocol):
         self.used = True
         if self.transport is None:
             raise TransportError("the connection was closed", sent=False)
+        if self._reading_paused:  # the last response arrived whole, and its reader left it unread
+            self._reading_paused = False
+            self.transport.resume_reading()
         self.transport.write(data)
 
     async def write(self, data: bytes) -> None:

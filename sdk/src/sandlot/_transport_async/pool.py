@@ -20,6 +20,7 @@ TLS_TIMEOUT = 10.0
 SOFT_LIMIT = 512  # connections of buffered calls to one server before a call waits for an idle one
 PATIENCE = 0.1  # seconds a call waits before it opens another connection
 IDLE_LIMIT = 60.0  # seconds before an idle connection is closed
+MOST_IDLE = 64  # connections that wait, beyond which that of a finished stream is closed
 DIALS = 128  # concurrent connection attempts
 
 
@@ -37,8 +38,8 @@ class Pool:
         self._dials = asyncio.Semaphore(DIALS)
         self._ssl: ssl.SSLContext | None = None
 
-    async def acquire(self, *, fresh: bool) -> Connection:
-        """Return an unused connection; a `fresh` one has carried no request before."""
+    async def acquire(self, *, fresh: bool, stream: bool = False) -> Connection:
+        """Return an unused connection; a `fresh` one has carried no request before, a `stream` waits for none."""
         patience = self.loop.time() + PATIENCE
         while True:
             if not fresh:
@@ -48,15 +49,21 @@ class Pool:
             if self.closed:
                 raise closed(sent=False)
             count = len(self.open) + self._pending
-            if count < SOFT_LIMIT or ((fresh or self.loop.time() >= patience) and count < most_connections()):
+            hurried = fresh or stream or self.loop.time() >= patience
+            if count < SOFT_LIMIT or (hurried and count < most_connections()):
                 return await self._dial()
             if fresh and self.idle:
                 self.idle.popleft().abort()  # idle connections count towards the limit and stay open
                 continue
             await self._wait(max(0.001, patience - self.loop.time()) if count < most_connections() else 1.0)
 
-    def release(self, connection: Connection) -> None:
-        if connection.alive and connection.parser.done and connection.parser.reusable:
+    def release(self, connection: Connection, *, stream: bool = False) -> None:
+        """Keep the connection for a later request, unless that of a `stream` is one too many.
+
+        Those of buffered calls are all kept: a server may answer thousands at once, and their callers go on at once.
+        """
+        reusable = connection.alive and connection.parser.done and connection.parser.reusable
+        if reusable and not (stream and len(self.idle) >= MOST_IDLE):
             connection.idle_since = self.loop.time()
             self.idle.append(connection)
             self._wake_one()

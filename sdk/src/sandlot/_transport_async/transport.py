@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 
 from sandlot._protocol.http1 import Origin, chunk, request_head
 from sandlot._protocol.messages import Request, Response, TransportError, closed
@@ -44,26 +44,39 @@ class AsyncTransport:
             return response
 
     async def open(
-        self, request: Request, *, source: AsyncIterable[bytes] | None = None, length: int | None = None
+        self,
+        request: Request,
+        *,
+        source: Callable[[], AsyncIterable[bytes]] | None = None,
+        length: int | None = None,
     ) -> AsyncBody:
         """Send a request, its body from `source` if given, and return as soon as the response begins.
 
-        It opens a new connection, so that a stream never waits for a call, nor a call for a stream.
+        A safe request takes an idle connection if there is one, and never waits for one: it calls `source` again if
+        the server has closed that connection.
         """
         pool = self._pool(request.origin)
-        connection = await pool.acquire(fresh=True)
-        try:
-            parser_ready = connection
-            if source is None:
-                connection.begin(self._encode(request), want_all=False)
-            else:
-                connection.begin(self._head(request, length=length), want_all=False)
-                await _send(connection, source, length=length)
-            await connection.wait(lambda: bool(parser_ready.parser.status), request.timeout)
-        except BaseException:
-            connection.abort()
-            raise
-        return AsyncBody(pool, connection)
+        while True:
+            connection = await pool.acquire(fresh=not request.safe, stream=True)
+            reused = connection.used
+            try:
+                if source is None:
+                    connection.begin(self._encode(request), want_all=False)
+                else:
+                    connection.begin(self._head(request, length=length), want_all=False)
+                    await _send(connection, source(), length=length)
+                parser = connection.parser
+                await connection.wait(lambda: bool(parser.status), request.timeout)  # noqa: B023
+            except TransportError as error:
+                stale = reused and not connection.parser.started and not error.timed_out and not error.final
+                connection.abort()
+                if stale and request.safe:
+                    continue
+                raise
+            except BaseException:
+                connection.abort()
+                raise
+            return AsyncBody(pool, connection)
 
     async def aclose(self) -> None:
         self._closed = True

@@ -37,7 +37,7 @@ class Body:
         """Return the connection to the pool, or cut it if the response is incomplete."""
         if not self._closed:
             self._closed = True
-            self._pool.release(self._connection)
+            self._pool.release(self._connection, stream=True)
 
     def abandon(self) -> None:
         """Close a body that has no reader any more."""

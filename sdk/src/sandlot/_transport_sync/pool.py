@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import ssl
 
 IDLE_LIMIT = 60.0  # seconds before an idle connection is closed
+MOST_IDLE = 64  # connections that wait, beyond which that of a finished stream is closed
 
 
 class Pool:
@@ -39,13 +40,15 @@ class Pool:
                 return connection
         return self._dial(within)
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: Connection, *, stream: bool = False) -> None:
+        """Keep the connection for a later request, unless that of a `stream` is one too many."""
         if connection.parser.done and connection.parser.reusable and not connection.lost:
             connection.idle_since = time.monotonic()
             with self._lock:
-                self.idle.append(connection)
-        else:
-            self.discard(connection)
+                if not (stream and len(self.idle) >= MOST_IDLE):
+                    self.idle.append(connection)
+                    return
+        self.discard(connection)
 
     def discard(self, connection: Connection) -> None:
         with self._lock:

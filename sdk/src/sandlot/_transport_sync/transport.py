@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sandlot._protocol.http1 import Origin, chunk, request_head
 from sandlot._protocol.messages import Request, Response, TransportError, closed
@@ -49,23 +49,38 @@ class Transport:
             return response
 
     def open(
-        self, request: Request, *, source: Iterable[bytes] | None = None, length: int | None = None
+        self,
+        request: Request,
+        *,
+        source: Callable[[], Iterable[bytes]] | None = None,
+        length: int | None = None,
     ) -> Body:
-        """Send a request, its body from `source` if given, and return as soon as the response begins."""
+        """Send a request, its body from `source` if given, and return as soon as the response begins.
+
+        A safe request takes an idle connection if there is one: it calls `source` again if the server has closed it.
+        """
         pool = self._pool(request.origin)
-        connection = pool.acquire(fresh=True)
-        try:
-            if source is None:
-                connection.begin(self._encode(request), timeout=request.timeout)
-            else:
-                connection.begin(self._head(request, length=length), timeout=request.timeout)
-                _send(connection, source, length=length, timeout=request.timeout)
-            parser = connection.parser
-            connection.wait(lambda: bool(parser.status), request.timeout)
-        except BaseException:
-            pool.discard(connection)
-            raise
-        return Body(pool, connection)
+        while True:
+            connection = pool.acquire(fresh=not request.safe)
+            reused = connection.used
+            try:
+                if source is None:
+                    connection.begin(self._encode(request), timeout=request.timeout)
+                else:
+                    connection.begin(self._head(request, length=length), timeout=request.timeout)
+                    _send(connection, source(), length=length, timeout=request.timeout)
+                parser = connection.parser
+                connection.wait(lambda: bool(parser.status), request.timeout)  # noqa: B023
+            except TransportError as error:
+                stale = reused and not connection.parser.started and not error.timed_out
+                pool.discard(connection)
+                if stale and request.safe and not pool.closed:
+                    continue
+                raise
+            except BaseException:
+                pool.discard(connection)
+                raise
+            return Body(pool, connection)
 
     def close(self) -> None:
         with self._lock:

@@ -55,7 +55,9 @@ class Spec:
 
     def document(self) -> dict[str, Any]:
         """Return the fields that `?spec=1` shows."""
-        return {name: getattr(self, name) for name in ("command", "shell", "cwd", "env", "user", "pty")}
+        return {
+            name: getattr(self, name) for name in ("command", "shell", "cwd", "env", "user", "pty", "memory")
+        }
 
 
 def op_id(value: object, name: str) -> str:

@@ -1,0 +1,72 @@
+"""How many connections streams and uploads take, and what happens when the server has closed one that waits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sandlot import AsyncSandbox, ConnectionFailed
+from sandlot._protocol.messages import with_query
+
+from tests.sdk._async.retrying import Clock
+from tests.sdk.service.faults import Fault
+from tests.sdk.service.server import Service
+
+FILES = 500
+
+
+async def test_a_copy_of_many_files_takes_few_connections(
+    faulty: AsyncSandbox, service: Service, tmp_path: Path
+) -> None:
+    (tmp_path / "tree").mkdir()
+    for number in range(FILES):
+        (tmp_path / "tree" / str(number)).write_text("text")
+    await faulty.files.upload(tmp_path / "tree", "/tmp/tree")
+    await faulty.files.download("/tmp/tree", tmp_path / "back")
+    assert len(service.calls("/files", "PUT")) == len(service.calls("/files", "GET")) == FILES
+    assert service.connections <= 20
+
+
+async def test_of_many_streams_at_once_few_connections_stay(faulty: AsyncSandbox, service: Service) -> None:
+    await faulty.files.write("/tmp/file", "text")
+    route = with_query("/files", {"path": "/tmp/file"})
+    bodies = [await faulty._plane.open("GET", route) for _ in range(100)]
+    assert service.connections >= 100
+    for body in bodies:
+        assert await body.read_all() == b"text"
+    for pool in faulty._plane.client.transport._pools.values():
+        assert len(pool.idle) == len(pool.open) == 64
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("/files", refuse=True), Fault("/files", lose=True)], ids=["refuse", "lose"]
+)
+async def test_an_upload_or_stream_over_a_closed_connection_is_sent_again_at_once(
+    patient: AsyncSandbox, service: Service, clock: Clock, tmp_path: Path, fault: Fault
+) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 3_000_000)
+    await patient.files.mkdir("/tmp")
+    service.faults.append(fault)
+    assert await patient.files.upload(tmp_path / "file", "/tmp/file") == 3_000_000
+    assert len(service.calls("/files", "PUT")) == 2
+    assert len(await patient.files.read("/tmp/file")) == 3_000_000
+    if fault.refuse:
+        service.faults.append(fault)
+        assert sum([len(piece) async for piece in patient.files.stream("/tmp/file")]) == 3_000_000
+    assert clock.slept == []
+
+
+async def test_what_can_be_sent_only_once_takes_a_new_connection(
+    patient: AsyncSandbox, service: Service
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"text"
+
+    before = service.connections
+    await patient.files.write("/tmp/once", pieces())
+    assert service.connections == before + 1
+    service.faults.append(Fault("/files", refuse=True))
+    with pytest.raises(ConnectionFailed):
+        await patient.files.write("/tmp/once", pieces())
+    assert len(service.calls("/files", "PUT")) == 2
