@@ -14,7 +14,7 @@ import pytest
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 
 from tests.e2e.processes import sidecars
-from tests.gateway.real_stack import client, run
+from tests.gateway.real_stack import ask, client, run
 from tests.leaks import no_leaks
 from tests.local.test_image_sandboxes import small_root
 from tests.stack import Stack
@@ -78,6 +78,45 @@ async def test_forks_mount_one_copy_which_the_gateway_then_lets_go(stack: Stack,
             async with await AsyncSandbox.create(checkpoint=kept, client=client) as restored:
                 assert await run(restored, "ls /srv; cat /srv/sum") == "sum\nown\n"
             await again.delete()
+
+
+async def counted(stack: Stack) -> int:
+    """The bytes that count for the tenant's checkpoints."""
+    answer = await asyncio.to_thread(ask, stack, "GET", "/user/whoami")
+    uses = {one["name"]: one["used"] for one in answer.json()["data"]["quotas"]}
+    return uses["checkpoint_bytes"]
+
+
+async def test_a_copy_counts_until_its_last_fork_has_ended(stack: Stack, client: AsyncClient) -> None:
+    before = await counted(stack)
+
+    async def is_counted(size: int) -> bool:
+        return await counted(stack) - before >= size
+
+    async def is_free() -> bool:
+        return await counted(stack) == before
+
+    async with await AsyncSandbox.create(client=client) as box:
+        await run(box, f"head -c {BIG} /dev/urandom > /srv/big")
+        async with await box.fork(2) as forks:
+            await until(lambda: held_copies(stack) == [])
+            await until(lambda: is_counted(BIG))
+            await forks[0].delete()
+            assert await is_counted(BIG)
+        await until(is_free)
+        async with await box.fork(1):
+            await until(lambda: held_copies(stack) == [])
+            stack.kill()
+            stack.start()
+            await until(lambda: is_counted(BIG))
+
+
+async def test_forks_of_files_with_links_write_to_all_names(stack: Stack, client: AsyncClient) -> None:
+    async with await AsyncSandbox.create(client=client) as box:
+        await run(box, "echo one > /srv/a; ln /srv/a /srv/b")
+        async with await box.fork(2) as forks:
+            for fork in forks:
+                assert await run(fork, "echo two > /srv/a; cat /srv/b") == "two\n"
 
 
 async def test_forks_outlive_their_gateway_and_the_next_one_has_no_copy(

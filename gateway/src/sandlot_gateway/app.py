@@ -128,8 +128,14 @@ class Gateway:
             schedule=TenantScheduling(quotas, of_run=lambda tenant, run: self.runs.scheduling(tenant, run)),
         )
         self.sidecars = Sidecars(self.pool)
-        shares = self.backend.shares_copies
-        self.checkpoints = checkpoints(settings, pool=self.pool, quotas=quotas, shares=shares)
+        self.checkpoints = checkpoints(
+            settings,
+            pool=self.pool,
+            quotas=quotas,
+            state_dir=state_dir,
+            shares=lambda: self.backend.shares_copies,
+            users=lambda: {one.spec.checkpoint for one in self.directory.live() if one.spec.checkpoint},
+        )
         self.temporary = temporary(self.checkpoints)
         self.lifecycle = Lifecycle(
             directory=self.directory,

@@ -26,8 +26,12 @@ class Part:
         self.size += len(data)
 
     def reserve(self, size: int) -> None:
-        """Have the file count as one of `size` bytes, which lie elsewhere. Raises what `admit` raises, and OSError."""
-        self._admit(size)
+        """Have the file count as one of `size` bytes, which lie elsewhere; a later call counts instead.
+
+        Raises what `admit` raises, and OSError.
+        """
+        if size > self.size:
+            self._admit(size - self.size)
         os.ftruncate(self.fd, size)
         self.size = size
 

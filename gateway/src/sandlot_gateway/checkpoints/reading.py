@@ -8,8 +8,9 @@ import time
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.checkpoints.interface import Writing
+from sandlot_gateway.checkpoints.memory import Memory, room_of
 from sandlot_gateway.checkpoints.part import Part
-from sandlot_gateway.checkpoints.shared import SharedCopies, copied
+from sandlot_gateway.checkpoints.shared import SharedCopies, copied, measured
 from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.checkpoints.transfer import Fetched, Refused, Selection, fetch_layer
 from sandlot_gateway.core.instances import Instance
@@ -38,6 +39,7 @@ class Reading:
         self._turn = turn
         self._max_bytes = max_bytes
         self._shared = shared
+        self._memory = Memory()
 
     async def read(
         self, checkpoint: Checkpoint, instance: Instance, part: Writing, *, shares: bool
@@ -66,8 +68,16 @@ class Reading:
 
     async def _copy(self, checkpoint: Checkpoint, instance: Instance, part: Writing) -> Fetched:
         assert isinstance(part, Part)  # of a directory: no other store has shared copies
-        copy = await copied(self._pool, instance, max_bytes=self._max_bytes)
-        self._shared.keep(checkpoint, copy, part)
+        found = await measured(self._pool, instance, max_bytes=self._max_bytes)
+        room = room_of(found)
+        with self._memory.reserved(room):
+            await self._threads.whole(part.reserve, found.bytes)  # before memory is taken for it
+            try:
+                copy = await copied(self._pool, instance, entries=found.entries, room=room)
+            except Refused:
+                await self._threads.whole(part.reserve, 0)
+                raise
+        await self._shared.keep(checkpoint, copy, part)
         checkpoint.shared = True
         await self._threads.whole(part.reserve, copy.has.bytes)
         return copy.has

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
@@ -35,6 +35,8 @@ class StoreLimits:
     keep: Callable[[str], float | None] = lambda tenant: (
         None
     )  # seconds after completion, by tenant; None: for ever
+    # Tenant and bytes of each copy that counts like an archive.
+    copies: Callable[[], Iterable[tuple[str, int]]] = tuple
 
     def complete(self, checkpoint: Checkpoint, *, at: float) -> None:
         """Let a checkpoint that was completed at a time expire as its tenant's quota says."""

@@ -43,11 +43,10 @@ class Checkpoints:
     """The checkpoints of all sandboxes; `max_bytes` limits the files of one."""
 
     def __init__(
-        self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int, shares: bool = False
+        self, store: CheckpointStore, *, pool: HttpPool, max_bytes: int, shared: SharedCopies | None = None
     ) -> None:
-        """`shares`: sandboxes may mount a copy in this machine's memory instead of reading one of the gateway's own."""
-        self._shares = shares
-        self._shared = SharedCopies()
+        """`shared`: sandboxes may mount a copy in this machine's memory instead of reading one of the gateway's own."""
+        self._shared = shared or SharedCopies()
         self._store = store
         self._pool = pool
         self._tasks = Tasks()
@@ -128,7 +127,9 @@ class Checkpoints:
                 part = await begun(self._store, checkpoint, threads=self._threads, tasks=self._tasks)
             except Occupied as error:
                 raise Busy("a gateway is writing or deleting this checkpoint; try again") from error
-        shares = self._shares and lasts is not None and not selection and not sandbox.spec.gpu_count
+        shares = (
+            self._shared.possible() and lasts is not None and not selection and not sandbox.spec.gpu_count
+        )
         writer = self._tasks.spawn(self._write(checkpoint, instance, part, shares=shares))
         key = checkpoint.id, checkpoint.created_at
         self._writers[key] = writer
@@ -190,13 +191,13 @@ class Checkpoints:
 
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
-        self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
+        await self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
         await self._threads.run(self._store.delete, checkpoint)
         writer = self._writers.get((checkpoint.id, checkpoint.created_at))
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
-            if self._shared.drop(checkpoint):  # it had just finished
+            if await self._shared.drop(checkpoint):  # it had just finished
                 await self._threads.run(self._store.get, checkpoint.id)
 
     async def extend(self, checkpoint: Checkpoint, *, lasts: float) -> None:
@@ -283,9 +284,11 @@ class Checkpoints:
             checkpoint.failed_by_files = isinstance(error, Refused) and error.by_files
             await self._failed(checkpoint, str(error) or type(error).__name__)
         finally:
-            if checkpoint.state is not State.DURABLE:
-                self._shared.drop(checkpoint)
-            await self._threads.whole(release, self._store, checkpoint, part)
+            try:
+                if checkpoint.state is not State.DURABLE:
+                    await self._shared.drop(checkpoint)
+            finally:  # also when a second cancel cuts the drop off: else the part stays open
+                await self._threads.whole(release, self._store, checkpoint, part)
 
     async def _failed(self, checkpoint: Checkpoint, why: str) -> None:
         _log.info("checkpoint failed", extra={"sandbox": checkpoint.sandbox_id, "why": why})

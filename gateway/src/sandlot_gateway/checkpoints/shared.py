@@ -6,19 +6,25 @@ roots over it. So a copy ends with its gateway, whatever ends that, and the docu
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.copies_in_use import CopiesInUse
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.transfer import Fetched, Refused, refused
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
+from sandlot_gateway.tasks import in_thread
 
 _COPYING = 600.0  # seconds until a sidecar has copied all
 _LETTING_GO = 10.0
+_T = TypeVar("_T")
 
 
 class Copy(msgspec.Struct, frozen=True):
@@ -38,19 +44,22 @@ class _Told(msgspec.Struct):
     inode: int
 
 
-async def copied(pool: HttpPool, instance: Instance, *, max_bytes: int) -> Copy:
-    """Have a sidecar of this machine copy its files; return the copy, whose descriptor the caller closes.
+async def measured(pool: HttpPool, instance: Instance, *, max_bytes: int) -> Fetched:
+    """Return what a copy of a sandbox's files would have.
 
     Raises Refused, also if only an archive of them can be had, DialError and UpstreamError.
     """
-    headers = [("authorization", f"Bearer {instance.token}")]
-    target = f"/v1/share?max_bytes={max_bytes}"
-    answer = await pool.fetch(
-        instance.address, "POST", target, headers=headers, timeout=_COPYING, known_alive=True
-    )
-    if answer.status != 200:
-        raise refused(answer.body, status=answer.status)
-    told = msgspec.json.decode(answer.body, type=_Told)
+    body = await _fetch(pool, instance, "GET", f"/v1/share?max_bytes={max_bytes}")
+    return _decoded(body, Fetched)
+
+
+async def copied(pool: HttpPool, instance: Instance, *, entries: int, room: int) -> Copy:
+    """Have a sidecar of this machine copy its files, measured as `entries`, into `room` bytes of memory.
+
+    Return the copy, whose descriptor the caller closes. Raises as `measured` does.
+    """
+    body = await _fetch(pool, instance, "POST", f"/v1/share?max_bytes={room}&entries={entries}")
+    told = _decoded(body, _Told)
     try:
         namespace = os.open(told.namespace, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -59,19 +68,31 @@ async def copied(pool: HttpPool, instance: Instance, *, max_bytes: int) -> Copy:
         info = os.fstat(namespace)
         if (info.st_dev, info.st_ino) != (told.device, told.inode):
             raise Refused("the sidecar has let go of the copy before it was opened")
-        with contextlib.suppress(DialError, UpstreamError):  # else it does so a moment later
-            await pool.fetch(
-                instance.address,
-                "DELETE",
-                "/v1/share",
-                headers=headers,
-                timeout=_LETTING_GO,
-                known_alive=True,
-            )
+        with contextlib.suppress(DialError, UpstreamError, Refused):  # else it does so a moment later
+            await _fetch(pool, instance, "DELETE", "/v1/share", timeout=_LETTING_GO)
     except BaseException:
-        os.close(namespace)
+        await asyncio.to_thread(os.close, namespace)
         raise
     return Copy(Fetched(told.entries, told.bytes), namespace)
+
+
+async def _fetch(
+    pool: HttpPool, instance: Instance, method: str, target: str, *, timeout: float = _COPYING
+) -> bytes:
+    headers = [("authorization", f"Bearer {instance.token}")]
+    answer = await pool.fetch(
+        instance.address, method, target, headers=headers, timeout=timeout, known_alive=True
+    )
+    if answer.status != 200:
+        raise refused(answer.body, status=answer.status)
+    return answer.body
+
+
+def _decoded(body: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise Refused(f"the sandbox's sidecar sent an invalid answer: {error}") from error
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -86,15 +107,26 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class SharedCopies:
-    def __init__(self) -> None:
+    """What this gateway holds. The last holder's close frees the memory, which takes its time: it is done in a thread."""
+
+    def __init__(
+        self, in_use: CopiesInUse | None = None, *, possible: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`possible`: whether all sandboxes could mount one now."""
+        self.possible = possible
+        self._in_use = in_use
         self._held: dict[tuple[str, float], _Held] = {}  # a later checkpoint may have the same id
 
-    def keep(self, checkpoint: Checkpoint, copy: Copy, part: Part) -> None:
+    async def keep(self, checkpoint: Checkpoint, copy: Copy, part: Part) -> None:
         """Keep a copy, which is this object's from now on, and the lock of its checkpoint's file. Raises OSError."""
         try:
+            if self._in_use is not None:
+                await in_thread(
+                    self._in_use.add, checkpoint.id, tenant=checkpoint.tenant, size=copy.has.bytes
+                )
             lock = os.dup(part.fd)
-        except OSError:
-            os.close(copy.namespace)
+        except BaseException:
+            await asyncio.to_thread(os.close, copy.namespace)
             raise
         self._held[checkpoint.id, checkpoint.created_at] = _Held(copy.namespace, lock)
 
@@ -107,11 +139,13 @@ class SharedCopies:
         path = f"/proc/{os.getpid()}/fd/{held.namespace}"
         return msgspec.json.encode({"namespace": path, "device": info.st_dev, "inode": info.st_ino})
 
-    def drop(self, checkpoint: Checkpoint) -> bool:
+    async def drop(self, checkpoint: Checkpoint) -> bool:
         """Let go of a copy; return whether it was held."""
         held = self._held.pop((checkpoint.id, checkpoint.created_at), None)
+        if self._in_use is not None:
+            self._in_use.let_go(checkpoint.id)
         if held is not None:
-            held.close()
+            await in_thread(held.close)
         return held is not None
 
     def close(self) -> None:

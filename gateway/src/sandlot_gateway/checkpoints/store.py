@@ -60,9 +60,8 @@ class Store:
         self._places = Places(directory)
         self._deletions = Deletions(self._places)
         self._limits = limits
-        self._quota = Quota(
-            Sizes(directory, tenant_of=self._tenant_of).measure, limits=limits, every=_MEASURE_EVERY
-        )
+        sizes = Sizes(directory, tenant_of=self._tenant_of, copies=limits.copies)
+        self._quota = Quota(sizes.measure, limits=limits, every=_MEASURE_EVERY)
 
     def new_id(self) -> str:
         return new_id()

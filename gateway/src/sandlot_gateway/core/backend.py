@@ -142,8 +142,12 @@ class Backend(ClaimImages, Protocol):
     def usage(self) -> UsageSource: ...
 
     delete_wait: float  # seconds that a delete waits for sidecars, records and other gateways
-    shares_copies: bool  # instances can mount a copy of another one's files that this gateway holds
     single_gateway: bool  # only one gateway at a time: an instance that `start` does not find is gone
+
+    @property
+    def shares_copies(self) -> bool:
+        """Return whether all instances can mount a copy of another one's files that this gateway holds."""
+        ...
 
     @property
     def lays_images(self) -> bool:

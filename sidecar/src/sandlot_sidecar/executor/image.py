@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 
+from .. import kernel
 from . import syscalls
 from .errors import SetupError
 
@@ -19,16 +20,29 @@ if TYPE_CHECKING:
     from .shared import Shared
 
 
+# What a kernel may do by default, and a checkpoint of the files cannot have: it reads the layer, not the root.
+_PLAIN = ",redirect_dir=off,metacopy=off,index=off"
+
+
 class Image:
     """One image, and what its first root read for all its later ones."""
 
-    def __init__(self, spec: dict[str, Any], *, in_pod: bool, shared: Shared | None = None) -> None:
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        *,
+        in_pod: bool,
+        shared: Shared | None = None,
+        former: Image | None = None,
+    ) -> None:
         """`spec`: `lower` (uppermost layer first), `mask`, `workdir`; `claimed`: a claim names it, checked by the server.
 
-        `/` is the machine's own root, in a pod the container's. `shared`: files of another sandbox above them. Raises
-        SetupError.
+        `/` is the machine's own root, in a pod the container's. `shared`: files of another sandbox above them;
+        `former`: the image whose directories it takes, open until the first `clone`. Raises SetupError.
         """
         self.shared = shared
+        self._former = former
+        self.options = _PLAIN if shared is not None and not kernel.is_gvisor() else ""  # of the overlay
         self._spec = spec
         self._in_pod = in_pod
         lower = spec.get("lower") or ["/"]
@@ -59,8 +73,8 @@ class Image:
         return self._is_outside and not home.rootless
 
     def below(self, shared: Shared) -> Image:
-        """Return this image with the files of another sandbox above it, which are closed with it."""
-        return Image({**self._spec, "claimed": True}, in_pod=self._in_pod, shared=shared)
+        """Return this image with the files of another sandbox above it, which are closed with it; close this one later."""
+        return Image({**self._spec, "claimed": True}, in_pod=self._in_pod, shared=shared, former=self)
 
     def clone(self, home: Home) -> list[int]:
         """Return detached copies of a claimed image's directories, [] where their paths lead to them. Raises OSError.
@@ -72,16 +86,25 @@ class Image:
             return []
         if self._namespace < 0:
             self._hold(home)
+        return self._clone_held(first=0)
+
+    def _clone_held(self, *, first: int) -> list[int]:
         syscalls.setns(self._namespace, syscalls.CLONE_NEWNS)
         count = len(self.lower) + (self.shared is not None)
-        return _clone_all([f"/{number}" for number in range(count)])
+        return _clone_all([f"/{number}" for number in range(first, count)])
+
+    def _lowers(self, home: Home) -> list[int]:
+        former, self._former = self._former, None
+        if former is not None and former._namespace >= 0:
+            return former._clone_held(first=int(former.shared is not None))
+        home.enter_original_mounts()
+        return _clone_all(self.lower)
 
     def _hold(self, home: Home) -> None:
         """Resolve the paths, once: the root of a reset must be over the same directories, whatever has their names."""
         trees = [] if self.shared is None else [self.shared.clone()]
         try:
-            home.enter_original_mounts()
-            trees += _clone_all(self.lower)
+            trees += self._lowers(home)
             # A copy of the sidecar's own mounts would hold those of other images, too.
             home.enter_copy_of_empty_mounts()
             for number, tree in enumerate(trees):

@@ -181,7 +181,7 @@ class Executor:
             return self.sandbox.usage(), []
         if do == "alive":
             return {"alive": self.sandbox.alive()}, []
-        if do == "layers":
+        if do in ("layer", "layers"):  # `layer` where there is one: a server of any version asks for it
             return {}, self.sandbox.layers(merged=bool(message.get("merged")))
         if do in ("check", "record"):
             return self._exchange(str(do)), []

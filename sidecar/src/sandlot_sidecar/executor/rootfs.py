@@ -162,7 +162,7 @@ class Builder:
         self.image.container_mounts.write(base)
 
     def _overlay(self, lowers: str) -> None:
-        options = f"{lowers},upperdir={self.part}/upper,workdir={self.part}/work"
+        options = f"{lowers},upperdir={self.part}/upper,workdir={self.part}/work{self.image.options}"
         if self.plan.store is not None:
             try:
                 # Otherwise unmounting syncs all dirty pages of the volume's file system, of every writer: seconds.

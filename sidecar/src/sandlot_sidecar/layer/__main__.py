@@ -1,10 +1,11 @@
 """Entry point, `python -m sandlot_sidecar.layer JOB FD[,FD...] [MAX_BYTES [SELECTION]]`: works on the files of one layer.
 
-JOB is `export`, `store` (an export that does not compress), `restore` or `share`, SELECTION a JSON object
-`{"paths": [...], "without": [...]}` for an export. All but a restore read the layers FD, the uppermost first, as one.
+JOB is `export`, `store` (an export that does not compress), `restore`, `measure` or `share`. SELECTION is a JSON object
+`{"paths": [...], "without": [...]}` for an export, and the number of entries for `share`, whose MAX_BYTES is the memory
+that it may fill. All but a restore read the layers FD, the uppermost first, as one.
 
 The first line of standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
-follows it; on restore it is the result, and on share, too: then the copy lies in this process's mount namespace until its
+follows it; on restore and measure it is the result, and on share, too: then the copy lies in this process's mount namespace until its
 standard input ends. The exit status is 0 on success, and after the first line of an export one of errors.BY_FILES if the
 files are the cause.
 """
@@ -22,6 +23,12 @@ from .attributes import measure
 from .errors import BY_FILES, LayerError
 from .selection import EVERYTHING, Selection
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .walk import Entry
+
 # An archive can demand any amount of memory, and a sidecar in a pod has 256 MiB: without a limit it would be killed.
 MEMORY = 160 << 20
 
@@ -30,16 +37,18 @@ def main(arguments: list[str]) -> int:
     """Run the job and return the exit status."""
     job, fds = arguments[0], [int(fd) for fd in arguments[1].split(",")]
     limit = int(arguments[2]) if len(arguments) > 2 and arguments[2] else None
-    selection = _selection(arguments[3]) if len(arguments) > 3 else EVERYTHING
     os.umask(0)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
         if job == "restore":
             _restore(fds[0], limit)
+        elif job == "measure":
+            _measure(fds, limit)
         elif job == "share":
-            _share(fds, limit)
+            _share(fds, limit or 0, entries=int(arguments[3]))
         else:
+            selection = _selection(arguments[3]) if len(arguments) > 3 else EVERYTHING
             _export(fds, limit, selection, compresses=job == "export")
     except LayerError as error:
         _say({"error": error.code, "message": error.message})
@@ -78,19 +87,27 @@ def _selection(text: str) -> Selection:
     return Selection(paths=tuple(document["paths"]), without=tuple(document["without"]))
 
 
-def _measured(fds: list[int], limit: int | None, selection: Selection) -> tuple[int, int]:
-    entries, size = measure(fds, selection)
+def _measured(
+    fds: list[int], limit: int | None, selection: Selection, check: Callable[[Entry], None] | None = None
+) -> tuple[int, int]:
+    entries, size = measure(fds, selection, check=check)
     if limit is not None and size > limit:
         text = f"the sandbox's files add up to {size} bytes, over the limit of {limit}: delete some"
         raise LayerError("too_large", text)
     return entries, size
 
 
-def _share(fds: list[int], limit: int | None) -> None:
+def _measure(fds: list[int], limit: int | None) -> None:
+    from . import share
+
+    entries, size = _measured(fds, limit, EVERYTHING, share.refuse_link)
+    _say({"entries": entries, "bytes": size})
+
+
+def _share(fds: list[int], room: int, *, entries: int) -> None:
     from . import share  # each job imports only its own part: a copy takes no longer than that
 
-    entries, size = _measured(fds, limit, EVERYTHING)
-    entries, size = share.copy(fds, entries=entries, size=size)
+    entries, size = share.copy(fds, entries=entries, room=room)
     _say({"entries": entries, "bytes": size})
     sys.stdin.buffer.read()
 

@@ -10,7 +10,7 @@ from .walk import MAX_ENTRIES, OPAQUE, Walk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .selection import Selection
     from .walk import Entry
@@ -21,11 +21,22 @@ ELSEWHERE = ("trusted.overlay.redirect", "trusted.overlay.metacopy")
 PAX_XATTR = "SCHILY.xattr."
 
 
-def measure(tops: Sequence[int], selection: Selection, *, max_entries: int = MAX_ENTRIES) -> tuple[int, int]:
-    """Return the number of entries, and the bytes of regular files and attributes. Raises LayerError."""
+def measure(
+    tops: Sequence[int],
+    selection: Selection,
+    *,
+    max_entries: int = MAX_ENTRIES,
+    check: Callable[[Entry], None] | None = None,
+) -> tuple[int, int]:
+    """Return the number of entries, and the bytes of regular files and attributes.
+
+    `check` is called with each entry. Raises LayerError, and what `check` raises.
+    """
     count = size = 0
     for entry in Walk(tops, selection, max_entries=max_entries):
         count += 1
+        if check is not None:
+            check(entry)
         if stat.S_ISREG(entry.info.st_mode):
             size += entry.info.st_size
         if entry.fd >= 0 and not selection.is_above(entry.path):

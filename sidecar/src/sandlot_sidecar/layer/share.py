@@ -20,23 +20,16 @@ from .selection import EVERYTHING
 from .walk import Entry, Walk
 
 _PLACE = "/sys"  # for a moment, of the file system
-_PAGE = 4096
-_INODE = 1024  # bytes of kernel memory
-_ROOM = 64 << 20  # bytes for what is written while it is copied
-_SHARE = 2  # of the memory that is available, the copy may take one part of so many
 _AT_ONCE = 64 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def copy(tops: list[int], *, entries: int, size: int) -> tuple[int, int]:
-    """Copy the layers, measured as `entries` and `size`; return what was copied. Raises LayerError and OSError.
+def copy(tops: list[int], *, entries: int, room: int) -> tuple[int, int]:
+    """Copy the layers into `room` bytes of memory; return the entries and bytes. Raises LayerError and OSError.
 
-    LayerError `no_room`: the copy has no place in memory, but could be an archive.
+    `entries`: as many as were measured. LayerError `no_room` or `unsupported`: it could be an archive.
     """
-    room = size + entries * _PAGE + _ROOM
-    if room + entries * _INODE > _available() // _SHARE:
-        raise LayerError("no_room", f"a copy of {size} bytes would take too much of this machine's memory")
     _enter_new_file_system(room, files=2 * entries + 1024)
     os.mkdir(PLACE)
     top = os.open(PLACE, _DIRECTORY)
@@ -58,13 +51,15 @@ def copy(tops: list[int], *, entries: int, size: int) -> tuple[int, int]:
     return copier.entries, copier.bytes
 
 
-def _available() -> int:
-    """Return the bytes of memory that this machine can still give."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    return 0
+def refuse_link(entry: Entry) -> None:
+    """Raise LayerError if an entry has another name, too: a write to either would not show in the other one.
+
+    The kernel copies the file up by the name that is written to, and the other names stay with the layer below.
+    """
+    mode = entry.info.st_mode
+    if entry.info.st_nlink > 1 and (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode)):
+        text = f"/{entry.path} has several names (hard links), which only an archive keeps together"
+        raise LayerError("unsupported", text)
 
 
 def _enter_new_file_system(size: int, *, files: int) -> None:
@@ -93,11 +88,11 @@ class _Copier:
     def __init__(self, top: int) -> None:
         self._top = top
         self._levels: list[_Level] = []
-        self._links: dict[tuple[int, int], str] = {}  # by layer and file
         self.entries = 0
         self.bytes = 0
 
     def add(self, entry: Entry) -> None:
+        refuse_link(entry)
         above, _, name = entry.path.rpartition("/")
         if not above and name in MOUNT_POINTS:
             raise LayerError(
@@ -148,11 +143,6 @@ class _Copier:
 
     def _file(self, directory: int, name: str, entry: Entry) -> None:
         info = os.fstat(entry.fd)
-        if info.st_nlink > 1:
-            first = self._links.setdefault((info.st_dev, info.st_ino), entry.path)
-            if first != entry.path:
-                self._link(first, directory, name)
-                return
         found = attributes(entry)
         fd = os.open(name, _NEW, 0o600, dir_fd=directory)
         try:
@@ -162,18 +152,6 @@ class _Copier:
         finally:
             os.close(fd)
         self.bytes += info.st_size + attribute_bytes(found)
-
-    def _link(self, first: str, directory: int, name: str) -> None:
-        *above, last = first.split("/")
-        place, opened = self._top, list[int]()
-        try:
-            for each in above:
-                place = os.open(each, _DIRECTORY, dir_fd=place)
-                opened.append(place)
-            os.link(last, name, src_dir_fd=place, dst_dir_fd=directory, follow_symlinks=False)
-        finally:
-            for fd in opened:
-                os.close(fd)
 
 
 def _copy_data(source: int, target: int, *, size: int) -> None:

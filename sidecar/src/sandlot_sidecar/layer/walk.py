@@ -27,6 +27,10 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EAGAIN)
 
 
+# Of a name that is gone with its directory: what it hid stays hidden.
+_DELETION = os.stat_result((stat.S_IFCHR, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": 0, "st_mtime_ns": 0})
+
+
 class Entry:
     """One entry of the layer. `fd` is open for files and directories, and -1 for others; `target` is of links.
 
@@ -44,14 +48,37 @@ class Entry:
 
 
 class _Level:
-    """The directories of one path, the uppermost layer's first, and the names that are left."""
+    """The directories of one path, the uppermost layer's first, and the names that are left.
 
-    __slots__ = ("directories", "names", "prefix")
+    `place`: the parent and the name of the first one, if it is of the layer that may change and has a parent.
+    """
 
-    def __init__(self, directories: list[int], *, prefix: str) -> None:
+    __slots__ = ("changes", "directories", "names", "place", "prefix", "upper")
+
+    def __init__(
+        self, directories: list[int], *, prefix: str, place: tuple[int, str] | None = None, changes: bool
+    ) -> None:
         self.directories = directories
         self.prefix = prefix
-        self.names = sorted({name for each in directories for name in os.listdir(each)}, reverse=True)
+        self.place = place
+        self.changes = changes
+        self.upper = set(os.listdir(directories[0])) if changes else set[str]()
+        names = self.upper.union(*(os.listdir(each) for each in directories[int(changes) :]))
+        self.names = sorted(names, reverse=True)
+
+    def is_replaced(self) -> bool:
+        """Return whether the first directory has lost its name.
+
+        When code deletes a directory, the kernel first replaces it, then removes the deletions from the one replaced.
+        """
+        if self.place is None:
+            return False
+        parent, name = self.place
+        try:
+            now = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+        return not os.path.samestat(now, os.fstat(self.directories[0]))
 
     def close(self) -> None:
         for directory in self.directories:
@@ -70,7 +97,7 @@ class Walk:
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the selected entries, a directory before its contents; each is open until the next. Raises LayerError."""
-        levels = [_Level([os.dup(top) for top in self._tops], prefix="")]
+        levels = [_Level([os.dup(top) for top in self._tops], prefix="", changes=True)]
         try:
             while levels:
                 level = levels[-1]
@@ -78,13 +105,12 @@ class Walk:
                     levels.pop().close()
                     continue
                 name = level.names.pop()
-                found = self._uppermost(level, name)
+                found = self._opened(level, name)
                 if found is None:
                     continue
-                entry, number = found
-                if stat.S_ISDIR(entry.info.st_mode):
-                    below = _directories_below(entry, level.directories[number + 1 :], name)
-                    levels.append(_Level([entry.fd, *below], prefix=f"{entry.path}/"))
+                entry, below = found
+                if below is not None:
+                    levels.append(below)
                     if len(levels) > MAX_DEPTH:
                         raise LayerError("too_large", f"directories are nested more than {MAX_DEPTH} deep")
                 try:
@@ -99,12 +125,35 @@ class Walk:
             for level in levels:
                 level.close()
 
+    def _opened(self, level: _Level, name: str) -> tuple[Entry, _Level | None] | None:
+        """Return what counts of all that has this name, and of a directory what is in it."""
+        for _ in range(ATTEMPTS):
+            found = self._uppermost(level, name)
+            if found is None:
+                return None
+            entry, number = found
+            if not stat.S_ISDIR(entry.info.st_mode):
+                return entry, None
+            directories = [entry.fd, *_directories_below(entry, level.directories[number + 1 :], name)]
+            changes = level.changes and number == 0
+            place = (level.directories[0], name) if changes else None
+            below = _Level(directories, prefix=f"{entry.path}/", place=place, changes=changes)
+            if not below.is_replaced():  # what it hides was in it while its names were read
+                return entry, below
+            below.close()
+        self.skipped += 1
+        return None
+
     def _uppermost(self, level: _Level, name: str) -> tuple[Entry, int] | None:
         """Return what counts of all that has this name, and the number of its layer."""
         for number, directory in enumerate(level.directories):
+            path = level.prefix + name
             try:
-                entry = self._entry(directory, name, level.prefix + name)
+                entry = self._entry(directory, name, path)
             except FileNotFoundError:
+                if name in level.upper and number == 0 and level.is_replaced():
+                    takes = self._selection.takes(path, _DELETION.st_mode)
+                    return (Entry(path=path, info=_DELETION), 0) if takes else None
                 continue
             return None if entry is None else (entry, number)
         return None

@@ -51,6 +51,7 @@ class LayerRoutes:
         """Register the routes."""
         http.add("POST", "/v1/checkpoint", Route(self.checkpoint, needs=INSTANCE))
         http.add("GET", "/v1/checkpoint", Route(self.failure, needs=INSTANCE))
+        http.add("GET", "/v1/share", Route(self.measure, needs=INSTANCE))
         http.add("POST", "/v1/share", Route(self.share, needs=INSTANCE))
         http.add("DELETE", "/v1/share", Route(self.let_go, needs=INSTANCE))
         http.add("POST", "/v1/restore", Route(self.restore, needs=INSTANCE, streams=True))
@@ -58,7 +59,10 @@ class LayerRoutes:
     async def _start(
         self, job: str, *, merged: bool, limit: int | None, selection: str | None = None
     ) -> LayerProcess:
-        _, fds = await self._instance.executor.ask("layers", descriptors=None, merged=merged)
+        # After an upgrade, this module may be newer than the process that has imported it, and than its executor.
+        several = not merged and getattr(self._instance.sandbox, "is_shared", False)
+        ask = "layers" if several else "layer"
+        _, fds = await self._instance.executor.ask(ask, descriptors=None if several else 1, merged=merged)
         try:
             return LayerProcess(job, layers=fds, limit=limit, selection=selection)
         finally:
@@ -83,21 +87,46 @@ class LayerRoutes:
             finally:
                 process.close()
 
-    async def share(self, request: Request) -> None:
-        """Copy the files for other sandboxes of this machine, and tell where; who opens that within a moment keeps them."""
+    async def measure(self, request: Request) -> None:
+        """Tell how much there is to copy for other sandboxes of this machine."""
         self._instance.life.gate()
         limit = fields.query_int(request.query(), "max_bytes", minimum=0)
         async with self._turn():
-            process = await self._start("share", merged=False, limit=limit)
+            process = await self._start("measure", merged=False, limit=limit)
             try:
-                document = _document((await _line(process))[0])
-                if "error" in document or "bytes" not in document:
-                    raise _refusal(document)
+                request.respond_json(_result((await _line(process))[0]))
+            finally:
+                process.close()
+
+    async def share(self, request: Request) -> None:
+        """Copy the files for other sandboxes of this machine, and tell where; who opens that within a moment keeps them.
+
+        `max_bytes`: of memory for the copy; `entries`: as many as were measured.
+        """
+        self._instance.life.gate()
+        query = request.query()
+        room = fields.query_int(query, "max_bytes", minimum=1)
+        entries = fields.query_int(query, "entries", minimum=0)
+        for name, value in (("max_bytes", room), ("entries", entries)):
+            if value is None:  # the kernel takes 0 for no limit
+                raise bad_input(f"{name}: missing; ask GET /v1/share for the amount", field=name)
+        async with self._turn():
+            for earlier in list(self._offers):  # the gateway has not opened them
+                earlier.withdraw()
+            process = await self._start("share", merged=False, limit=room, selection=str(entries))
+            try:
+                document = _result((await _line(process))[0])
                 offer = Offer(process.pid, ended=self._offers.discard)
             finally:
                 process.close()
         self._offers.add(offer)  # until the gateway has opened it
-        request.respond_json({**document, **offer.document()})
+        try:
+            if request.gone:
+                raise ClientGone("the client disconnected before the response")
+            request.respond_json({**document, **offer.document()})
+        except BaseException:
+            offer.withdraw()
+            raise
 
     def let_go(self, request: Request) -> None:
         """Let go of all copies: the gateway has opened them."""
@@ -141,6 +170,9 @@ class LayerRoutes:
             end = not_restored("the checkpoint was cut off in transfer")
             instance.tasks.spawn(instance.end(end, generation=generation))
             raise
+        except Exception as error:  # otherwise its claim would wait for files that never come
+            await instance.end(not_restored(f"{type(error).__name__}: {error}"), generation=generation)
+            raise
         finally:
             instance.use.stream_ends()
         instance.restoration.done(generation=generation)
@@ -148,9 +180,7 @@ class LayerRoutes:
 
     async def _send(self, request: Request, process: LayerProcess, *, selected: bool) -> None:
         line, rest = await _line(process)
-        document = _document(line)
-        if "error" in document or "bytes" not in document:
-            raise _refusal(document)
+        document = _result(line)
         answer = request.start(
             kind=KIND,
             headers=(
@@ -239,6 +269,14 @@ def _document(line: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _result(line: bytes) -> dict[str, Any]:
+    """Return what a process has read or written. Raises ApiError."""
+    document = _document(line)
+    if "error" in document or "bytes" not in document:
+        raise _refusal(document)
+    return document
 
 
 def _refusal(document: dict[str, Any]) -> ApiError:

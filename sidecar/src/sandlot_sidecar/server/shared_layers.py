@@ -5,6 +5,7 @@ A copy lies in a mount namespace, which a path below /proc names for a process o
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 
@@ -26,7 +27,7 @@ class Offer:
         """Hold it; `ended` is called when that is over. Raises OSError."""
         self._fd = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         self._ended = ended
-        self._timer = asyncio.get_running_loop().call_later(OFFERED, self.close)
+        self._timer = asyncio.get_running_loop().call_later(OFFERED, self.withdraw)
 
     def document(self) -> dict[str, Any]:
         """Return the path of the namespace, and what shows that it is still the same one."""
@@ -38,9 +39,15 @@ class Offer:
         }
 
     def close(self) -> None:
-        """Let go of the namespace. Call it once."""
+        """Let go of the namespace, which another process holds now. Call it or `withdraw` once."""
         self._timer.cancel()
         os.close(self._fd)
+        self._ended(self)
+
+    def withdraw(self) -> None:
+        """Let go of a namespace that nobody may have opened: in a thread, as the kernel then frees all of the copy."""
+        self._timer.cancel()
+        _thread.start_new_thread(os.close, (self._fd,))
         self._ended(self)
 
 
@@ -51,6 +58,8 @@ def opened(document: dict[str, Any]) -> int:
         raise bad_input("namespace must be a path below /proc", field="namespace")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except ValueError as error:
+        raise bad_input("namespace must be a path below /proc", field="namespace") from error
     except OSError as error:
         raise ApiError(409, "conflict", f"{_CHANGED} ({error.strerror})", field="namespace") from error
     info = os.fstat(fd)

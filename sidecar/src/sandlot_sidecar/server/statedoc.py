@@ -51,6 +51,7 @@ def state(instance: Instance) -> dict[str, Any]:
         "bound_to": instance.life.bound_to,
         "uses": instance.life.uses,
         "version": __version__,
+        "mounts_copies": True,  # that other sandboxes' files lie in
         "sandbox_id": claim["sandbox_id"] if claim else None,
         "claimed_at": record.claimed_at if claim else None,
         "deadline_at": record.deadline_at() if claim else None,

@@ -56,7 +56,6 @@ class LocalBackend(OnlyGateway):
 
     name = "local"
     lays_images = True
-    shares_copies = os.geteuid() == 0  # a user namespace mounts nothing of another one
     gpus_keep_image = False
     pools_without_image = False
 
@@ -137,6 +136,12 @@ class LocalBackend(OnlyGateway):
         self._stats = Stats(
             self._entries, cgroups=lambda: self._cgroups, max_instances=settings.max_instances
         )
+
+    @property
+    def shares_copies(self) -> bool:
+        if os.geteuid() != 0:  # a user namespace mounts nothing of another one
+            return False
+        return all(entry.mounts_copies for entry in self._entries.values())
 
     @property
     def notes(self) -> list[str]:

@@ -22,6 +22,7 @@ class Entry:
     directory: InstanceDir
     record: Record
     began: float  # on the loop's clock
+    mounts_copies: bool = True  # an earlier version's sidecar does not
     spawned: asyncio.Event = field(default_factory=asyncio.Event)  # the start has succeeded or failed
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     exit_code: int | None = None  # None: unknown, for a process that an earlier gateway started

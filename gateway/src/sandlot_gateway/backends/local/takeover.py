@@ -76,6 +76,7 @@ class Takeover:
             record.id, record.template, directory.address, token, record.pool, record.created_at
         )
         entry = Entry(instance, directory, record, began=loop.time())
+        entry.mounts_copies = found.state.get("mounts_copies") is True
         entry.spawned.set()
         self._entries[record.id] = entry
         if found.state.get("phase") == Phase.STARTING and record.pool is not None:
