@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import PoolSpec
 
@@ -35,7 +36,7 @@ async def continued(box: Running, sandbox_id: str) -> str:
     assert paused.status_code == 204, paused.text
     answer = await box.client.post(f"{path}/connect", json={}, headers=HEADERS)
     assert answer.status_code == 201, answer.text
-    found = box.gateway.directory.current(sandbox_id, "alpha")
+    found = box.gateway.directory.current(SandboxId(sandbox_id), "alpha")
     assert found is not None
     return found.id
 
