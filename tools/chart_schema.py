@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chart_values import BadValues, Value
+from sandlot_gateway import runtime_classes
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 _QUANTITY: dict[str, Any] = {
@@ -114,6 +115,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "resources": closed({"requests": _AMOUNTS, "limits": _AMOUNTS}),
     "tolerations": {"type": "array", "items": _TOLERATION},
     "host": {"type": "string", "pattern": _HOST},
+    "runtimeClass": {
+        "type": "string",
+        "maxLength": runtime_classes.MOST,
+        "pattern": f"^{runtime_classes.PATTERN}$",
+    },
     "parentRefs": {"type": "array", "items": _PARENT},
     "egress": {"type": "array", "items": _RULE},
     "upstreams": {"type": "array", "items": _UPSTREAM},

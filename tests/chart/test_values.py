@@ -59,6 +59,9 @@ from tests.chart.render import CHART, ROOT, refusal, render
         ({"pools": {"p": {"size": 1, "owner": "a b", "template": {"image": "x"}}}}, "at '/pools/p/owner': 'a b' does not match"),
         ({"pools": {"p": {"size": -1, "template": {"image": "x"}}}}, "at '/pools/p/size': minimum"),
         ({"pools": {"A_b": {"size": 1, "template": {"image": "x"}}}}, "at '/pools': additional properties 'A_b' not allowed"),
+        ({"gateway": {"runtimeClasses": ["kata", "a..b"]}}, "at '/gateway/runtimeClasses/1': 'a..b' does not match"),
+        ({"gvisor": {"runtimeClass": "a.-b"}}, "at '/gvisor/runtimeClass': 'a.-b' does not match"),
+        ({"gvisor": {"runtimeClass": "a" * 254}}, "at '/gvisor/runtimeClass': maxLength"),
         ({"serviceMonitor": {"interval": "often"}}, "at '/serviceMonitor/interval'"),
     ],
 )  # fmt: skip

@@ -6,6 +6,8 @@ Clients run with a name server of their own, `unshare --mount`, so that the envi
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -60,14 +62,34 @@ class Installation:
         return done.stdout
 
 
+def need_programs(*names: str) -> None:
+    """Raise AssertionError, which names those that this machine lacks: sandboxes of its own root use them."""
+    lacking = [name for name in names if shutil.which(name) is None]
+    assert not lacking, (
+        f"this machine lacks {', '.join(lacking)}, which the script runs in sandboxes: install them"
+    )
+
+
+@contextmanager
+def free(address: str, port: int) -> Iterator[None]:
+    """Raise AssertionError if another program listens there."""
+    try:
+        socket.create_server((address, port)).close()
+    except OSError as error:
+        text = f"port {port} of {address} is not free ({error.strerror}): end what listens at it"
+        raise AssertionError(text) from error
+    yield
+
+
 @contextmanager
 def installation(directory: Path, *options: str) -> Iterator[Installation]:
-    """A gateway with these options that serves DOMAIN. Needs root."""
+    """A gateway with these options that serves DOMAIN. Needs root, and that nobody listens at port 443."""
     certificate = issued(directory, f"api.{DOMAIN}", f"*.{DOMAIN}")
     with (
         cable("e", network=18) as net,
         web(net.inside, namespace=net.namespace),
         running(_NAMES, net.outside),
+        free(net.outside, 443),
         private_stack(
             *("--e2b", "--e2b-domain", DOMAIN, *options),
             *("--tls-cert", str(certificate.chain), "--tls-key", str(certificate.key)),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.conftest import framework_python
-from tests.frameworks.e2b_installation import DOMAIN, Installation, installation
+from tests.frameworks.e2b_installation import DOMAIN, Installation, installation, need_programs
 from tests.frameworks.e2b_table import PAGE, counted, rows
 from tests.frameworks.e2b_types import javascript_surface
 from tests.frameworks.test_e2b import javascript_sdks
@@ -32,6 +32,7 @@ ALIASES = (
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     if os.geteuid() != 0:
         pytest.skip("needs root: a network namespace")
+    need_programs("git", "ss", "curl", "pgrep", "python3")
     options = ("--pool", "warm=2", "--e2b-templates", ALIASES, "--local-images", "host")
     with installation(tmp_path_factory.mktemp("certificate"), *options) as made:
         yield made

@@ -59,7 +59,12 @@ class StubSidecar:
         self.held = False  # a command has waited for it
         self.hold_end: asyncio.Event | None = None  # it ends when it is set
         self.hold_state: asyncio.Event | None = None  # it tells its state when it is set
-        self.deadline_at: float | None = None  # None: as of before there were any
+        self.deadline_at: Any = None  # None: as of before there were any
+        self.state_answer: bytes | None = None  # instead of its state
+        self.states_seen = 0
+        self.layer_answer: tuple[int, Any] = (200, b"archive")  # to a request for its files
+        self.hold_layer: asyncio.Event | None = None  # it sends its files when it is set
+        self.layers_seen = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connections: set[asyncio.Task[Any]] = set()
@@ -162,7 +167,10 @@ class StubSidecar:
                 head = await reader.readuntil(b"\r\n\r\n")
                 first, *lines = head.decode("latin-1").split("\r\n")
                 headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines) if k}
-                body = await reader.readexactly(int(headers.get("content-length", "0")))
+                if headers.get("transfer-encoding") == "chunked":
+                    body = await _chunks(reader)
+                else:
+                    body = await reader.readexactly(int(headers.get("content-length", "0")))
                 method, target, _ = first.split(" ")
                 status, answer = await self._answer(method, target, headers, body)
                 if status == 0:
@@ -196,9 +204,23 @@ class StubSidecar:
             return 401, {"error": "unauthorized"}
         match parts.path:
             case "/v1/state":
+                state = self.state() if self.state_answer is None else self.state_answer
+                self.states_seen += 1
                 if self.hold_state is not None:
                     await self.hold_state.wait()
+                return 200, state
+            case "/v1/deadline" if self.deadline_at is not None:
+                told = json.loads(body)
+                at = time.time() + told["timeout"]
+                self.deadline_at = max(at, self.deadline_at) if told["only_later"] else at
                 return 200, self.state()
+            case "/v1/checkpoint":
+                self.layers_seen += 1
+                if self.hold_layer is not None:
+                    await self.hold_layer.wait()
+                return self.layer_answer
+            case "/v1/restore":
+                return 200, {}
             case "/v1/claim":
                 return await self._claim(json.loads(body))
             case "/v1/end":
@@ -289,6 +311,14 @@ class StubSidecar:
         differences = [] if self.reset_equal else ["file layers/base/etc/hosts: content"]
         proof = {"processes": [], "upper_entries": 0, "differences": differences}
         return 200, {"equal": self.reset_equal, "took_ms": 1.0, "proof": proof, **self.state()}
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int(await reader.readline(), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readline()
+    return body
 
 
 def new_instance_id() -> str:

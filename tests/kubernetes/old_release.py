@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.paths import CACHE
-from tests.cluster.shell import CommandFailed, run
+from tests.cluster.shell import ClusterError, CommandFailed, run
 from tests.kubernetes.stack import CHART
 
 ROOT = CHART.parents[1]
@@ -28,11 +28,11 @@ contents.TAG = sys.argv[1]
 for name in sys.argv[3:]:
     build.build(contents.by_name(name), out=Path(sys.argv[2]))
 """
-NOTHING = 3  # the exit code if there is no such commit
+NOTHING = 3  # the exit code if the repository has no history
 
 
 class NoHistory(Exception):
-    """Raised if the repository lacks the commit; the message says which."""
+    """Raised if the repository lacks the default's commit; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,19 @@ class OldRelease:
 
 
 def old_release() -> OldRelease:
-    """Return the release before: of $SANDLOT_UPGRADE_FROM, else the newest tag, else a fixed commit. Raises NoHistory."""
-    wanted = os.environ.get("SANDLOT_UPGRADE_FROM") or _newest_tag() or _COMMIT
+    """Return the release before: of $SANDLOT_UPGRADE_FROM, else the newest tag, else a fixed commit.
+
+    Raises ClusterError if the repository lacks the former, NoHistory if it lacks the default.
+    """
+    named = os.environ.get("SANDLOT_UPGRADE_FROM")
+    wanted = named or _newest_tag() or _COMMIT
     try:
         return OldRelease(_git("rev-parse", "--verify", f"{wanted}^{{commit}}"))
     except CommandFailed as error:
+        if named:
+            raise ClusterError(
+                f"FROM: the repository has no {named}: name one of its commits or tags"
+            ) from error
         raise NoHistory(
             f"the repository has no {wanted}, from which to upgrade: fetch its history"
         ) from error
@@ -108,6 +116,9 @@ def main() -> int:
     except NoHistory as error:
         print(error, file=sys.stderr)
         return NOTHING
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -266,7 +266,7 @@ def document(answer: Answer) -> dict[str, Any]:
     """Return the answer's JSON object, or {} if it has none."""
     try:
         value = msgspec.json.decode(answer.body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # no JSON, text that is no UTF-8, or nested too deeply
         return {}
     return value if isinstance(value, dict) else {}
 

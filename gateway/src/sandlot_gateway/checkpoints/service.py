@@ -231,7 +231,7 @@ class Checkpoints:
         Raises NotRestorable, OSError.
         """
         tenant, checkpoint_id = sandbox.tenant, sandbox.spec.checkpoint or ""
-        await self._written(tenant, checkpoint_id)
+        await self.settled(tenant, checkpoint_id)
         checkpoint = await self.restorable(tenant, checkpoint_id)
         if checkpoint.shared:
             document = self._shared.document(checkpoint)
@@ -250,14 +250,15 @@ class Checkpoints:
         finally:
             archive.close()
 
-    async def _written(self, tenant: str, checkpoint_id: str) -> None:
-        """Wait while a checkpoint is PENDING."""
+    async def settled(self, tenant: str, checkpoint_id: str) -> Checkpoint | None:
+        """Return a checkpoint once it is DURABLE or FAILED; None if it was deleted."""
         while (found := await self.get(tenant, checkpoint_id)) and found.state is State.PENDING:
             writer = self._writers.get((found.id, found.created_at))
             if writer is not None:
                 await asyncio.wait([writer])
             else:  # of another gateway
                 await asyncio.sleep(_LOOK_EVERY)
+        return found
 
     async def expire(self) -> float | None:
         """Delete what has expired; return when the next checkpoint does. Raises OSError."""

@@ -183,7 +183,7 @@ def refused(body: bytes, *, status: int) -> Refused:
     """Return the error that a sidecar answered."""
     try:
         document = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         document = None
     told: dict[str, object] = document if isinstance(document, dict) else {}
     text = str(told.get("message") or f"the sandbox's sidecar answered {status}")

@@ -31,10 +31,16 @@ async def spec_now(sandbox: Sandbox, *, have: Services) -> Spec:
 
 
 def usable(spec: Spec, *, have: Services, who: Tenant) -> Spec:
-    """Return it without its pool if the caller may not use that any more. Raises ImageRefused."""
+    """Return it without its pool if the caller may not use that any more, and with the runtime class that is allowed now.
+
+    An operator may have withdrawn the one that it has, since it isolates less. Raises ImageRefused.
+    """
     pool = have.backend.pool(spec.pool) if spec.pool is not None else None
     has_pool = pool is not None and who.may_use(pool.owner) and pool.template.image in ("", spec.image)
     checked = pool is not None and has_pool and bool(pool.template.image)  # when the pool was created
     if not checked and (why := images_refusal(spec.image, have=have, who=who)):
         raise ImageRefused(why)
-    return spec if has_pool else msgspec.structs.replace(spec, pool=None)
+    if pool is not None and has_pool:
+        return msgspec.structs.replace(spec, runtime_class=pool.template.runtime_class)
+    kept = spec.runtime_class if spec.runtime_class in have.settings.runtime_classes else None
+    return msgspec.structs.replace(spec, pool=None, runtime_class=kept)

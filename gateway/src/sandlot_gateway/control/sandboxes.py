@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Annotated, Any
 
@@ -93,13 +93,19 @@ async def create_sandbox(
     ready_command: str | None = None,
     ports: E2bPorts | None = None,
     auto_pause: bool = False,
+    check: Callable[[Spec], None] | None = None,
 ) -> Sandbox:
-    """Create a sandbox and wait for it; `receive` tells whether the caller is still there. Raises ApiError."""
+    """Create a sandbox and wait for it. Raises ApiError, and what `check` raises before anything is created.
+
+    `receive` tells whether the caller is still there.
+    """
     note(run=body.run_id or body.run)
     spec = await spec_for(body, have=have, who=who)
     if e2b is not None:
         changes = {"e2b": e2b, "ready_command": ready_command, "ports": ports, "auto_pause": auto_pause}
         spec = msgspec.structs.replace(spec, **changes)
+    if check is not None:
+        check(spec)
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     return await begin_sandbox(
         spec, secrets=body.secrets or {}, hold=hold, receive=receive, have=have, who=who

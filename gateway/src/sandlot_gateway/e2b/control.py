@@ -13,7 +13,6 @@ from sandlot_contract.statuses import Status
 from sandlot_gateway.audit.call import note
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.control import egress
-from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.hang_ups import has_hung_up
 from sandlot_gateway.control.sandboxes import create_sandbox
@@ -158,8 +157,6 @@ class Control:
         requests.refuse_unsupported(asked)
         until = asyncio.get_running_loop().time() + CREATE_WAIT
         template = await self._builds.catalogue.find(asked.template_id, who)
-        if asked.auto_pause:
-            checkpoints_of(have)  # raises ApiError where it could not be paused
         ports = requests.ports_of(asked.network)
         request = requests.create_request(asked, template, key=key, wait=HOLD)
         sandbox = await create_sandbox(
@@ -171,6 +168,7 @@ class Control:
             ready_command=template.ready,
             ports=ports,
             auto_pause=bool(asked.auto_pause),
+            check=self._pauses.check_can_pause if asked.auto_pause else None,
         )
         await started(sandbox, receive=receive, have=have)
         await self._builds.wait_ready(sandbox, receive=receive, until=until)

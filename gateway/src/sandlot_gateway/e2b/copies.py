@@ -21,7 +21,6 @@ from .deadlines import margin_of
 from .failures import Problem
 from .starts import HOLD
 
-_PAUSE = 0.1  # seconds between two looks at a checkpoint
 _NO_RETRY = [(b"should-retry", b"false")]
 
 
@@ -29,7 +28,7 @@ async def written(checkpoint: Checkpoint, have: Services, *, within: float, what
     """Return a checkpoint once it is DURABLE. Raises Problem."""
     try:
         async with asyncio.timeout(within):
-            found = await settled(checkpoint, have)
+            found = await checkpoints_of(have).settled(checkpoint.tenant, checkpoint.id)
     except TimeoutError as error:
         text = f"{what} {checkpoint.id} is still being written: it is listed once it can be used"
         raise Problem(503, text, headers=_NO_RETRY) from error
@@ -37,16 +36,6 @@ async def written(checkpoint: Checkpoint, have: Services, *, within: float, what
         why = "it was deleted" if found is None else found.error
         raise Problem(503, f"{what} failed: {why}", headers=_NO_RETRY)
     return found
-
-
-async def settled(checkpoint: Checkpoint, have: Services) -> Checkpoint | None:
-    """Return a checkpoint once it is DURABLE or FAILED; None if it was deleted."""
-    checkpoints = checkpoints_of(have)
-    while True:
-        found = await checkpoints.get(checkpoint.tenant, checkpoint.id)
-        if found is None or found.state is not State.PENDING:
-            return found
-        await asyncio.sleep(_PAUSE)
 
 
 async def spec_to_copy(sandbox: Sandbox, have: Services, *, what: str) -> Spec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
@@ -18,8 +19,17 @@ from .failures import Problem
 MARGIN = 900.0  # seconds from the timeout of a sandbox that is then paused to its deadline
 _AT_ONCE = 16  # sidecars asked at the same time for one page of a list
 _PATIENCE = 5.0  # seconds, for all sandboxes of a list
+_ANSWERS_WITHIN = 1.0  # seconds, for one: else a few that hang would keep the others from being asked
+_LAST = 253_402_300_799  # Unix seconds, the end of the year 9999
 _LONGEST = 10 * 366 * 86400  # seconds
 _SOON = 0.001  # seconds: a timeout of 0 ends the sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """When a sandbox ends, by its sidecar. `at`: in Unix seconds, without its margin; None: it has no time limit."""
+
+    at: float | None
 
 
 class Deadlines:
@@ -39,7 +49,9 @@ class Deadlines:
 
         async def one(sandbox: Sandbox) -> None:
             async with permits:
-                await self._ask(sandbox, told)
+                end = await self.ask(sandbox)
+            if end is not None:
+                told[sandbox.id] = end.at
 
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -48,18 +60,25 @@ class Deadlines:
             pass
         return told
 
-    async def _ask(self, sandbox: Sandbox, told: dict[SandboxId, float | None]) -> None:
+    async def ask(self, sandbox: Sandbox) -> End | None:
+        """Ask the sidecar when the sandbox ends; None if it does not run, or gives no usable answer within a second."""
         route = self._have.directory.find(sandbox.id)
-        if route is not None and route.status is Status.RUNNING:
-            try:
+        if route is None or route.status is not Status.RUNNING:
+            return None
+        try:
+            async with asyncio.timeout(_ANSWERS_WITHIN):
                 answer = await self._have.sidecars.get(route, "/v1/state", {})
-            except SidecarError:
-                pass
-            else:
-                state = document(answer)
-                if answer.status == 200 and "deadline_at" in state:
-                    at = state["deadline_at"]
-                    told[sandbox.id] = None if at is None else at - margin_of(sandbox.spec)
+        except (SidecarError, TimeoutError):
+            return None
+        state = document(answer)
+        if answer.status != 200 or "deadline_at" not in state:
+            return None
+        at = state["deadline_at"]
+        if at is None:
+            return End(None)
+        if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= _LAST:
+            return None
+        return End(at - margin_of(sandbox.spec))
 
     async def set(self, sandbox: Sandbox, seconds: int, *, only_later: bool = False) -> None:
         """Have the sandbox end `seconds` from now. Raises Problem."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeVar
 
 import msgspec
@@ -25,8 +25,9 @@ from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.answers import Receive
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
+from . import pause_records as records
 from .copies import begin_like, spec_to_copy, written
 from .documents import id_of
 from .failures import Problem
@@ -34,22 +35,17 @@ from .starts import started
 
 PAUSED = "paused: connect to it to go on with its files"  # message of its end
 _KILLED = "was killed while it was paused"  # error of the checkpoint of a pause
-_ENTRY = "e2b.paused"  # of the metadata of its checkpoint
 _SUFFIX = "e2b0"  # of the checkpoint's id, after the sandbox's: so a kill need not read all checkpoints
 _WRITTEN_WITHIN = 900.0  # seconds; a client that leaves earlier finds the sandbox paused later
 _READ_WITHIN = 10.0  # seconds, of a volume that may stall
-_MOST_RECORD = 64 << 10  # bytes: every list reads the records of all tenants
+_ASK_AGAIN = (
+    0.5,
+    10.0,
+)  # seconds, the first and the longest time between two looks at a sandbox that does not answer
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class _Record(msgspec.Struct):
-    """`nonce` makes the key with which one of several connects begins the sandbox."""
-
-    sandbox: Sandbox
-    nonce: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,35 +62,62 @@ class Paused:
 
 
 def is_pause(checkpoint: Checkpoint) -> bool:
-    return _ENTRY in checkpoint.metadata
+    return records.ENTRY in checkpoint.metadata
 
 
 def already_paused(sandbox_id: SandboxId) -> Problem:
     return Problem(409, f"the sandbox {sandbox_id} is paused already")
 
 
+class Due(Enum):
+    """Whether a sandbox's time is over, by its sidecar."""
+
+    NOW = auto()
+    LATER = auto()
+    UNKNOWN = auto()  # it does not answer, or has just ended
+
+
 class Pauses:
     def __init__(self, have: Services) -> None:
         self._have = have
 
-    async def pause_due(self, sandbox: Sandbox, *, is_due: Callable[[], Awaitable[bool]]) -> bool:
-        """Pause a sandbox that is over its time, unless its time was moved meanwhile, or another gateway pauses it.
+    def check_can_pause(self, spec: Spec) -> None:
+        """Check that a pause can keep what a sandbox is created with. Raises Problem, ApiError."""
+        checkpoints_of(self._have)
+        records.check_fits(spec)
 
-        Return whether it was paused. Raises Problem, ApiError.
-        """
+    async def write_due(self, sandbox: Sandbox) -> Checkpoint | None:
+        """Write the files of a sandbox that is over its time; None if another gateway does. Raises Problem, ApiError."""
         checkpoints = checkpoints_of(self._have)
         found = await _read(checkpoints.get(sandbox.tenant, _checkpoint_id(id_of(sandbox))))
         if found is not None and found.state is State.PENDING:
-            return False
-        return await self.pause(sandbox, unless_moved=is_due)
+            return None
+        return await self._write(sandbox)
 
-    async def pause(
-        self, sandbox: Sandbox, *, unless_moved: Callable[[], Awaitable[bool]] | None = None
+    async def end_due(
+        self, sandbox: Sandbox, checkpoint: Checkpoint, *, due: Callable[[], Awaitable[Due]]
     ) -> bool:
-        """Write the sandbox's files, then end it. Raises Problem, ApiError.
+        """End a sandbox whose files are written, unless its time was moved meanwhile; return whether it ended so.
 
-        `unless_moved` says once they are written whether it still is to end; return whether it ended.
+        `due` is asked until the sandbox answers or has ended. Raises Problem.
         """
+        wait, longest = _ASK_AGAIN
+        while (answer := await due()) is Due.UNKNOWN and sandbox.live:
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, longest)
+        if answer is Due.LATER and sandbox.live:
+            await self.forget(checkpoint)
+            return False
+        found = await _read(checkpoints_of(self._have).get(checkpoint.tenant, checkpoint.id))
+        if found is None or found.created_at != checkpoint.created_at:
+            return False  # another gateway has begun a later one, or its owner has deleted this
+        return await self._end(sandbox, checkpoint)
+
+    async def pause(self, sandbox: Sandbox) -> None:
+        """Write the sandbox's files, then end it. Raises Problem, ApiError."""
+        await self._end(sandbox, await self._write(sandbox))
+
+    async def _write(self, sandbox: Sandbox) -> Checkpoint:
         have = self._have
         try:
             checkpoint = await self._begun(sandbox)
@@ -104,10 +127,14 @@ class Pauses:
             if sandbox.message == PAUSED:  # by another call meanwhile
                 raise already_paused(id_of(sandbox)) from error
             raise Problem(404, f"the sandbox {id_of(sandbox)} was not found: it has ended") from error
-        checkpoint = await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the pause")
-        if unless_moved is not None and not await unless_moved():
-            await self.forget(checkpoint)
-            return False
+        return await written(checkpoint, have, within=_WRITTEN_WITHIN, what="the pause")
+
+    async def _end(self, sandbox: Sandbox, checkpoint: Checkpoint) -> bool:
+        """End a sandbox; return whether it had not ended before. Its files stay unless its owner ended it.
+
+        Raises Problem, also if its owner did.
+        """
+        have = self._have
         deleted = have.lifecycle.ends.delete(sandbox, message=PAUSED)
         if not deleted and sandbox.verdict == SandboxVerdict.DELETED and sandbox.message != PAUSED:
             await self.forget(checkpoint)
@@ -115,7 +142,7 @@ class Pauses:
                 404, f"the sandbox {id_of(sandbox)} was not found: it was killed before its pause ended"
             )
         await have.lifecycle.deleted_everywhere(sandbox)
-        return True
+        return deleted
 
     async def _begun(self, sandbox: Sandbox) -> Checkpoint:
         """Begin to write what a connect needs. Raises Problem, ApiError."""
@@ -124,17 +151,10 @@ class Pauses:
             raise Problem(503, "the sandbox is still starting: try again", headers=[(b"retry-after", b"1")])
         spec = await spec_to_copy(sandbox, have, what="pause")
         was = msgspec.structs.replace(sandbox, id=id_of(sandbox), spec=spec)
-        entry = msgspec.json.encode(_Record(was, secrets.token_hex(8))).decode()
-        if (size := len(entry.encode())) > _MOST_RECORD:
-            text = (
-                f"envs: a pause keeps what the sandbox was created with, which has {size} bytes; the limit is"
-            )
-            raise Problem(
-                400, f"{text} {_MOST_RECORD}: create it with smaller envs, and write the rest to a file"
-            )
+        entry = records.entry_of(was)
         try:
             return await begin_checkpoint(
-                sandbox, have, checkpoint_id=_checkpoint_id(was.id), metadata={_ENTRY: entry}
+                sandbox, have, checkpoint_id=_checkpoint_id(was.id), metadata={records.ENTRY: entry}
             )
         except ApiError as error:
             if error.status != 409:
@@ -233,13 +253,9 @@ class Pauses:
         return found is not None and found.created_at == pause.created_at and found.error == _KILLED
 
     def _paused(self, checkpoint: Checkpoint) -> Paused | None:
-        entry = checkpoint.metadata.get(_ENTRY)
-        if entry is None or checkpoint.state is not State.DURABLE:
+        record = records.record_of(checkpoint)
+        if record is None or checkpoint.state is not State.DURABLE:
             return None
-        try:
-            record = msgspec.json.decode(entry, type=_Record)
-        except msgspec.DecodeError:
-            return None  # a user's checkpoint with such an entry
         sandbox = record.sandbox
         if sandbox.tenant != checkpoint.tenant or _checkpoint_id(sandbox.id) != checkpoint.id:
             return None

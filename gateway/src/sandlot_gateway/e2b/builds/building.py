@@ -15,7 +15,7 @@ from sandlot_contract.statuses import Status
 
 from sandlot_gateway.checkpoints.checkpoint import State as CheckpointState
 from sandlot_gateway.control.checkpoint_models import CheckpointRequest
-from sandlot_gateway.control.checkpoints import begin_checkpoint
+from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.errors import UpstreamError, WireError
@@ -24,7 +24,6 @@ from sandlot_gateway.data.request_gate import RequestGate
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks, in_thread
 
-from ..copies import settled
 from ..failures import EnvdFailure, Problem
 from ..saved import Saved
 from .archives import Archives
@@ -176,7 +175,7 @@ class Builder:
             )
         except ApiError as error:
             raise Failed(f"the files cannot be kept: {error.detail}", step="finalize") from error
-        found = await settled(checkpoint, self._have)
+        found = await checkpoints_of(self._have).settled(checkpoint.tenant, checkpoint.id)
         if found is None or found.state is CheckpointState.FAILED:
             why = "they were deleted" if found is None else found.error
             raise Failed(f"the files cannot be kept: {why}", step="finalize")
