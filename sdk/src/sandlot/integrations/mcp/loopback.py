@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import replace
 
 from sandlot._protocol.http1 import Origin, split_url
@@ -29,7 +29,11 @@ class LoopbackTransport(AsyncTransport):
         return await super().request(self._inside(request))
 
     async def open(
-        self, request: Request, *, source: AsyncIterable[bytes] | None = None, length: int | None = None
+        self,
+        request: Request,
+        *,
+        source: Callable[[], AsyncIterable[bytes]] | None = None,
+        length: int | None = None,
     ) -> AsyncBody:
         return await super().open(self._inside(request), source=source, length=length)
 
