@@ -276,3 +276,15 @@ def test_a_template_and_its_settings_outlive_a_pause_a_fork_and_a_snapshot(clien
     again = made("/sandboxes", templateID=snapshot, timeout=600)
     assert (again["templateID"], starts(again)) == (snapshot, 3)
     assert snapshot in [each["snapshotID"] for each in client.get("/snapshots").json()]
+
+
+def test_a_user_is_made_also_in_an_image_without_a_program_for_it(client: httpx.Client) -> None:
+    build = requested(client, "small")
+    removes = {"type": "RUN", "args": ["rm /usr/sbin/useradd; rm -f /usr/sbin/adduser", "root"]}
+    shows = {"type": "RUN", "args": ['echo "$(id -un) $(id -gn) $HOME $(stat -c %U:%G ~)"']}
+    users = [{"type": "USER", "args": [name]} for name in ("first", "second")]
+    started(client, build, removes, users[0], shows, users[1], shows)
+    found = ended(client, build)
+    told = [each["message"] for each in found["logEntries"]]
+    assert found["status"] == "ready", told
+    assert {f"{name} {name} /home/{name} {name}:{name}" for name in ("first", "second")} <= set(told)

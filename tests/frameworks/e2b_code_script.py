@@ -120,7 +120,7 @@ def contexts(box: Sandbox) -> None:
 
 def ends(box: Sandbox) -> None:
     """What ends cells and contexts: a result if it is the code's doing, else an exception."""
-    box.run_code("x = 1")
+    assert text(box.run_code("x = 1")) is None
     raises(TimeoutException, lambda: box.run_code("while True: pass", timeout=1))
     assert text(box.run_code("x")) == "1"  # it was interrupted
     raises(

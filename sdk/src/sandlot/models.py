@@ -133,6 +133,9 @@ class SandboxInfo:
     notes: tuple[str, ...] = ()
     queue_position: int | None = None  # while it waits for an instance, 1 is next
     estimated_wait: float | None = None  # with it, as others were served lately; None if unknown
+    pending_message: str | None = (
+        None  # while PENDING: what it waits for, such as an image or a node; None if unknown
+    )
 
     @property
     def ended(self) -> bool:

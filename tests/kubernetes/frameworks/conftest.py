@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.frameworks.conftest import run_framework, run_suite, sdk_path
+from tests.frameworks.test_e2b import DOMAIN
 from tests.kubernetes.prime.conftest import DEFAULT, server_of
 from tests.kubernetes.prime.shared_directory import shared_directory
 from tests.kubernetes.releases import release_of_its_own
@@ -39,6 +40,7 @@ def whole() -> Iterator[Stack]:
             "gateway.replicas": 1,
             "gateway.checkpoints.claim": claim,
             "gateway.e2b.enabled": True,
+            "gateway.e2b.domain": DOMAIN,  # scripts ask for the names of ports, which no name server knows
             "gateway.e2b.templates": [f"{name}={IMAGE}" for name in TEMPLATES],
         }
         assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())

@@ -170,6 +170,7 @@ def sandbox_info(document: Document) -> SandboxInfo:
         notes=tuple(document.get("notes") or ()),
         queue_position=document.get("queuePosition"),
         estimated_wait=document.get("estimatedWaitSeconds"),
+        pending_message=document.get("pendingMessage"),
     )
 
 

@@ -343,8 +343,9 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
                 message = self.info.message or f"the sandbox is {self.info.status}"
                 raise SandboxLost(message, verdict=self.info.verdict or "start_failed", sandbox_id=self.id)
             if now() + delay > deadline:
+                why = f" ({self.info.pending_message})" if self.info.pending_message else ""
                 raise WaitTimeout(
-                    f"sandbox {self.id} is {self.info.status} after {timeout:g} s: wait longer, or keep a pool of its image"
+                    f"sandbox {self.id} is {self.info.status} after {timeout:g} s{why}: wait longer, or keep a pool of its image"
                 )
             sleep(delay)
             delay = min(delay * 1.5, 1.0)

@@ -43,12 +43,29 @@ esac
 mv -f "$found" "$target"
 """
 
-# Makes a user that a USER step names and the image lacks, as E2B does, and prints its home.
+# Makes a user that a USER step names and the image lacks, as E2B does, and prints its home. Small images have no program
+# for it.
 USER_SCRIPT = r"""
 set -e
 name=$1
 if ! id -u "$name" >/dev/null 2>&1; then
-    if command -v useradd >/dev/null; then useradd -m -s /bin/sh "$name"; else adduser -D "$name" >&2; fi
+    if command -v useradd >/dev/null; then
+        useradd -m -s /bin/sh "$name"
+    elif command -v adduser >/dev/null; then
+        adduser -D "$name" >&2
+    else
+        taken=:
+        for file in /etc/passwd /etc/group; do
+            [ ! -s "$file" ] || [ -z "$(tail -c 1 "$file")" ] || echo >>"$file"
+            [ ! -s "$file" ] || while IFS=: read -r _ _ number _; do taken=$taken$number:; done <"$file"
+        done
+        number=1000
+        while case $taken in *:$number:*) ;; *) false ;; esac; do number=$((number + 1)); done
+        echo "$name:x:$number:" >>/etc/group
+        echo "$name:x:$number:$number::/home/$name:/bin/sh" >>/etc/passwd
+        mkdir -p "/home/$name"
+        chown "$number:$number" "/home/$name"
+    fi
 fi
 eval "printf %s ~$name"
 """

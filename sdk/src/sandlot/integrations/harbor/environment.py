@@ -30,6 +30,7 @@ from sandlot.integrations.harbor.transfers import Limit, download_directory, upl
 
 RETRY_SECONDS = 180.0  # for which calls wait for a server that is down; a node's gateway starts in less
 BUILD_MEMORY = 2048  # MiB that a build has at least
+WAIT_SHARE = 0.9  # of harbor's own limit, whose error does not say what the sandbox waits for
 COMPOSE = ("docker-compose.yaml", "docker-compose.yml")
 
 
@@ -133,7 +134,7 @@ class SandlotEnvironment(BaseEnvironment):
                 memory=_mebibytes(self._effective_memory_mb),
                 gpu_count=self._effective_gpus or None,
                 gpu_type=self._wanted_gpu() if self._effective_gpus else None,
-                wait=self.task_env_config.build_timeout_sec,
+                wait=self.task_env_config.build_timeout_sec * WAIT_SHARE,
                 # From the first moment: a policy set afterwards would leave the image's own processes a gap.
                 allow=None if self._network_is_public else _allowed(self.network_policy),
                 client=await _client(),
