@@ -298,7 +298,7 @@ async def test_no_label_grows_with_what_is_asked_for_or_answered(gateway, upstre
     # Of audit records, of spans, and of events' webhooks.
     audit, spans = {"written", "lost"}, {"exported", "queue_full", "export_failed"}
     assert labels["outcome"] == audit | spans | {*get_args(WebhookOutcome)}
-    assert labels["file"] == {"certificate", "api_keys", "master_key", "quotas", "sidecar_tls"}
+    assert labels["file"] == {"certificate", "api_keys", "master_key", "prices", "quotas", "sidecar_tls"}
     assert labels["direction"] == set(get_args(DatagramDirection))
     # Of datagrams, and of streams of events.
     assert labels["reason"] == {*get_args(DropReason), *get_args(StreamEnd)}

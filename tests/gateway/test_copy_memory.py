@@ -104,7 +104,7 @@ def test_a_copy_counts_until_no_sandbox_began_with_it(tmp_path: Path) -> None:
     copies.add("cp-1", tenant="default", size=60)
     assert store.used() == 0  # its checkpoint counts
     copies.let_go("cp-1")
-    assert (store.used(), store.used_by("other")) == (60, 0)
+    assert (store.used(), store.usage().get("other", 0)) == (60, 0)
     part = store.begin(checkpoint(store))
     with pytest.raises(StoreFull):
         part.reserve(41)
