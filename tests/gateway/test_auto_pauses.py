@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sandlot_gateway.e2b import auto_pause, deadlines, pause_records, pauses
 
-from tests.gateway.conftest import KEY, Running, running
+from tests.gateway.auto_pauses import copies, gateway, headers, made, paused, set_timeout, state
+from tests.gateway.conftest import Running
 from tests.gateway.machine import Machine
 from tests.gateway.sidecars import StubSidecar
 from tests.waiting import until
 
-HEADERS = {"X-API-Key": KEY}
 NESTED = b'{"deadline_at":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
@@ -25,48 +22,6 @@ NESTED = b'{"deadline_at":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto_pause, "_TICK", 0.05)
     monkeypatch.setattr(pauses, "_ASK_AGAIN", (0.05, 0.1))
-
-
-@asynccontextmanager
-async def gateway(state_dir: Path, machine: Machine) -> AsyncIterator[Running]:
-    options = {"e2b": True, "e2b_templates": ["base=host"], "checkpoint_dir": machine.directory / "kept"}
-    async with running(state_dir, machine, **options) as box:
-        yield box
-
-
-async def made(box: Running) -> tuple[str, StubSidecar]:
-    """A sandbox that is to be paused in an hour, and its sidecar."""
-    body = {"templateID": "base", "timeout": 3600, "autoPause": True}
-    answer = await box.client.post("/e2b/v2/sandboxes", json=body, headers=HEADERS)
-    assert answer.status_code == 201, answer.text
-    sandbox_id = answer.json()["sandboxID"]
-    sidecar = box.machine.of_sandbox(sandbox_id)
-    sidecar.deadline_at = time.time() + 3600 + deadlines.MARGIN
-    return sandbox_id, sidecar
-
-
-async def set_timeout(box: Running, sandbox_id: str, seconds: int) -> None:
-    path = f"/e2b/sandboxes/{sandbox_id}/timeout"
-    answer = await box.client.post(path, json={"timeout": seconds}, headers=HEADERS)
-    assert answer.status_code == 204, answer.text
-
-
-async def state(box: Running, sandbox_id: str) -> str | None:
-    answer = await box.client.get(f"/e2b/sandboxes/{sandbox_id}", headers=HEADERS)
-    assert answer.status_code in (200, 404), answer.text
-    return answer.json().get("state")
-
-
-async def paused(box: Running, sandbox_id: str) -> None:
-    async def is_paused() -> bool:
-        return await state(box, sandbox_id) == "paused"
-
-    await until(is_paused)
-
-
-async def copies(box: Running, sandbox_id: str) -> list[str]:
-    answer = await box.client.get(f"/api/v1/sandbox/{sandbox_id}/checkpoints")
-    return [each["state"] for each in answer.json()["checkpoints"]]
 
 
 async def written_unheard(box: Running, sandbox_id: str, sidecar: StubSidecar) -> asyncio.Event:
@@ -130,28 +85,6 @@ async def test_sidecars_that_hang_have_a_turn_of_a_second(
             await paused(box, due)
         finally:
             hang.set()
-
-
-async def test_so_many_pauses_are_written_at_once(
-    state_dir: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(auto_pause, "_WRITTEN_AT_ONCE", 2)
-    monkeypatch.setattr(auto_pause, "_ASK_AGAIN", 0.05)
-    async with gateway(state_dir, machine) as box:
-        boxes = [await made(box) for _ in range(4)]
-        _, another = await made(box)
-        held = asyncio.Event()
-        for sandbox_id, its in boxes:
-            its.hold_layer = held
-            await set_timeout(box, sandbox_id, 0)
-        await until(lambda: sum(its.layers_seen for _, its in boxes) >= 2)
-        asked = another.states_seen
-        await until(lambda: another.states_seen >= asked + 5)  # by then all are known to be due
-        begun = [each for sandbox_id, _ in boxes for each in await copies(box, sandbox_id)]
-        assert begun == ["PENDING"] * 2
-        held.set()
-        for sandbox_id, _ in boxes:
-            await paused(box, sandbox_id)
 
 
 async def test_a_copy_is_kept_until_the_sandbox_tells_that_it_is_still_due(
@@ -263,7 +196,7 @@ async def test_a_create_that_no_pause_could_keep_is_refused(state_dir: Path, mac
         body = {"templateID": "base", "envVars": {f"V{n}": "x" * 10_000 for n in range(6)}}
         for is_paused, status in ((True, 400), (False, 201)):
             answer = await box.client.post(
-                "/e2b/v2/sandboxes", json={**body, "autoPause": is_paused}, headers=HEADERS
+                "/e2b/v2/sandboxes", json={**body, "autoPause": is_paused}, headers=headers()
             )
             assert answer.status_code == status, answer.text
             if is_paused:

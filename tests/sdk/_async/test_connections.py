@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sandlot import AsyncSandbox, ConnectionFailed
+from sandlot import AsyncSandbox, ConnectionFailed, SandlotError
 from sandlot._protocol.messages import with_query
 
 from tests.sdk._async.retrying import Clock
@@ -70,3 +70,23 @@ async def test_what_can_be_sent_only_once_takes_a_new_connection(
     with pytest.raises(ConnectionFailed):
         await patient.files.write("/tmp/once", pieces())
     assert len(service.calls("/files", "PUT")) == 2
+
+
+@pytest.mark.parametrize("status", [401, 404, 409, 413])
+async def test_what_follows_an_upload_that_is_answered_early_takes_another_connection(
+    faulty: AsyncSandbox, service: Service, tmp_path: Path, status: int
+) -> None:
+    (tmp_path / "file").write_bytes(bytes(10_000_000))
+    await faulty.files.mkdir("/tmp")
+    await faulty.files.write("/tmp/other", "text")
+    sent = len(service.calls("/files", "PUT"))
+    refusal = {"error": "refused", "message": "not now"}
+    service.faults.append(Fault("/files", early=True, status=status, body=refusal))
+    if status == 401:  # sent again with a new token
+        assert await faulty.files.upload(tmp_path / "file", "/tmp/file") == 10_000_000
+        sent += 1
+    else:
+        with pytest.raises(SandlotError, match="not now"):
+            await faulty.files.upload(tmp_path / "file", "/tmp/file")
+    assert await faulty.files.read("/tmp/other") == b"text"
+    assert len(service.calls("/files", "PUT")) == sent, "the body of the first was sent to its end"

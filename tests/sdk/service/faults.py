@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class Fault:
     """What to do instead of a plain answer to the next request whose path ends with `route`.
 
-    `status` answers so without doing anything; `lose` does the work and closes without an answer; `refuse` closes
+    `status` answers so without doing anything, with `early` before it reads the body; `lose` does the work and closes without an answer; `refuse` closes
     before the work; `cut` closes a stream, or the body of a `status`, after so many bytes.
     """
 
@@ -19,6 +19,7 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     lose: bool = False
     refuse: bool = False
+    early: bool = False
     cut: int | None = None
     stop: bool = False  # with `cut`: as if this were the end
     hold: bool = False  # never answer; with `status`: its head, and never its body

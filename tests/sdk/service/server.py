@@ -108,9 +108,15 @@ class Service(State):
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in head[1:] if line)
         }
+        plain = unquote(path.partition("?")[0])
+        early = next((one for one in list(self.faults) if one.early and plain.endswith(one.route)), None)
+        if early is not None:
+            self.faults.remove(early)
+            answer(writer, early.status, early.body, early.headers)
         body = await self._body(reader, headers)
         self.seen.append(Seen(method, path, headers, body))
-        plain = unquote(path.partition("?")[0])
+        if early is not None:
+            return True
         fault = next((item for item in list(self.faults) if plain.endswith(item.route)), None)
         if fault is not None:
             self.faults.remove(fault)

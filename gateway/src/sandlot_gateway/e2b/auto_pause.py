@@ -10,6 +10,9 @@ import logging
 import random
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from weakref import WeakValueDictionary
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
@@ -19,7 +22,7 @@ from sandlot_gateway.control.services import Services
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
 
-from .deadlines import Deadlines
+from .deadlines import MARGIN, Deadlines
 from .failures import Problem
 from .pauses import Due, Pauses
 
@@ -28,6 +31,7 @@ _ASK_AGAIN = 30.0  # seconds: another gateway may have moved a deadline to an ea
 _TRY_AGAIN = (10.0, 300.0)  # seconds after a pause that failed, twice as many after each, up to the latter
 _ASKED_AT_ONCE = 64  # sidecars; one that hangs has its turn for a second
 _WRITTEN_AT_ONCE = 8  # pauses: half of them wait for the checkpoints' four transfers
+_SLOT_KEPT = MARGIN / 3  # seconds: one that takes longer goes on without its slot, and leaves others time
 _NEVER = (400, 422, 501)  # statuses of failures that another try cannot mend
 
 _log = logging.getLogger(__name__)
@@ -41,6 +45,9 @@ class AutoPauses:
         self._tasks = Tasks()
         self._asking = asyncio.Semaphore(_ASKED_AT_ONCE)
         self._writing = asyncio.Semaphore(_WRITTEN_AT_ONCE)
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = (
+            WeakValueDictionary()
+        )  # by tenant, while used
         self._looks: dict[SandboxId, float] = {}  # when each is asked next, on the monotonic clock
         self._moves: Counter[SandboxId] = Counter()  # how often each had its deadline moved here
         self._failures: Counter[SandboxId] = (
@@ -105,7 +112,7 @@ class AutoPauses:
         """Pause a sandbox; return in how many seconds it is looked at again, should it still run."""
         first, longest = _TRY_AGAIN
         try:
-            async with self._writing:
+            async with self._turn(sandbox.tenant):
                 if await self._due(sandbox) is not Due.NOW:  # it may have waited for its turn
                     return first
                 checkpoint = await self._pauses.write_due(sandbox)
@@ -126,6 +133,20 @@ class AutoPauses:
             self._failures[sandbox.id] += 1
             return _spread(min(first * 2 ** (self._failures[sandbox.id] - 1), longest))
         return first
+
+    @asynccontextmanager
+    async def _turn(self, tenant: str) -> AsyncIterator[None]:
+        """Wait for a slot of writing, of which at most half are one tenant's: its slow disks then delay no other's."""
+        share = self._shares.get(tenant)
+        if share is None:
+            share = self._shares[tenant] = asyncio.Semaphore(_WRITTEN_AT_ONCE // 2)
+        async with share:
+            await self._writing.acquire()
+            with ExitStack() as slot:
+                slot.callback(self._writing.release)
+                timer = asyncio.get_running_loop().call_later(_SLOT_KEPT, slot.close)
+                slot.callback(timer.cancel)
+                yield
 
     async def _due(self, sandbox: Sandbox) -> Due:
         end = await self._deadlines.ask(sandbox)

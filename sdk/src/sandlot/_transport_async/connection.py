@@ -30,6 +30,7 @@ class Connection(asyncio.Protocol):
         self.parser = ResponseParser()
         self.error: TransportError | None = None
         self.used = False
+        self.unfinished = False  # the peer still expects bytes of the last request's body
         self.idle_since = 0.0
 
     # called by asyncio
@@ -90,6 +91,7 @@ class Connection(asyncio.Protocol):
     def begin(self, data: bytes, *, want_all: bool) -> None:
         """Start a request on an unused or finished connection."""
         self.parser = ResponseParser()
+        self.unfinished = False
         self._want_all = want_all
         self._buffered = 0
         self.used = True
@@ -101,8 +103,9 @@ class Connection(asyncio.Protocol):
         self.transport.write(data)
 
     async def write(self, data: bytes) -> None:
-        """Send a chunk of a body, no faster than the peer reads. Does nothing once the response has begun."""
+        """Send a chunk of a body, no faster than the peer reads. Once the response has begun, it leaves the body unfinished."""
         if self.transport is None or self.parser.status:
+            self.unfinished = True
             return
         self.transport.write(data)
         while self._writing_paused and self.alive and not self.parser.status:

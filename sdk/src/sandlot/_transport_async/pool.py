@@ -60,9 +60,10 @@ class Pool:
     def release(self, connection: Connection, *, stream: bool = False) -> None:
         """Keep the connection for a later request, unless that of a `stream` is one too many.
 
-        Those of buffered calls are all kept: a server may answer thousands at once, and their callers go on at once.
+        One with an unfinished body is cut: the server would read the next request as the rest of it. Those of buffered calls are all kept: a server may answer thousands at once, and their callers go on at once.
         """
-        reusable = connection.alive and connection.parser.done and connection.parser.reusable
+        parser = connection.parser
+        reusable = connection.alive and parser.done and parser.reusable and not connection.unfinished
         if reusable and not (stream and len(self.idle) >= MOST_IDLE):
             connection.idle_since = self.loop.time()
             self.idle.append(connection)

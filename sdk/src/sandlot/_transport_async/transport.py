@@ -116,6 +116,7 @@ async def _send(connection: Connection, source: AsyncIterable[bytes], *, length:
         if not part:
             continue
         if connection.error is not None or connection.parser.status:
+            connection.unfinished = True
             return
         sent += len(part)
         if length is not None and sent > length:

@@ -23,11 +23,13 @@ class Connection:
         self._again = again  # what a read that would block raises
         self.parser = ResponseParser()
         self.used = False
+        self.unfinished = False  # the peer still expects bytes of the last request's body
         self.idle_since = 0.0
         self.lost = False
 
     def begin(self, data: bytes, *, timeout: float | None) -> None:
         self.parser = ResponseParser()
+        self.unfinished = False
         self.used = True
         self.send(data, timeout=timeout)
 

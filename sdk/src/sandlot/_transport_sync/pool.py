@@ -41,8 +41,12 @@ class Pool:
         return self._dial(within)
 
     def release(self, connection: Connection, *, stream: bool = False) -> None:
-        """Keep the connection for a later request, unless that of a `stream` is one too many."""
-        if connection.parser.done and connection.parser.reusable and not connection.lost:
+        """Keep the connection for a later request, unless that of a `stream` is one too many.
+
+        One with an unfinished body is cut: the server would read the next request as the rest of it.
+        """
+        parser = connection.parser
+        if parser.done and parser.reusable and not connection.lost and not connection.unfinished:
             connection.idle_since = time.monotonic()
             with self._lock:
                 if not (stream and len(self.idle) >= MOST_IDLE):

@@ -125,6 +125,7 @@ def _send(
         if not part:
             continue
         if connection.answered():
+            connection.unfinished = True
             return
         sent += len(part)
         if length is not None and sent > length:
