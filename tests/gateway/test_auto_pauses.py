@@ -41,8 +41,9 @@ async def written_unheard(box: Running, sandbox_id: str, sidecar: StubSidecar) -
     "told", ["soon", True, [], 1e300, -1, NESTED, b'"\xff"'], ids=[*"abcde", "nested", "no_text"]
 )
 async def test_an_odd_answer_of_one_sidecar_keeps_no_other_from_its_pause(
-    told: Any, state_dir: Path, machine: Machine
+    told: Any, state_dir: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(auto_pause, "_ASK_AGAIN", 0.05)
     async with gateway(state_dir, machine) as box:
         odd, its = await made(box)
         other, _ = await made(box)
