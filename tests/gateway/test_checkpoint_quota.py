@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.checkpoints.upkeep import Upkeep
 
 from tests.gateway.checkpoint_documents import kept
+from tests.waiting import wait_until
 
 
 def test_a_slow_measurement_delays_no_write_and_what_is_written_meanwhile_counts() -> None:
@@ -56,6 +58,44 @@ def test_a_measurement_that_fails_fails_all_that_wait_for_it_and_the_next_one_wo
     assert quota.usage() == {"a": 100}
     with pytest.raises(StoreFull):
         quota.admit("a", 1)
+
+
+def test_a_store_that_cannot_be_measured_for_a_while_ends_no_write() -> None:
+    is_away = False
+
+    def measure() -> list[tuple[str, int]]:
+        if is_away:
+            raise StoreError("away")
+        return [("a", 10)]
+
+    quota = Quota(measure, limits=StoreLimits(total_bytes=100), every=0.0)
+    assert quota.used() == 10
+    is_away = True
+    with pytest.raises(StoreError, match="away"):
+        quota.used()
+    quota.admit("a", 50)
+    with pytest.raises(StoreError, match="away"):  # it may be full, or not
+        quota.admit("a", 50)
+    is_away = False
+    assert quota.used() == 10
+
+
+def test_a_measurement_that_failed_is_not_repeated_at_each_write() -> None:
+    asked: list[float] = []
+
+    def measure() -> list[tuple[str, int]]:
+        asked.append(time.monotonic())
+        if len(asked) > 1:
+            raise StoreError("away")
+        return []
+
+    quota = Quota(measure, limits=StoreLimits(total_bytes=100), every=0.2)
+    quota.check("a", hint="")
+    wait_until(lambda: time.monotonic() > asked[0] + 0.2)
+    for _ in range(10):
+        quota.admit("a", 1)
+    assert len(asked) == 2
+    assert quota.usage() == {"a": 10}
 
 
 class _Slow(Store):

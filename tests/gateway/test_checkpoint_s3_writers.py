@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from sandlot_gateway.checkpoints.errors import StoreError
 from sandlot_gateway.checkpoints.rules import StoreLimits
-from sandlot_gateway.checkpoints.s3 import archives
+from sandlot_gateway.checkpoints.s3 import archives, http
+from sandlot_gateway.checkpoints.s3 import store as s3_store
 from sandlot_gateway.checkpoints.s3.store import S3Store
 from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.checkpoints.writers import begun
@@ -54,6 +55,38 @@ def test_a_store_that_stalls_a_request_ends_no_writer(bucket: InBucket, s3_serve
         assert [one.state for one in theirs.all()] == ["DURABLE"] * 4
         ours.close()
         theirs.close()
+
+
+@pytest.mark.parametrize("part", ["names/", "list-type"], ids=["name", "quota"])
+def test_a_writer_is_patient_with_reads_that_take_long(
+    bucket: InBucket, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setattr(http, "_READ_WITHIN", 0.4)
+    monkeypatch.setattr(http, "_READ_TRY", 0.2)
+    monkeypatch.setattr(s3_store, "_MEASURE_EVERY", 0.0)
+    with relaying(s3_server.port) as relay:
+        store = at(bucket, s3_server, port=relay.port)
+        made = checkpoint(store)
+        made.name = "build"
+        writing = store.begin(made)
+        assert store.used() == 0
+        slowed: list[bytes] = []
+
+        def slow(head: bytes) -> bool:
+            line = head.partition(b"\r\n")[0]
+            if line.startswith(b"GET ") and part.encode() in line:
+                slowed.append(line)
+                time.sleep(0.8)  # of the store: longer than all tries of a reader
+            return False
+
+        relay.stalls = slow
+        if part == "list-type":
+            wait_until(lambda: writing.write(b"archive") or slowed)  # until the quota is measured again
+        store.finish(made, writing)
+        assert slowed
+        relay.stalls = lambda head: False
+        assert [one.state for one in store.named("default", "build")] == ["DURABLE"]
+        store.close()
 
 
 def test_this_gateways_own_writer_is_alive_however_old_its_document_is(bucket: InBucket) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 
 from hypothesis import given, settings
@@ -154,3 +155,28 @@ def test_ten_thousand_are_small_and_quick() -> None:
     rss, slowest = (float(word) for word in out.stdout.split())
     assert rss < 150e6, f"{rss / 1e6:.0f} MB with 10,000 sandboxes"
     assert slowest < 0.05, f"a page took {slowest * 1000:.1f} ms"
+
+
+def test_threads_may_ask_for_the_live_sandboxes_while_the_loop_changes_them() -> None:
+    directory, over = Directory(), threading.Event()
+    for number in range(2000):
+        directory.add(sandbox(number))
+
+    def change() -> None:
+        number = 2000
+        while not over.is_set():
+            one = sandbox(number := number + 1)
+            directory.add(one)
+            directory.drop(one)
+
+    changing = threading.Thread(target=change)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    changing.start()
+    try:
+        for _ in range(200):
+            assert len(directory.live()) >= 2000
+    finally:
+        over.set()
+        changing.join()
+        sys.setswitchinterval(interval)

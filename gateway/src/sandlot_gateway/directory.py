@@ -123,7 +123,9 @@ class Directory:
         return len(self.holdings)
 
     def live(self) -> list[Sandbox]:
-        return [sandbox for sandbox in self._sandboxes.values() if sandbox.live]
+        """Return the live sandboxes of all tenants. Threads call it, too."""
+        # A copy, which is made at once: the loop changes the dictionary while a thread iterates.
+        return [sandbox for sandbox in list(self._sandboxes.values()) if sandbox.live]
 
     def statuses(self, tenant: str) -> Counter[Status]:
         tenant_index = self._by_tenant.get(tenant)

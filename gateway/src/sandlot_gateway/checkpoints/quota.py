@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,8 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 
 from sandlot_gateway.checkpoints.rules import StoreFull, StoreLimits
+
+_log = logging.getLogger(__name__)
 
 _SHARE = 5  # times as long as a measurement takes is none
 
@@ -27,7 +30,7 @@ class Quota:
 
     `measure` returns each archive's tenant and bytes; between two calls, `every` seconds apart or five times as long as one
     takes, this process's writes are added up, also those during a call: what it has seen of them counts twice until the
-    next. Several gateways may share a store, and each measures it: together they may exceed a limit by what they write
+    next. While the store cannot be measured, writes are checked with the last measurement. Several gateways may share a store, and each measures it: together they may exceed a limit by what they write
     between two measurements.
     """
 
@@ -66,7 +69,7 @@ class Quota:
 
     def _refuse_full(self, tenant: str, *, size: int, counted: int = 0, hint: str = "") -> None:
         full: StoreFull | None = None
-        for known in (self._recent, self._measure):  # again: one may have been deleted since
+        for known in (self._known, self._measure):  # again: one may have been deleted since
             known()
             with self._lock:
                 assert self._usage is not None
@@ -93,6 +96,16 @@ class Quota:
                 f" delete some, or ask the operator for more{hint}"
             )
         return None
+
+    def _known(self) -> None:
+        """Have a usage, an earlier one while the store cannot be measured: that must end nothing that is being written."""
+        try:
+            self._recent()
+        except OSError as error:
+            with self._lock:
+                if self._usage is None:
+                    raise
+            _log.warning("the limits of checkpoints are checked with an earlier measurement: %s", error)
 
     def _recent(self) -> _Usage:
         """Return the last measurement; one of its callers makes the next where it is time."""
@@ -124,13 +137,18 @@ class Quota:
         except BaseException as error:
             with self._lock:
                 self._flight = None
+                self._stale_at = self._next_at(begun)
             flight.set_exception(error)
             raise
         with self._lock:
             usage.total += self._meanwhile.total
             usage.of_tenant.update(self._meanwhile.of_tenant)
-            ended = time.monotonic()
             self._usage, self._flight = usage, None
-            self._stale_at = max(begun + self._every, ended + _SHARE * (ended - begun))
+            self._stale_at = self._next_at(begun)
         flight.set_result(usage)
         return usage
+
+    def _next_at(self, begun: float) -> float:
+        """Return when to measure again, after a measurement that ends now."""
+        ended = time.monotonic()
+        return max(begun + self._every, ended + _SHARE * (ended - begun))

@@ -1,4 +1,4 @@
-"""The rules of all stores: what expires when, which FAILED checkpoints are too many, how many a tenant may have."""
+"""The rules of all stores: what expires when, what can be replaced or restored, how many a tenant may have."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from sandlot_contract.ids import SandboxId
+
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
+from sandlot_gateway.checkpoints.errors import Busy, NotRestorable
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
 _FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500 bytes
 # Of revoked ones, whose document is the only sign of why: seconds, longer than any create takes, and per tenant meanwhile.
 _REVOKED_KEEP = 120.0
 _REVOKED_KEPT = 1000
+_NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 
 ABANDONED_AFTER = 3600.0  # seconds, for files without a document
 STOPPED = "the gateway stopped while it was being written"
@@ -89,3 +93,24 @@ def check_count(tenant: str, own: Sequence[Checkpoint], *, deleted: int, limits:
             f" (checkpoint_tenant_count): delete some{oldest}"
         )
     return oldest
+
+
+def check_replaceable(earlier: Checkpoint, *, sandbox_id: SandboxId) -> None:
+    """Check that one of this sandbox may replace an earlier checkpoint. Raises Busy."""
+    # Its maker ends the sandbox next, and then has nothing else.
+    age = time.time() - earlier.updated_at
+    if earlier.state is State.DURABLE and earlier.sandbox_id == sandbox_id and age < _NEWEST:
+        raise Busy(f"checkpoint {earlier.id} of this sandbox is new; wait {_NEWEST:g} s")
+    if earlier.state is State.PENDING:
+        raise Busy(f"checkpoint {earlier.id} is being written; wait until it is DURABLE or FAILED")
+
+
+def check_restorable(found: Checkpoint | None, checkpoint_id: str) -> Checkpoint:
+    """Return the checkpoint that was found by an id, if it can be restored. Raises NotRestorable."""
+    if found is None:
+        raise NotRestorable(f"no checkpoint {checkpoint_id!r}"[:200], missing=True)
+    if found.state is not State.DURABLE:
+        why = f" ({found.error})" if found.error else ""
+        text = f"checkpoint {found.id} is {found.state}{why}; only a DURABLE one can be restored"
+        raise NotRestorable(text, missing=False)
+    return found

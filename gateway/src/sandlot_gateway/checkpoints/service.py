@@ -6,7 +6,7 @@ import asyncio
 import io
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from sandlot_contract.ids import SandboxId
@@ -15,13 +15,13 @@ from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Busy, Deleted, NotRestorable, Occupied, RestoreFailed
 from sandlot_gateway.checkpoints.interface import CheckpointStore, OpenArchive, Writing
 from sandlot_gateway.checkpoints.reading import Reading
-from sandlot_gateway.checkpoints.rules import StoreFull
+from sandlot_gateway.checkpoints.rules import StoreFull, check_replaceable, check_restorable
 from sandlot_gateway.checkpoints.shared import SharedCopies
 from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.checkpoints.transfer import EVERYTHING, Refused, Selection, send_layer
 from sandlot_gateway.checkpoints.turns import in_turn
 from sandlot_gateway.checkpoints.upkeep import Upkeep
-from sandlot_gateway.checkpoints.writers import begun, release
+from sandlot_gateway.checkpoints.writers import INTERNAL, begun, failed, release
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.sandboxes import Sandbox
@@ -30,7 +30,6 @@ from sandlot_gateway.tasks import Tasks
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 4  # transfers; each uses the full speed of a disk
-_NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 _LOOK_EVERY = 0.1  # seconds
 _GET_WITHIN = 10.0  # seconds
 _LIST_WITHIN = 30.0  # seconds: a gateway that has just begun reads every document
@@ -83,14 +82,7 @@ class Checkpoints:
         async with in_turn(self._lock):
             self._upkeep.sweep()
             if checkpoint_id is not None and (earlier := await self.get(sandbox.tenant, checkpoint_id)):
-                # Its maker ends the sandbox next, and then has nothing else.
-                age = time.time() - earlier.updated_at
-                if earlier.state is State.DURABLE and earlier.sandbox_id == sandbox.id and age < _NEWEST:
-                    raise Busy(f"checkpoint {earlier.id} of this sandbox is new; wait {_NEWEST:g} s")
-                if earlier.state is State.PENDING:
-                    raise Busy(
-                        f"checkpoint {earlier.id} is being written; wait until it is DURABLE or FAILED"
-                    )
+                check_replaceable(earlier, sandbox_id=sandbox.id)
                 await self.delete(earlier)
             before = await self.list(sandbox.tenant, sandbox.id)
             if any(one.state is State.PENDING for one in before):
@@ -145,9 +137,11 @@ class Checkpoints:
         """Wait until this gateway no longer writes deleted checkpoints of a sandbox: that takes longer than their deletes wait
         where the machine is busy, and the caller was told that they are gone.
         """
-        if not self._writers:
+        if not self._writers and self._shared.is_empty:
             return
-        keys = [(one.id, one.created_at) for one in await self._deleted(sandbox)]
+        deleted = await self._deleted(sandbox)
+        await self._let_go(deleted)
+        keys = [(one.id, one.created_at) for one in deleted]
         writers = [self._writers[key] for key in keys if key in self._writers]
         if writers:
             await asyncio.wait(writers, timeout=_STOPPED_AT_LAST)
@@ -177,14 +171,7 @@ class Checkpoints:
 
     async def restorable(self, tenant: str, checkpoint_id: str) -> Checkpoint:
         """Return a checkpoint that can be restored. Raises NotRestorable."""
-        found = await self.get(tenant, checkpoint_id)
-        if found is None:
-            raise NotRestorable(f"no checkpoint {checkpoint_id!r}"[:200], missing=True)
-        if found.state is not State.DURABLE:
-            why = f" ({found.error})" if found.error else ""
-            text = f"checkpoint {found.id} is {found.state}{why}; only a DURABLE one can be restored"
-            raise NotRestorable(text, missing=False)
-        return found
+        return check_restorable(await self.get(tenant, checkpoint_id), checkpoint_id)
 
     async def delete(self, checkpoint: Checkpoint) -> None:
         """Delete a checkpoint, also one that is being written; a running restore continues. Raises OSError.
@@ -192,13 +179,22 @@ class Checkpoints:
         No reader finds it from now on. Another gateway that writes it stops at its next piece.
         """
         await self._shared.drop(checkpoint)  # first: its files are removed once nobody holds it
-        await self._threads.run(self._store.delete, checkpoint)
-        writer = self._writers.get((checkpoint.id, checkpoint.created_at))
-        if writer is not None:
-            writer.cancel()
-            await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
-            if await self._shared.drop(checkpoint):  # it had just finished
-                await self._threads.run(self._store.get, checkpoint.id)
+        try:
+            await self._threads.run(self._store.delete, checkpoint)
+        finally:  # also after a cancel, which the delete survives
+            writer = self._writers.get((checkpoint.id, checkpoint.created_at))
+            if writer is not None:
+                writer.cancel()
+                await asyncio.wait([writer], timeout=_STOPPED_WITHIN)
+                if await self._shared.drop(checkpoint):  # it had just finished
+                    await self._threads.run(self._store.get, checkpoint.id)
+
+    async def _let_go(self, deleted: Iterable[Checkpoint]) -> None:
+        """Let go of copies that the store or another gateway deleted: their files stay until then. Raises OSError."""
+        for one in deleted:
+            # A writer does so itself; the store's next reader removes the files.
+            if (one.id, one.created_at) not in self._writers and await self._shared.drop(one):
+                await self._threads.run(self._store.get, one.id)
 
     async def extend(self, checkpoint: Checkpoint, *, lasts: float) -> None:
         """Let a checkpoint that this gateway began expire in `lasts` seconds, or later if it did so before. Raises OSError."""
@@ -262,11 +258,15 @@ class Checkpoints:
 
     async def expire(self) -> float | None:
         """Delete what has expired; return when the next checkpoint does. Raises OSError."""
-        return await self._threads.run(self._store.expire)
+        soonest = await self._threads.run(self._store.expire)
+        if not self._shared.is_empty:
+            await self._let_go(await self._threads.run(self._store.deleted))
+        return soonest
 
     async def close(self, *, timeout: float = 10.0) -> int:
         """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED. Return their number."""
-        # A thread on a stalled volume ends with the process, which releases the lock of its file.
+        # A thread on a stalled volume goes on until the process ends, which `__main__` does without it two seconds after
+        # the stop; that releases the lock of its file.
         cut = await self._tasks.close(timeout=timeout, end_within=_CUT_WITHIN)
         await self._upkeep.close()
         self._shared.close()
@@ -283,19 +283,15 @@ class Checkpoints:
             _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
         except (Deleted, Refused, DialError, UpstreamError, StoreFull, OSError, TimeoutError) as error:
             checkpoint.failed_by_files = isinstance(error, Refused) and error.by_files
-            await self._failed(checkpoint, str(error) or type(error).__name__)
+            await failed(self._store, checkpoint, str(error) or type(error).__name__, threads=self._threads)
+        except Exception:
+            _log.exception(
+                "a checkpoint failed in an unexpected way", extra={"sandbox": checkpoint.sandbox_id}
+            )
+            await failed(self._store, checkpoint, INTERNAL, threads=self._threads)
         finally:
             try:
                 if checkpoint.state is not State.DURABLE:
                     await self._shared.drop(checkpoint)
             finally:  # also when a second cancel cuts the drop off: else the part stays open
                 await self._threads.whole(release, self._store, checkpoint, part)
-
-    async def _failed(self, checkpoint: Checkpoint, why: str) -> None:
-        _log.info("checkpoint failed", extra={"sandbox": checkpoint.sandbox_id, "why": why})
-        try:
-            await self._threads.whole(self._store.fail, checkpoint, why)
-        except Deleted:
-            return  # it was deleted: nobody asks why
-        except OSError as error:
-            _log.error("cannot record the failure of a checkpoint: %s", error)

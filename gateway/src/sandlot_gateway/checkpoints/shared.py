@@ -126,9 +126,15 @@ class SharedCopies:
                 )
             lock = os.dup(part.fd)
         except BaseException:
+            if self._in_use is not None:
+                self._in_use.let_go(checkpoint.id)
             await asyncio.to_thread(os.close, copy.namespace)
             raise
         self._held[checkpoint.id, checkpoint.created_at] = _Held(copy.namespace, lock)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._held
 
     def document(self, checkpoint: Checkpoint) -> bytes | None:
         """Return what tells a sidecar of this machine where a copy is; None if it has gone."""
@@ -142,11 +148,12 @@ class SharedCopies:
     async def drop(self, checkpoint: Checkpoint) -> bool:
         """Let go of a copy; return whether it was held."""
         held = self._held.pop((checkpoint.id, checkpoint.created_at), None)
-        if self._in_use is not None:
+        if held is None:
+            return False
+        if self._in_use is not None:  # by its id alone: a later checkpoint has it only after the close below
             self._in_use.let_go(checkpoint.id)
-        if held is not None:
-            await in_thread(held.close)
-        return held is not None
+        await in_thread(held.close)
+        return True
 
     def close(self) -> None:
         """Let go of all; idempotent."""

@@ -19,7 +19,7 @@ _THREADS = 32
 
 
 class StoreThreads:
-    """Threads that end with this object, once their calls have returned."""
+    """Threads that end with this object, once their calls have returned; `__main__` ends the process without the others."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="checkpoints")

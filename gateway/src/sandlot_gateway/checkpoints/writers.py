@@ -1,4 +1,4 @@
-"""Begins and releases the writers of a store: a caller that is cancelled leaves none behind, which would live for ever."""
+"""Begins, fails and releases the writers of a store: a caller that is cancelled leaves none behind, which would live for ever."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import logging
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
-from sandlot_gateway.checkpoints.errors import Occupied
+from sandlot_gateway.checkpoints.errors import Deleted, Occupied
 from sandlot_gateway.checkpoints.interface import CheckpointStore, Writing
 from sandlot_gateway.checkpoints.rules import StoreFull
 from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
+
+INTERNAL = "an internal error of the gateway, whose log has it: try again, or tell the operator"
 
 
 async def begun(
@@ -26,6 +28,17 @@ async def begun(
         # Not awaited here: the store may not answer, and the caller ends.
         tasks.spawn(_given_up(store, checkpoint, work, threads=threads))
         raise
+
+
+async def failed(store: CheckpointStore, checkpoint: Checkpoint, why: str, *, threads: StoreThreads) -> None:
+    """Record that a checkpoint failed; a failure to do so is only logged."""
+    _log.info("checkpoint failed", extra={"sandbox": checkpoint.sandbox_id, "why": why})
+    try:
+        await threads.whole(store.fail, checkpoint, why)
+    except Deleted:
+        return  # nobody asks why
+    except OSError as error:
+        _log.error("cannot record the failure of a checkpoint: %s", error)
 
 
 def release(store: CheckpointStore, checkpoint: Checkpoint, part: Writing) -> None:

@@ -38,7 +38,7 @@ class Image:
         """`spec`: `lower` (uppermost layer first), `mask`, `workdir`; `claimed`: a claim names it, checked by the server.
 
         `/` is the machine's own root, in a pod the container's. `shared`: files of another sandbox above them;
-        `former`: the image whose directories it takes, open until the first `clone`. Raises SetupError.
+        `former`: the image whose directories it takes, open until a `clone` succeeds. Raises SetupError.
         """
         self.shared = shared
         self._former = former
@@ -94,7 +94,7 @@ class Image:
         return _clone_all([f"/{number}" for number in range(first, count)])
 
     def _lowers(self, home: Home) -> list[int]:
-        former, self._former = self._former, None
+        former = self._former
         if former is not None and former._namespace >= 0:
             return former._clone_held(first=int(former.shared is not None))
         home.enter_original_mounts()
@@ -116,6 +116,7 @@ class Image:
             # A copy of a shared mount is its peer: what is unmounted below the one would go from the other.
             syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
             self._namespace = home.mount_namespace()
+            self._former = None  # not before: a `clone` that failed is repeated over the same directories
         finally:
             for tree in trees:
                 os.close(tree)

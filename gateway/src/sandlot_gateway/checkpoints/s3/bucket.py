@@ -45,18 +45,18 @@ class Bucket:
         self.http = http
         self._prefix = http.place.prefix
 
-    def get(self, key: str, *, within: float | None = None) -> Object | None:
-        """Return a small object; `within`: as that of Http.send."""
-        answer = self.http.send("GET", self._prefix + key, expected=(404,), within=within)
+    def get(self, key: str, *, within: float | None = None, patient: bool = False) -> Object | None:
+        """Return a small object; `within` and `patient`: as those of Http.send."""
+        answer = self.http.send("GET", self._prefix + key, expected=(404,), within=within, patient=patient)
         if answer.status == 404:
             self._check_bucket(answer)
             return None
         age = max(0.0, (_date(answer, "Date") - _date(answer, "Last-Modified")).total_seconds())
         return Object(key, _header(answer, "ETag"), age, len(answer.body), answer.body)
 
-    def size(self, key: str) -> int | None:
-        """Return the bytes of an object, or None."""
-        answer = self.http.send("HEAD", self._prefix + key, expected=(404,))
+    def size(self, key: str, *, patient: bool = False) -> int | None:
+        """Return the bytes of an object, or None; `patient`: as that of Http.send."""
+        answer = self.http.send("HEAD", self._prefix + key, expected=(404,), patient=patient)
         return _number(_header(answer, "Content-Length")) if answer.status != 404 else None
 
     def put(self, key: str, data: bytes) -> None:
@@ -137,10 +137,8 @@ class Bucket:
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         query = {"uploadId": upload}
         answer = self.http.send("POST", self._prefix + key, query=query, body=body, expected=(404,))
-        if (
-            answer.status == 404 and self.size(key) is None
-        ):  # else an earlier try did it, and its answer was lost
-            raise self._gone()
+        if answer.status == 404 and self.size(key, patient=True) is None:
+            raise self._gone()  # else an earlier try did it, and its answer was lost
 
     def abort_upload(self, key: str, upload: str) -> None:
         """Delete the parts; of an upload that is gone nothing is left to do."""

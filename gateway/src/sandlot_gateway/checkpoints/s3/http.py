@@ -66,11 +66,16 @@ class Http:
         body: bytes = b"",
         expected: tuple[int, ...] = (),
         within: float | None = None,
+        patient: bool = False,
     ) -> Answer:
-        """Return the answer; `within`: the seconds of the only try. Raises StoreError for what is not expected."""
-        until = time.monotonic() + _READ_WITHIN if method in _READS else math.inf
+        """Return the answer. Raises StoreError for what is not expected.
+
+        `within`: the seconds of the only try. `patient`: a read has as long as a write, since a writer needs it.
+        """
+        is_short = method in _READS and not patient
+        until = time.monotonic() + _READ_WITHIN if is_short else math.inf
         for pause in _PAUSES if within is None else (None,):
-            left = min(until - time.monotonic(), _READ_TRY if method in _READS else math.inf)
+            left = min(until - time.monotonic(), _READ_TRY if is_short else math.inf)
             try:
                 answer = self.once(
                     method,

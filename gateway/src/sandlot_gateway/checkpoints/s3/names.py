@@ -54,7 +54,7 @@ class Names:
 
     def _change(self, key: str, change: Callable[[list[str]], list[str]]) -> None:
         while True:
-            found = self._bucket.get(key)
+            found = self._bucket.get(key, patient=True)  # or a writer's complete archive would be lost
             known = _archives(found) if found is not None else []
             wanted = change(known)
             if wanted == known:

@@ -73,9 +73,9 @@ class Records:
         self._recent: tuple[float, list[Object]] | None = None  # when all were read, and what they were
         self._changes = 0  # of this process
 
-    def read(self, checkpoint_id: str, *, within: float | None = None) -> Seen | None:
-        """Return a document; None if it is missing or invalid. `within`: seconds of the only try."""
-        found = self._bucket.get(_key(checkpoint_id), within=within)
+    def read(self, checkpoint_id: str, *, within: float | None = None, patient: bool = False) -> Seen | None:
+        """Return a document; None if it is missing or invalid. `within` and `patient`: as those of Http.send."""
+        found = self._bucket.get(_key(checkpoint_id), within=within, patient=patient)
         return _seen(found) if found is not None else None
 
     def all(self) -> list[Seen]:
@@ -157,7 +157,7 @@ class Records:
         try:
             return self._bucket.write(key, msgspec.json.encode(record), over=over, within=within)
         except Conflict:
-            found = self._bucket.get(key, within=within)
+            found = self._bucket.get(key, within=within, patient=True)
             seen = _seen(found) if found is not None else None
             if seen is None or seen.record.change != record.change:
                 raise

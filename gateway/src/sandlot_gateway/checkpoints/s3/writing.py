@@ -152,7 +152,7 @@ class S3Part:
             try:
                 self._etag = self._records.write(self.record, over=self._etag, within=within)
             except Conflict:
-                seen = self._records.read(ours.id, within=within)
+                seen = self._records.read(ours.id, within=within, patient=True)
             else:
                 self._renewed = begun
                 return
