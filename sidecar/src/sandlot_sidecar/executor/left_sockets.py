@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from . import reaper
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .namespaces import Home
@@ -31,7 +33,7 @@ def left(home: Home, *, before: dict[str, str]) -> list[str]:
     """Return the bound sockets that were not there `before` and are not the sidecar's own. Raises OSError."""
     found = {inode: name for inode, name in bound(home).items() if inode not in before}
     if found:
-        for inode in _held(home, os.getppid()) | _held(home, os.getpid()):
+        for inode in _held(home, reaper.server()) | _held(home, os.getpid()):
             found.pop(inode, None)
     if found:
         # The sidecar's processes go on meanwhile: one that a name query had just closed is held by nobody.

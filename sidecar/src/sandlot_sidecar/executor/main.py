@@ -9,7 +9,7 @@ import signal
 import socket
 
 from .. import kernel
-from . import file_watch, file_worker, files, syscalls, wire
+from . import file_watch, file_worker, files, reaper, syscalls, wire
 from .errors import ExecutorError, from_os
 from .jobs import Jobs
 from .replies import Replies, unexpected
@@ -254,21 +254,30 @@ def _keep_descriptors() -> None:
             continue
 
 
+def _end_with_parent() -> bool:
+    """Let the parent's end kill this process; return whether it still has one."""
+    parent = os.getppid()
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
+
+
 def run(control: socket.socket) -> None:
     """Run the executor until the server closes the socket or sends `end`; the caller then calls os._exit.
 
     Call it in a child of the server that has one thread and has not read any secret. The sandbox ends with this
     process.
     """
-    parent = os.getppid()
-    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not _end_with_parent():
         return
-    syscalls.set_name("sandlot-exec")
-    if not kernel.is_gvisor():
+    if kernel.is_gvisor():
+        reaper.fork_below(control)
+        if not _end_with_parent():
+            return
+    else:
         # Orphaned ops are reaped here instead of by the host's PID 1, which may take its time: until then their control
         # groups cannot be removed. Not under gVisor, whose subreaper also adopts orphans of nested PID namespaces.
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    syscalls.set_name("sandlot-exec")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         # The server decides when the sandbox ends, so a signal to the process group must not end it. Handled
         # instead of ignored, as Python has the last two: an exec resets that, and each command is spared two calls.
