@@ -70,6 +70,18 @@ def test_what_waits_in_vain_costs_its_own_tenant_the_same_whatever_its_priority(
     assert Counter(one.tenant for one in served(line, 50)) == {"a": 20, "b": 30}
 
 
+def test_one_that_leaves_before_its_turn_leaves_it_to_the_next_of_its_kind() -> None:
+    line = line_with({})
+    joined(line, "b", "", 9)
+    joined(line, "b", "", 9, gpu=True)
+    mine = [waiter("a", number, GPU if number == 1 else CPU) for number in range(4)]
+    for one in mine:
+        line.add(one)
+    line.remove(mine[0])
+    gpu, *others = (line.turn(one) for one in mine[1:])
+    assert others[0] < gpu < others[1]
+
+
 RUNS = [("a", "r"), ("a", "s"), ("a", "t"), ("b", "r"), ("b", "s"), ("c", "r")]
 Step = tuple[str, tuple[str, str], bool, int, int]
 STEPS = st.lists(
@@ -137,6 +149,7 @@ def test_whatever_the_runs_are_like_tenants_have_the_same_turns(steps: list[Step
                 assert list(line.first(key, limit=3)) == in_line[:3]
                 assert in_line == sorted(in_line, key=line.turn)
                 assert line.head(key) is (in_line[0] if in_line else None)
+                assert all(line.first_of(reversed(in_line[at:])) is in_line[at] for at in range(len(in_line)))
     for key in (CPU.key, GPU.key):
         rest = plain.waiting(key)
         assert [one.tenant for one in served(ranked, rest, key)] == [

@@ -212,23 +212,26 @@ class FairQueue:
 
     def in_turn(self) -> list[Place]:
         """Return the places of all waiters, the next one first."""
-        groups = self._groups.values()
-        all_turns = [
-            pair for group in groups for pair in zip(group.turns, group.queue.in_turn(), strict=True)
-        ]
-        all_turns.sort()
-        return [place for _, place in all_turns]
+        return [place for _, place in sorted(self.taken())]
 
-    def leave(self, path: Path, place: Place, turn: Turn | None = None) -> None:
+    def taken(self) -> list[tuple[Turn, Place]]:
+        """Return the turns of all waiters, each with the place of its waiter, in no order."""
+        groups = self._groups.values()
+        return [pair for group in groups for pair in zip(group.turns, group.queue.in_turn(), strict=True)]
+
+    def leave(self, path: Path, place: Place) -> None:
         """Remove a waiter that was not served, with its group's last turn: what remains has the earlier ones.
 
         A turn that is due goes with the waiter: those who wait for long in vain would save early turns for newcomers.
-        `turn`: the waiter's, if it is not that of its place in the group.
         """
-        group, turn = self._groups[path[0]], turn or self.turn(path, place)
+        turn = self.turn(path, place)
+        self._leave(path, place, turn if self.due(turn) else None)
+
+    def _leave(self, path: Path, place: Place, due: Turn | None) -> None:
+        group = self._groups[path[0]]
         group.queue.leave(path[1:], place)
-        if turn[0] <= self._served:
-            self._drop(path[0], turn)
+        if due is not None:
+            self._drop(path[0], due)
         else:
             self._drop(path[0], group.turns[-1])
             group.last = group.turns[-1][0] if group.turns else 0
@@ -237,7 +240,7 @@ class FairQueue:
         """Remove a waiter that was served, in turn or not, with its turn: older ones would starve without theirs.
 
         Out of turn, its number counts less those of its group that are still before it: else each newcomer would wait
-        for all of these. `turn`: as in `leave`.
+        for all of these. `turn`: the waiter's, if it is not that of its place in the group.
         """
         group, turn = self._groups[path[0]], turn or self.turn(path, place)
         before = bisect_left(group.turns, turn)

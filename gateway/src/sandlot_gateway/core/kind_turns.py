@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress, count, islice
 
 from .fair_queue import Turn
 
@@ -32,25 +33,42 @@ class KindTurns:
         self._kinds.insert(index, kind)
         self._counts[kind] += 1
 
-    def remove(self, index: int) -> None:
-        """Forget the turn at this index."""
+    def give_up_last(self, kind: str) -> None:
+        """Forget one of this kind, and the last of all turns: those that are behind the last of the kind move up."""
+        index = len(self._kinds) - 1
+        while self._kinds[index] != kind:
+            index -= 1
+        self._forget(index)
+        self._of = None
+
+    def use(self, index: int, turn: Turn) -> None:
+        """Forget the turn at this index, which was used: all others stay as they are."""
+        kind = self._forget(index)
+        if self._of is not None:
+            del self._of[kind][bisect_left(self._of[kind], turn)]
+
+    def _forget(self, index: int) -> str:
         kind = self._kinds.pop(index)
         self._counts[kind] -= 1
         if not self._counts[kind]:
             del self._counts[kind]
-        self._of = None
-
-    def serve(self, index: int, turn: Turn) -> None:
-        """Forget the turn at this index, which was used: all others stay as they are."""
-        of, kind = self._of, self._kinds[index]
-        self.remove(index)
-        if of is not None:
-            del of[kind][bisect_left(of[kind], turn)]
-            self._of = of
+        return kind
 
     def changed(self) -> None:
         """Note that the turns have other numbers now, in the same order."""
         self._of = None
+
+    def before(self, kind: str, index: int) -> int:
+        """Return how many turns of a kind are before this index."""
+        return self._kinds[:index].count(kind)
+
+    def index(self, kind: str, number: int) -> int:
+        """Return the index of the turn of a kind before which it has so many."""
+        return next(islice(compress(count(), map(kind.__eq__, self._kinds)), number, None))
+
+    def next(self, kind: str, turns: Sequence[Turn]) -> Turn:
+        """Return the next turn of a kind; `turns`: all of the tenant."""
+        return self._of[kind][0] if self._of is not None else turns[self._kinds.index(kind)]
 
     def of(self, kind: str, turns: Sequence[Turn]) -> Sequence[Turn]:
         """Return the turns of a kind, the next one first; `turns`: all of the tenant."""

@@ -135,7 +135,7 @@ class Matching:
         if instance.keeps_image:
             waiters = self._line.of_images(key, {instance.template.image})
             fitting = (one for one in waiters if tenants <= {one.tenant} and not one.value.lays_image)
-            return min(fitting, key=self._line.turn, default=None)
+            return self._line.first_of(fitting)
         if len(tenants) > 1:
             return None
         tenant = next(iter(tenants), None)
@@ -226,8 +226,7 @@ class Matching:
         )
         at_once = (w for w in waiters if w.template.image in there and node not in w.value.avoid)
         others = (w for w in waiters if w.template.image in admitted)
-        turn = self._line.turn
-        return min(at_once, key=turn, default=None) or min(others, key=turn, default=None)
+        return self._line.first_of(at_once) or self._line.first_of(others)
 
     def _may_pass(self, head: Waiter[Ask], *, elsewhere: bool, now: float) -> bool:
         """Return whether a later create may go first; `elsewhere`: this instance would not do for the first one."""

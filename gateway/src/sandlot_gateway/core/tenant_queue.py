@@ -107,8 +107,9 @@ class PriorityClasses:
 class TenantQueue(FairQueue):
     """Even beyond a limit each tenant has a tenth of it, and each of its runs an even share of that tenth.
 
-    Each waiter is of a kind, and turns of a tenant belong to kinds (`KindTurns`): `serve` and `leave` are told which one
-    the waiter has. `turn`, `index` and `in_turn` are of a tenant's waiters whatever their kind.
+    Each waiter is of a kind, and turns of a tenant belong to kinds (`KindTurns`): `serve` is told which one the waiter
+    has, `leave` its kind and how many of it are before the waiter. `turn`, `index` and `in_turn` are of a tenant's
+    waiters whatever their kind.
     """
 
     def __init__(self, schedule: Schedule = equal) -> None:
@@ -127,15 +128,31 @@ class TenantQueue(FairQueue):
         kinds.add(bisect_left(self._groups[path[0]].turns, turn), kind, turn)
         return turn
 
-    def leave(self, path: Path, place: Place, turn: Turn | None = None) -> None:
-        turn = turn or self.turn(path, place)
-        self._kinds[path[0]].remove(bisect_left(self._groups[path[0]].turns, turn))
-        super().leave(path, place, turn)
+    def leave(
+        self, path: Path, place: Place, kind: str = "", rank: Callable[[int], int] | None = None
+    ) -> None:
+        """Remove a waiter that was not served: see `FairQueue.leave`. Of its tenant, its own kind moves up."""
+        kinds, turns = self._kinds[path[0]], self._groups[path[0]].turns
+        due = bisect_left(turns, (self._served + 1, 0))
+        if rank is None or len(kinds) == 1:
+            index = bisect_left(turns, self.turn(path, place))
+        else:
+            # Counting those before a waiter of many runs takes long, and most that leave have no turn that is due.
+            of_kind = kinds.before(kind, due)
+            before = rank(of_kind) if of_kind else 0
+            index = kinds.index(kind, before) if before < of_kind else due
+        if index < due:
+            turn = turns[index]
+            kinds.use(index, turn)
+            self._leave(path, place, turn)
+        else:
+            kinds.give_up_last(kind)
+            self._leave(path, place, None)
         self._forget(path[0])
 
     def serve(self, path: Path, place: Place, turn: Turn | None = None) -> None:
         turn = turn or self.turn(path, place)
-        self._kinds[path[0]].serve(bisect_left(self._groups[path[0]].turns, turn), turn)
+        self._kinds[path[0]].use(bisect_left(self._groups[path[0]].turns, turn), turn)
         super().serve(path, place, turn)
         self._forget(path[0])
 
@@ -152,6 +169,10 @@ class TenantQueue(FairQueue):
     def of_kind(self, tenant: str, kind: str) -> Sequence[Turn]:
         """Return the turns of a tenant's waiters of this kind, in their order."""
         return self._kinds[tenant].of(kind, self._groups[tenant].turns)
+
+    def next_of_kind(self, tenant: str, kind: str) -> Turn:
+        """Return the next turn of a tenant's waiters of this kind."""
+        return self._kinds[tenant].next(kind, self._groups[tenant].turns)
 
     def _forget(self, tenant: str) -> None:
         if tenant not in self._groups:

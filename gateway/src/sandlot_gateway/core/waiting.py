@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
-from collections import Counter, defaultdict
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from operator import attrgetter, itemgetter
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
-from sandlot_contract.template import Template
-
 from .fair_queue import Place, Schedule, Turn, equal
+from .template_line import TemplateLine, Waiter, by_place
 from .tenant_queue import TenantQueue
 
 T = TypeVar("T")
 
-_NOWHERE = Place(behind=True, serial=0)
 _MANY = 8  # finding one turn takes about as long as eight at once
-_by_place = attrgetter("place")
-
-
-@dataclass(slots=True, eq=False)
-class Waiter(Generic[T]):
-    """One create request in the queue; `value` belongs to the caller. `run` is "" for a create without one."""
-
-    template: Template
-    key: str
-    tenant: str
-    value: T
-    run: str = ""
-    place: Place = _NOWHERE
-    waiting: bool = True
-
-    @property
-    def path(self) -> tuple[str, str]:
-        return self.tenant, self.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,46 +42,16 @@ class Ahead(NamedTuple):
     higher: float
 
 
-@dataclass(slots=True)
-class _Line(Generic[T]):
-    """All waiters for one template by tenant and run, the first of each run first."""
-
-    of: dict[tuple[str, str], list[Waiter[T]]] = field(default_factory=dict)
-    images: Counter[str] = field(default_factory=Counter)
-    tenants: Counter[str] = field(default_factory=Counter)
-
-    def __iter__(self) -> Iterator[Waiter[T]]:
-        return (waiter for waiters in self.of.values() for waiter in waiters)
-
-    def runs(self, tenant: str | None) -> list[list[Waiter[T]]]:
-        """Return the waiters of each run of this tenant, or of all tenants."""
-        return [waiters for path, waiters in self.of.items() if tenant in (None, path[0])]
-
-    def add(self, waiter: Waiter[T]) -> None:
-        insort(self.of.setdefault(waiter.path, []), waiter, key=_by_place)
-        self.images[waiter.template.image] += 1
-        self.tenants[waiter.tenant] += 1
-
-    def remove(self, waiter: Waiter[T]) -> None:
-        waiters = self.of[waiter.path]
-        del waiters[bisect_left(waiters, waiter.place, key=_by_place)]
-        if not waiters:
-            del self.of[waiter.path]
-        for counter, name in ((self.images, waiter.template.image), (self.tenants, waiter.tenant)):
-            counter[name] -= 1
-            if not counter[name]:
-                del counter[name]
-
-
 class WaitList(Generic[T]):
     """One fair queue of all waiters, and a line for each template. Waiters take turns whatever they wait for."""
 
     def __init__(self, schedule: Schedule = equal) -> None:
         self._queue = TenantQueue(schedule)
-        self._lines: dict[str, _Line[T]] = {}
+        self._lines: dict[str, TemplateLine[T]] = {}
         self._serial = 0
-        # Both are found again when they are needed after a change: waiters by serial, and templates, in turn.
-        self._ranks: dict[int, int] | None = None
+        # Both are found again when they are needed after a change: by serial the turn that each waiter has whatever its
+        # kind, and the templates in turn.
+        self._turns: dict[int, Turn] | None = None
         self._keys: list[str] | None = None
 
     def __len__(self) -> int:
@@ -112,13 +63,13 @@ class WaitList(Generic[T]):
         waiter.place = Place(behind=not front, serial=self._serial)
         waiter.waiting = True
         self._queue.add(waiter.path, waiter.place, waiter.key)
-        self._ranks = self._keys = None
-        self._lines.setdefault(waiter.key, _Line()).add(waiter)
+        self._turns = self._keys = None
+        self._lines.setdefault(waiter.key, TemplateLine()).add(waiter)
 
     def reschedule(self) -> bool:
         """Let the weights and priorities of now hold also for those that wait; return whether any has changed."""
         if changed := self._queue.reschedule():
-            self._ranks = self._keys = None
+            self._turns = self._keys = None
         return changed
 
     def priority(self, tenant: str, run: str) -> int:
@@ -130,8 +81,8 @@ class WaitList(Generic[T]):
         if not self._queue.above((tenant, run)):
             return False
         own = self.priority(tenant, run)
-        paths = {path for key in keys if key in self._lines for path in self._lines[key].of}
-        return any(path[0] == tenant and self.priority(*path) > own for path in paths)
+        runs = {other for key in keys if key in self._lines for other in self._lines[key].of.get(tenant, ())}
+        return any(self.priority(tenant, other) > own for other in runs)
 
     def turn(self, waiter: Waiter[T]) -> Turn:
         """Return what orders the waiters for one template, until one joins or leaves: the lowest is next."""
@@ -150,19 +101,24 @@ class WaitList(Generic[T]):
         return own
 
     def _place_turn(self, waiter: Waiter[T]) -> Turn:
+        if self._turns is not None:
+            return self._turns[waiter.place.serial]
         return self._queue.turn(waiter.path, waiter.place)
 
-    def _rank(self, waiter: Waiter[T]) -> int:
-        """Return how many waiters of its tenant for its template are before this one."""
-        of = self._lines[waiter.key].of
-        mine = self._place_turn(waiter)
-        return sum(
-            bisect_left(waiters, waiter.place, key=_by_place)
-            if path == waiter.path
-            else bisect_left(waiters, mine, key=self._place_turn)
-            for path, waiters in of.items()
-            if path[0] == waiter.tenant
-        )
+    def _rank(self, waiter: Waiter[T], most: int | None = None) -> int:
+        """Return how many waiters of its tenant for its template are before this one; `most`: more do not matter."""
+        runs = self._lines[waiter.key].of[waiter.tenant]
+        rank = bisect_left(runs[waiter.run], waiter.place, key=by_place)
+        if len(runs) == 1:
+            return rank
+        mine, turn = self._place_turn(waiter), self._place_turn
+        for run, waiters in runs.items():
+            if most is not None and rank >= most:
+                break
+            # Of most runs none is before one that is served.
+            if run != waiter.run and turn(waiters[0]) < mine:
+                rank += bisect_left(waiters, mine, lo=1, key=turn)
+        return rank
 
     def full(self, tenant: str, run: str, *, limit: int) -> Full | None:
         """Return why to refuse a create of this run, if it is to be.
@@ -177,33 +133,55 @@ class WaitList(Generic[T]):
 
     def head(self, key: str, *, tenant: str | None = None) -> Waiter[T] | None:
         """Return the next waiter for an instance of this template, or this tenant's next one."""
-        line = self._lines.get(key)
-        heads = [waiters[0] for waiters in line.runs(tenant)] if line is not None else []
+        heads = [[waiters[0] for waiters in runs] for _, runs in self._runs(key, tenant)]
+        order = self._order(sum(len(of_tenant) for of_tenant in heads if len(of_tenant) > 1))
         # Without a choice its turn does not matter, and finding it takes longer.
-        if len(heads) < 2:
-            return heads[0] if heads else None
-        order, of_tenants = self._order(len(heads)), defaultdict[str, list[Waiter[T]]](list)
-        for head in heads:
-            of_tenants[head.tenant].append(head)
-        firsts = [min(of_tenant, key=order) for of_tenant in of_tenants.values()]
-        return firsts[0] if len(firsts) == 1 else min(firsts, key=self.turn)
+        firsts = [one[0] if len(one) == 1 else min(one, key=order) for one in heads]
+        if len(firsts) < 2:
+            return firsts[0] if firsts else None
+        return min(firsts, key=lambda first: self._queue.next_of_kind(first.tenant, key))
 
-    def first(self, key: str, *, tenant: str | None = None, limit: int | None = None) -> Iterator[Waiter[T]]:
+    def first_of(self, waiters: Iterable[Waiter[T]]) -> Waiter[T] | None:
+        """Return the next one of these, which wait for the same template."""
+        of_tenants: defaultdict[str, list[Waiter[T]]] = defaultdict(list)
+        for waiter in waiters:
+            of_tenants[waiter.tenant].append(waiter)
+        order = self._order(sum(map(len, of_tenants.values())))
+        firsts = [min(of_tenant, key=order) for of_tenant in of_tenants.values()]
+        return firsts[0] if len(firsts) == 1 else min(firsts, key=self.turn, default=None)
+
+    def first(self, key: str, *, tenant: str | None = None, limit: int) -> Iterator[Waiter[T]]:
         """Yield the next waiters for this template, or this tenant's of them; `limit` bounds the work."""
-        line = self._lines.get(key)
-        runs: defaultdict[str, list[list[Waiter[T]]]] = defaultdict(list)
-        for waiters in line.runs(tenant) if line is not None else ():
-            runs[waiters[0].tenant].append(waiters)
-        order = self._order(sum(map(len, runs.values())))
+        runs = self._runs(key, tenant)
+        to_order = sum(len(of_tenant) for _, of_tenant in runs if len(of_tenant) > 1)
+        order = self._order(to_order + limit if to_order else 0)
         of_tenants = [
             zip(self._queue.of_kind(name, key), heapq.merge(*of_tenant, key=order), strict=True)
-            for name, of_tenant in runs.items()
+            for name, of_tenant in runs
         ]
         return (waiter for _, waiter in islice(heapq.merge(*of_tenants, key=itemgetter(0)), limit))
 
     def in_line(self, key: str) -> list[Waiter[T]]:
         """Return the waiters for this template, the next one first."""
-        return [*self.first(key)]
+        runs = self._runs(key)
+        order = self._order(sum(sum(map(len, of_tenant)) for _, of_tenant in runs if len(of_tenant) > 1))
+        of_tenants = [
+            (name, of_tenant[0] if len(of_tenant) == 1 else sorted(chain(*of_tenant), key=order))
+            for name, of_tenant in runs
+        ]
+        if len(of_tenants) == 1:
+            return [*of_tenants[0][1]]
+        pairs = [
+            pair
+            for name, waiters in of_tenants
+            for pair in zip(self._queue.of_kind(name, key), waiters, strict=True)
+        ]
+        pairs.sort(key=itemgetter(0))
+        return [waiter for _, waiter in pairs]
+
+    def _runs(self, key: str, tenant: str | None = None) -> Iterable[tuple[str, list[list[Waiter[T]]]]]:
+        line = self._lines.get(key)
+        return line.runs(tenant) if line is not None else []
 
     def of_images(self, key: str, images: Collection[str]) -> Iterator[Waiter[T]]:
         """Yield the waiters for this template and one of these images, in no order."""
@@ -237,13 +215,13 @@ class WaitList(Generic[T]):
         """Leave the queue; return False if it had left before."""
         if not waiter.waiting:
             return False
-        self._queue.leave(waiter.path, waiter.place, self.turn(waiter))
+        self._queue.leave(waiter.path, waiter.place, waiter.key, partial(self._rank, waiter))
         self._left(waiter)
         return True
 
     def _left(self, waiter: Waiter[T]) -> None:
         waiter.waiting = False
-        self._ranks = self._keys = None
+        self._turns = self._keys = None
         line = self._lines[waiter.key]
         line.remove(waiter)
         if not line.of:
@@ -281,18 +259,14 @@ class WaitList(Generic[T]):
         Of these, it is the share that they have of all other waiters: counting them for each waiter that is shown
         would take too long.
         """
-        own = self._lines[waiter.key].of[waiter.path]
+        own = self._lines[waiter.key].of[waiter.tenant][waiter.run]
         of_others = len(self) - self._queue.size(waiter.path)
         share = (self.waiting(waiter.key) - len(own)) / of_others if of_others else 0.0
         ahead = self.ahead(waiter)
-        return Ahead(
-            bisect_left(own, waiter.place, key=_by_place), ahead.others * share, ahead.higher * share
-        )
+        return Ahead(bisect_left(own, waiter.place, key=by_place), ahead.others * share, ahead.higher * share)
 
-    def _order(self, count: int) -> Callable[[Waiter[T]], Turn | int]:
-        """Return what orders this many waiters: for many it is faster to find the order of all at once."""
-        if count * _MANY < len(self):
-            return self._place_turn
-        if (ranks := self._ranks) is None:
-            ranks = self._ranks = {place.serial: rank for rank, place in enumerate(self._queue.in_turn())}
-        return lambda waiter: ranks[waiter.place.serial]
+    def _order(self, count: int) -> Callable[[Waiter[T]], Turn]:
+        """Return what orders this many waiters: for many it is faster to find the turns of all at once."""
+        if self._turns is None and count * _MANY >= len(self):
+            self._turns = {place.serial: turn for turn, place in self._queue.taken()}
+        return self._place_turn
