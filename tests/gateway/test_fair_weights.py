@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.core.fair_queue import Scheduling
 from sandlot_gateway.core.group_turns import Collect, GroupId, GroupTurns
-from sandlot_gateway.core.waiting import Waiter, WaitList
+from sandlot_gateway.core.template_line import Waiter
+from sandlot_gateway.core.waiting import WaitList
 
 from tests.gateway.test_wait_list import KEY, served, waiter
 

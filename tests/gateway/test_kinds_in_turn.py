@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.core.fair_queue import Scheduling
-from sandlot_gateway.core.waiting import Waiter, WaitList
+from sandlot_gateway.core.template_line import Waiter
+from sandlot_gateway.core.waiting import WaitList
 
 from tests.gateway.test_priorities import Runs, line_with
 from tests.gateway.test_wait_list import TEMPLATES, served, waiter

@@ -19,7 +19,8 @@ from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import Asked, AskId, Grant, Launch, Offered
 from sandlot_gateway.core.supply_settings import SupplySettings
-from sandlot_gateway.core.waiting import Waiter, WaitList
+from sandlot_gateway.core.template_line import Waiter
+from sandlot_gateway.core.waiting import WaitList
 
 from tests.gateway.supply_world import World
 from tests.gateway.test_wait_list import KEY, TEMPLATES, served, waiter

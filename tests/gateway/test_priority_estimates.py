@@ -7,8 +7,9 @@ from time import perf_counter
 
 import pytest
 from sandlot_gateway.core.fair_queue import Scheduling
+from sandlot_gateway.core.template_line import Waiter
 from sandlot_gateway.core.wait_estimates import WaitEstimates
-from sandlot_gateway.core.waiting import Waiter, WaitList
+from sandlot_gateway.core.waiting import WaitList
 
 from tests.gateway.test_wait_list import KEY, waiter
 

@@ -8,7 +8,8 @@ from itertools import combinations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sandlot_contract.template import Template
-from sandlot_gateway.core.waiting import Waiter, WaitList
+from sandlot_gateway.core.template_line import Waiter
+from sandlot_gateway.core.waiting import WaitList
 
 TEMPLATES = [Template(image="a"), Template(image="b"), Template(image="a", cpu=2.0)]
 KEY = TEMPLATES[0].key

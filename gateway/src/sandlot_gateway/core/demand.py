@@ -13,7 +13,8 @@ from sandlot_contract.template import Template
 from .fair_queue import Turn
 from .instances import Kind, PoolSpec, PoolStatus
 from .starts import Ask, Starts
-from .waiting import Waiter, WaitList
+from .template_line import Waiter
+from .waiting import WaitList
 
 # (kind, tenant, image): what only this tenant's creates, and only those of this image, can get; None: of any
 _Owned = tuple[str, str | None, str | None]

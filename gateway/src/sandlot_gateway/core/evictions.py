@@ -12,7 +12,8 @@ from .instances import Instance
 from .matching import Matching
 from .slots import Slots
 from .starts import Ask
-from .waiting import Waiter, WaitList
+from .template_line import Waiter
+from .waiting import WaitList
 
 _AGAIN = 1.0  # seconds between two evictions for the same create, at least
 

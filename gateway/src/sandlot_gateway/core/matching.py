@@ -15,7 +15,8 @@ from .slot import Hold, Phase
 from .slots import Slots
 from .starts import Ask, Start
 from .supply_events import Asked
-from .waiting import Waiter, WaitList
+from .template_line import Waiter
+from .waiting import WaitList
 
 _OVERDUE = 3.0  # times the recent mean start time
 _PLACES = 128  # of the queue that are searched for an image that the node has

@@ -11,7 +11,7 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
 from .supply_events import AskId, Lost, Offered, StartId, Taken
-from .waiting import Waiter
+from .template_line import Waiter
 
 StartReport = Offered | Lost | Taken
 

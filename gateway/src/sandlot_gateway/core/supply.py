@@ -47,8 +47,9 @@ from .supply_events import (
     queue_full,
 )
 from .supply_settings import SupplySettings
+from .template_line import Waiter
 from .wait_estimates import WaitEstimates
-from .waiting import Waiter, WaitList
+from .waiting import WaitList
 
 _TURNS = 4  # times `start_timeout`: the limit for a start that gets neither its turn nor capacity
 _LOOK_EVERY = 1.0  # seconds: no report may come of a pool's failed start, or of an image that a node has got

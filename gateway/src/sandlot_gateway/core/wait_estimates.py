@@ -6,7 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from .waiting import Ahead, Waiter, WaitList
+from .template_line import Waiter
+from .waiting import Ahead, WaitList
 
 T = TypeVar("T")
 
