@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 from harbor.agents.base import BaseAgent
+from sandlot import AsyncSandbox
 from sandlot.integrations.harbor import SandlotEnvironment
 
 from loadtests.code_env.problems import program_in
@@ -72,7 +73,12 @@ class Measured(SandlotEnvironment):
     async def start(self, force_build: bool) -> None:
         await self._timed(super().start(force_build))
         self._times["created"] = time.monotonic()
-        self._times["sandbox"] = self._started().id
+
+    async def _prepare(self, box: AsyncSandbox) -> None:
+        self._times["sandbox"] = (
+            box.id
+        )  # now: a sandbox that is killed before it is prepared explains its trial's end
+        await super()._prepare(box)
 
     async def stop(self, delete: bool) -> None:
         await self._timed(super().stop(delete))

@@ -134,7 +134,7 @@ async def test_files_without_a_key_change_nothing_and_are_told(
         await pod_of_pool(world, one)
         box = await one.made()
         assert reload_failing(one) == dict.fromkeys(
-            ("api_keys", "quotas", "master_key", "certificate", "sidecar_tls"), 0
+            ("api_keys", "quotas", "prices", "master_key", "certificate", "sidecar_tls"), 0
         )
         (world.directory / "master-new").write_bytes(b"short")
         await until(lambda: reload_failing(one)["master_key"] == 1)
