@@ -26,6 +26,15 @@ NOTES = {
     "CPU": "Between one look and the next; commands that end between two looks are not in it.",
 }
 
+# The tables of what phases have besides calls.
+LINES = {
+    "Faults": fault_lines,
+    "Strangers": stranger_lines,
+    "Rollouts": rollout_lines,
+    "Figures": figure_lines,
+    "Images": dataset_lines,
+}
+
 
 def write_page(path: Path, found: Found) -> None:
     page(found).write(path)
@@ -49,16 +58,9 @@ def page(found: Found) -> Page:
         made.add("Share of each bound that is used", charts.bounds(shares), note=note)
     for heading, chart in plots(found).items():
         made.add(heading, chart, note=NOTES.get(heading, ""))
-    if broken := [(phase, line) for phase, of_it in told["phases"].items() for line in fault_lines(of_it)]:
-        made.add("Faults", Table(("phase", "what"), broken, words=frozenset({0, 1})))
-    if came := [(phase, line) for phase, of_it in told["phases"].items() for line in stranger_lines(of_it)]:
-        made.add("Strangers", Table(("phase", "what"), came, words=frozenset({0, 1})))
-    if made_of := [(phase, line) for phase, of_it in told["phases"].items() for line in rollout_lines(of_it)]:
-        made.add("Rollouts", Table(("phase", "what"), made_of, words=frozenset({0, 1})))
-    if counted := [(phase, line) for phase, of_it in told["phases"].items() for line in figure_lines(of_it)]:
-        made.add("Figures", Table(("phase", "what"), counted, words=frozenset({0, 1})))
-    if used := [(phase, line) for phase, of_it in told["phases"].items() for line in dataset_lines(of_it)]:
-        made.add("Images", Table(("phase", "what"), used, words=frozenset({0, 1})))
+    for heading, lines in LINES.items():
+        if found_lines := [(phase, line) for phase, of_it in told["phases"].items() for line in lines(of_it)]:
+            made.add(heading, Table(("phase", "what"), found_lines, words=frozenset({0, 1})))
     made.add("Calls", _calls(told), wide=True)
     made.add("Baselines of the same run", _baselines(told))
     made.add("Load generator", _generator(told), note="; ".join(told["lagged"]) or "It did not lag.")

@@ -18,6 +18,15 @@ from loadtests.load.cells import (
     stranger_lines,
 )
 
+# The rows of what a phase has besides calls.
+LINES = {
+    "images": dataset_lines,
+    "rollouts": rollout_lines,
+    "figures": figure_lines,
+    "strangers": stranger_lines,
+    "fault": fault_lines,
+}
+
 
 def tables(summary: dict[str, Any]) -> Iterator[Table]:
     yield _calls(summary)
@@ -48,16 +57,9 @@ def _calls(summary: dict[str, Any]) -> Table:
         if "ledger" in found:
             ledger = ", ".join(f"{name} {count}" for name, count in found["ledger"].items())
             made.add_row(phase, "ledger", "", "", "", "", "", "", "", ledger)
-        for line in dataset_lines(found):
-            made.add_row(phase, "images", "", "", "", "", "", "", "", line)
-        for line in rollout_lines(found):
-            made.add_row(phase, "rollouts", "", "", "", "", "", "", "", line)
-        for line in figure_lines(found):
-            made.add_row(phase, "figures", "", "", "", "", "", "", "", line)
-        for line in stranger_lines(found):
-            made.add_row(phase, "strangers", "", "", "", "", "", "", "", line)
-        for line in fault_lines(found):
-            made.add_row(phase, "fault", "", "", "", "", "", "", "", line)
+        for name, lines in LINES.items():
+            for line in lines(found):
+                made.add_row(phase, name, *[""] * 7, line)
     return made
 
 

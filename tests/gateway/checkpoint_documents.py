@@ -7,12 +7,13 @@ import time
 from sandlot_contract.ids import SandboxId
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.checkpoints.interface import CheckpointStore
+from sandlot_gateway.checkpoints.rules import new_id
 
 
-def checkpoint(store: CheckpointStore, *, tenant: str = "default", age: float = 0.0) -> Checkpoint:
+def checkpoint(*, tenant: str = "default", age: float = 0.0) -> Checkpoint:
     now = time.time() - age
     return Checkpoint(
-        id=store.new_id(),
+        id=new_id(),
         tenant=tenant,
         sandbox_id=SandboxId("sb-1"),
         docker_image="host",
@@ -24,7 +25,7 @@ def checkpoint(store: CheckpointStore, *, tenant: str = "default", age: float = 
 
 def kept(store: CheckpointStore, *, tenant: str, size: int = 1, age: float = 0.0) -> Checkpoint:
     """A DURABLE one."""
-    made = checkpoint(store, tenant=tenant, age=age)
+    made = checkpoint(tenant=tenant, age=age)
     part = store.begin(made)
     part.write(bytes(size))
     store.finish(made, part)
@@ -32,7 +33,7 @@ def kept(store: CheckpointStore, *, tenant: str, size: int = 1, age: float = 0.0
 
 
 def failed(store: CheckpointStore, *, tenant: str = "a", age: float = 0.0) -> Checkpoint:
-    made = checkpoint(store, tenant=tenant, age=age)
+    made = checkpoint(tenant=tenant, age=age)
     part = store.begin(made)
     store.fail(made, "no room")
     part.close()

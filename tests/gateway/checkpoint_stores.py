@@ -125,3 +125,10 @@ def stores(request: pytest.FixtureRequest) -> Iterator[Stores]:
     bucket = InBucket(request.getfixturevalue("s3_server"))
     yield bucket
     bucket.close()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> Iterator[InBucket]:
+    found = InBucket(s3_server)
+    yield found
+    found.close()

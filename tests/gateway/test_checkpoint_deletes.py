@@ -15,7 +15,7 @@ from tests.gateway.checkpoint_documents import checkpoint
 
 def test_a_delete_at_the_moment_in_which_the_writer_ends(tmp_path: Path) -> None:
     ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     part.write(b"archive")
     theirs.delete(made)
@@ -32,7 +32,7 @@ def test_a_delete_at_the_moment_in_which_the_writer_ends(tmp_path: Path) -> None
 
 def test_what_another_gateway_writes_by_now_is_not_discarded(tmp_path: Path) -> None:
     store = Store(tmp_path, limits=StoreLimits())
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     part.path.unlink()  # as a delete does
     theirs = store.begin(made)
@@ -43,9 +43,9 @@ def test_what_another_gateway_writes_by_now_is_not_discarded(tmp_path: Path) -> 
 
 def test_an_id_is_free_again_once_the_deleted_files_are_gone(tmp_path: Path) -> None:
     ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
-    again = checkpoint(theirs)
+    again = checkpoint()
     again.id = made.id
     with pytest.raises(Occupied):
         theirs.begin(again)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,21 +14,14 @@ from sandlot_gateway.checkpoints.s3 import archives
 from sandlot_gateway.checkpoints.s3.store import S3Store
 
 from tests.gateway.checkpoint_documents import checkpoint, kept
-from tests.gateway.checkpoint_stores import InBucket
+from tests.gateway.checkpoint_stores import InBucket, bucket
 from tests.s3.http_servers import cutting
 from tests.s3.server import S3Server, s3_server
 from tests.waiting import wait_until
 
-__all__ = ["s3_server"]
+__all__ = ["bucket", "s3_server"]
 
 pytestmark = pytest.mark.programs
-
-
-@pytest.fixture
-def bucket(s3_server: S3Server) -> Iterator[InBucket]:
-    found = InBucket(s3_server)
-    yield found
-    found.close()
 
 
 def test_a_real_server_is_good_enough(bucket: InBucket) -> None:
@@ -43,7 +35,7 @@ def test_a_writer_without_a_byte_lives_until_it_dies(s3_server: S3Server) -> Non
         bucket.place, limits=StoreLimits(), credentials=s3_server.credentials, renew_every=0.5, dead_after=3.0
     )
     theirs = bucket.open(dead_after=3.0)
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     until = time.monotonic() + 6.0
     while time.monotonic() < until:
@@ -65,7 +57,7 @@ def test_a_writer_without_a_byte_lives_until_it_dies(s3_server: S3Server) -> Non
 
 def test_a_writer_that_was_taken_for_dead_is_told_and_leaves_nothing(bucket: InBucket) -> None:
     ours = bucket.open()
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     part.write(bytes(9 << 20))
     seen = bucket.later().get(made.id)
@@ -85,7 +77,7 @@ def test_a_writer_that_was_taken_for_dead_is_told_and_leaves_nothing(bucket: InB
 
 def test_a_reader_that_finds_it_complete_is_faster_than_its_writer(bucket: InBucket) -> None:
     ours = bucket.open()
-    made = checkpoint(ours)
+    made = checkpoint()
     made.name = "build"
     part = ours.begin(made)
     part.write(b"archive")
@@ -101,7 +93,7 @@ def test_a_reader_that_finds_it_complete_is_faster_than_its_writer(bucket: InBuc
 
 def test_all_gateways_agree_on_the_first_of_a_name(bucket: InBucket) -> None:
     views = [bucket.open() for _ in range(4)]
-    made = [checkpoint(store) for store in views]
+    made = [checkpoint() for store in views]
     for one in made:
         one.name = "build"
     parts = [store.begin(one) for store, one in zip(views, made, strict=True)]
@@ -149,7 +141,7 @@ def test_parts_that_are_cut_off_are_sent_again(s3_server: S3Server, bucket: InBu
 
 def test_memory_is_bounded_whatever_the_size(bucket: InBucket) -> None:
     store = bucket.open()
-    made = checkpoint(store)
+    made = checkpoint()
     piece = bytes(1 << 20)
     tracemalloc.start()
     try:
@@ -176,12 +168,12 @@ def test_what_no_document_names_is_taken_away_in_time(
     store.bucket.put(lost, b"lost")
     upload = store.bucket.begin_upload(lost)
     store.bucket.put_part(lost, upload, number=1, data=bytes(5 << 20))
-    named = [checkpoint(store, tenant="a") for _ in range(2)]
+    named = [checkpoint(tenant="a") for _ in range(2)]
     for one in named:
         one.name = "build"
         store.finish(one, store.begin(one))
     store.bucket.delete(f"documents/{named[0].id}.json")
-    writing = checkpoint(store, tenant="a")
+    writing = checkpoint(tenant="a")
     part = store.begin(writing)
     part.write(bytes(9 << 20))
     store.sweep()
@@ -209,7 +201,7 @@ def test_a_server_that_is_away_or_frozen_is_told_and_the_writer_goes_on_when_it_
         renew_every=0.0,
         answer_within=1.0,
     )
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     for trouble in (s3_server.away, s3_server.frozen):
         with trouble():

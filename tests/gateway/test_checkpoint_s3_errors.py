@@ -101,7 +101,7 @@ def test_each_failure_says_what_to_do(status: int, body: bytes, trouble: Trouble
     with answering(lambda method, path: (status, body)) as url:
         store = store_at(url)
         with pytest.raises(StoreError, match=told) as failed:
-            store.begin(checkpoint(store))
+            store.begin(checkpoint())
         store.close()
     assert failed.value.trouble is trouble
     assert failed.value.strerror == str(failed.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 from sandlot_gateway.checkpoints.errors import StoreError
@@ -17,21 +16,14 @@ from sandlot_gateway.checkpoints.writers import begun
 from sandlot_gateway.tasks import Tasks
 
 from tests.gateway.checkpoint_documents import checkpoint, kept
-from tests.gateway.checkpoint_stores import InBucket
+from tests.gateway.checkpoint_stores import InBucket, bucket
 from tests.s3.relay import once, relaying
 from tests.s3.server import S3Server, s3_server
 from tests.waiting import wait_until
 
-__all__ = ["s3_server"]
+__all__ = ["bucket", "s3_server"]
 
 pytestmark = pytest.mark.programs
-
-
-@pytest.fixture
-def bucket(s3_server: S3Server) -> Iterator[InBucket]:
-    found = InBucket(s3_server)
-    yield found
-    found.close()
 
 
 def at(bucket: InBucket, server: S3Server, *, port: int | None = None, **options: float) -> S3Store:
@@ -42,7 +34,7 @@ def at(bucket: InBucket, server: S3Server, *, port: int | None = None, **options
 def test_a_store_that_stalls_a_request_ends_no_writer(bucket: InBucket, s3_server: S3Server) -> None:
     with relaying(s3_server.port) as relay:
         ours, theirs = at(bucket, s3_server, port=relay.port), at(bucket, s3_server)
-        made = [checkpoint(ours) for _ in range(4)]
+        made = [checkpoint() for _ in range(4)]
         parts = [ours.begin(one) for one in made]
         relay.stalls = once("PUT", f"documents/{made[0].id}")
         until = time.monotonic() + 19.0  # more than a writer may be silent
@@ -66,7 +58,7 @@ def test_a_writer_is_patient_with_reads_that_take_long(
     monkeypatch.setattr(s3_store, "_MEASURE_EVERY", 0.0)
     with relaying(s3_server.port) as relay:
         store = at(bucket, s3_server, port=relay.port)
-        made = checkpoint(store)
+        made = checkpoint()
         made.name = "build"
         writing = store.begin(made)
         assert store.used() == 0
@@ -91,7 +83,7 @@ def test_a_writer_is_patient_with_reads_that_take_long(
 
 def test_this_gateways_own_writer_is_alive_however_old_its_document_is(bucket: InBucket) -> None:
     ours = bucket.open(dead_after=0.0)
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     seen = ours.get(made.id)
     assert seen is not None
@@ -103,7 +95,7 @@ def test_this_gateways_own_writer_is_alive_however_old_its_document_is(bucket: I
 
 def test_a_failure_that_nobody_expects_ends_no_renewals(bucket: InBucket, s3_server: S3Server) -> None:
     store = at(bucket, s3_server, renew_every=0.2)
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     send, left = store.bucket.http.send, [1]
 
@@ -130,7 +122,7 @@ def test_a_failure_that_nobody_expects_ends_no_renewals(bucket: InBucket, s3_ser
 
 def test_a_writer_that_lost_a_verdict_leaves_no_parts(bucket: InBucket, s3_server: S3Server) -> None:
     ours = at(bucket, s3_server, renew_every=600.0)  # so that it learns of the verdict last
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     seen = bucket.later().get(made.id)
     assert seen is not None
@@ -149,7 +141,7 @@ def test_archives_of_documents_that_cannot_be_read_stay(
     bucket: InBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bucket.open()
-    made = checkpoint(store)
+    made = checkpoint()
     made.name = "build"
     part = store.begin(made)
     part.write(b"archive")
@@ -184,7 +176,7 @@ def test_a_probe_whose_answers_are_lost_finds_its_own_writes(bucket: InBucket, s
 async def test_a_begin_that_is_cancelled_leaves_no_writer(bucket: InBucket, s3_server: S3Server) -> None:
     store = at(bucket, s3_server, dead_after=600.0)
     await asyncio.to_thread(kept, store, tenant="a")
-    made = checkpoint(store)
+    made = checkpoint()
     threads, tasks = StoreThreads(), Tasks()
     with s3_server.frozen():
         beginning = asyncio.create_task(begun(store, made, threads=threads, tasks=tasks))
@@ -210,7 +202,7 @@ def test_a_create_lists_the_documents_once(bucket: InBucket) -> None:
         asked.append(f"{method} {key.rpartition('/')[2]}")
         return send(method, key, **options)  # type: ignore[arg-type]
 
-    made = checkpoint(store, tenant="a")
+    made = checkpoint(tenant="a")
     store.all()
     store.used()
     store.bucket.http.send = counted  # type: ignore[method-assign]

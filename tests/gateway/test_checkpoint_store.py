@@ -16,7 +16,7 @@ from tests.gateway.machine import Machine
 
 def test_its_writer_finishes_while_another_gateway_looks_whether_it_is_alive(tmp_path: Path) -> None:
     ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     part.write(b"archive")
     document = tmp_path / f"{made.id}.json"
@@ -35,7 +35,7 @@ def test_its_writer_finishes_while_another_gateway_looks_whether_it_is_alive(tmp
 
 def test_a_delete_of_an_older_gateway_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
     store = Store(tmp_path, limits=StoreLimits())
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     part.write(b"archive")
     store.finish(made, part)

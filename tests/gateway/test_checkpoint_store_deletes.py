@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("stores", STORES, indirect=True)
 
 def test_one_that_is_written_is_deleted_at_once_and_its_files_when_that_ends(stores: Stores) -> None:
     ours, theirs = (stores.open(tenant_count=1) for _ in range(2))
-    made = checkpoint(ours, tenant="a")
+    made = checkpoint(tenant="a")
     made.name = "build"
     part = ours.begin(made)
     part.write(b"half")
@@ -27,7 +27,7 @@ def test_one_that_is_written_is_deleted_at_once_and_its_files_when_that_ends(sto
         assert [one.id for one in store.deleted()] == [made.id]
         assert store.used() == store.usage()["a"] == 4
     with pytest.raises(StoreFull, match="has 1 checkpoints"):
-        theirs.begin(checkpoint(theirs, tenant="a"))
+        theirs.begin(checkpoint(tenant="a"))
     for write in (lambda: part.write(b"more"), lambda: ours.finish(made, part)):
         with pytest.raises(Deleted):
             write()
@@ -38,7 +38,7 @@ def test_one_that_is_written_is_deleted_at_once_and_its_files_when_that_ends(sto
 
 def test_the_writer_of_a_deleted_one_is_dead(stores: Stores) -> None:
     ours, theirs = (stores.open() for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     theirs.delete(made)
     theirs.sweep()
@@ -50,9 +50,9 @@ def test_the_writer_of_a_deleted_one_is_dead(stores: Stores) -> None:
 
 def test_an_id_is_taken_until_the_files_of_a_deleted_one_are_gone(stores: Stores) -> None:
     ours, theirs = (stores.open() for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
-    again = checkpoint(theirs)
+    again = checkpoint()
     again.id, again.created_at = made.id, made.created_at + 1
     for _ in range(2):
         with pytest.raises(Occupied):
@@ -69,7 +69,7 @@ def test_an_id_is_taken_until_the_files_of_a_deleted_one_are_gone(stores: Stores
 
 def test_a_writer_that_gives_up_leaves_a_document_alone(stores: Stores) -> None:
     store = stores.open()
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     part.write(bytes(20_000_000))  # more than two parts of an upload
     store.fail(made, "no room")

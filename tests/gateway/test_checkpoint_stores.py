@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("stores", STORES, indirect=True)
 
 def test_another_gateway_sees_it_pending_while_it_is_written(stores: Stores) -> None:
     ours, theirs = (stores.open() for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     part = ours.begin(made)
     part.write(b"archive")
     seen = theirs.get(made.id)
@@ -34,7 +34,7 @@ def test_another_gateway_sees_it_pending_while_it_is_written(stores: Stores) -> 
 
 def test_of_equal_names_the_first_complete_one_stays_the_first(stores: Stores) -> None:
     store = stores.open()
-    slow, fast, late = (checkpoint(store, age=age) for age in (3.0, 2.0, 1.0))
+    slow, fast, late = (checkpoint(age=age) for age in (3.0, 2.0, 1.0))
     slow.name = fast.name = late.name = "build"
     parts = [store.begin(one) for one in (slow, fast, late)]
     store.finish(fast, parts[1])
@@ -47,7 +47,7 @@ def test_of_equal_names_the_first_complete_one_stays_the_first(stores: Stores) -
 
 def test_one_that_expires_is_gone_then_whoever_looks(stores: Stores) -> None:
     ours, theirs = (stores.open() for _ in range(2))
-    over, written, later = (checkpoint(ours) for _ in range(3))
+    over, written, later = (checkpoint() for _ in range(3))
     over.expires_at = written.expires_at = later.expires_at = time.time() + 1000
     parts = [ours.begin(one) for one in (over, written, later)]
     ours.finish(over, parts[0])
@@ -65,7 +65,7 @@ def test_one_that_expires_is_gone_then_whoever_looks(stores: Stores) -> None:
 
 def test_its_writer_is_dead(stores: Stores) -> None:
     store = stores.open()
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     part.write(b"half")
     part.close()  # as the kernel does
@@ -78,7 +78,7 @@ def test_its_writer_is_dead(stores: Stores) -> None:
 
 def test_its_writer_died_between_the_archive_and_the_document(stores: Stores) -> None:
     store = stores.open()
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     part.write(b"archive")
     stores.cut_short(made, part)
@@ -89,27 +89,27 @@ def test_its_writer_died_between_the_archive_and_the_document(stores: Stores) ->
 
 def test_the_limit_counts_what_is_being_written(stores: Stores) -> None:
     store = stores.open(total_bytes=100)
-    first = checkpoint(store)
+    first = checkpoint()
     part = store.begin(first)
     part.write(bytes(100))
     with pytest.raises(StoreFull):
-        store.begin(checkpoint(store))
+        store.begin(checkpoint())
     with pytest.raises(StoreFull):
         part.write(b"x")
     store.fail(first, "no room")
     part.discard()
-    store.begin(checkpoint(store)).discard()
+    store.begin(checkpoint()).discard()
 
 
 def test_a_tenant_has_so_many_and_other_tenants_are_not_concerned(stores: Stores) -> None:
     store = stores.open(tenant_count=2)
     oldest = kept(store, tenant="a", age=60)
-    pending = checkpoint(store, tenant="a")
+    pending = checkpoint(tenant="a")
     part = store.begin(pending)
     with pytest.raises(
         StoreFull, match=r"tenant 'a' has 2 .* limit is 2 .*checkpoint_tenant_count.*delete"
     ) as full:
-        store.begin(checkpoint(store, tenant="a"))
+        store.begin(checkpoint(tenant="a"))
     assert f"your oldest is {oldest.id} of sandbox sb-1" in str(full.value)
     kept(store, tenant="b")
     store.delete(oldest)
@@ -123,7 +123,7 @@ def test_a_tenant_has_so_many_bytes_and_other_tenants_are_not_concerned(stores: 
     with pytest.raises(
         StoreFull, match=r"tenant 'a' have 100 bytes, the limit is 100 .*checkpoint_tenant_bytes"
     ):
-        store.begin(checkpoint(store, tenant="a"))
+        store.begin(checkpoint(tenant="a"))
     kept(store, tenant="b", size=150)
     kept(store, tenant="c", size=200)
     assert [store.usage().get(tenant, 0) for tenant in "abcd"] == [100, 150, 200, 0]
@@ -141,7 +141,7 @@ def test_archives_that_are_written_beside_each_other_share_the_room(
 ) -> None:
     """Each was begun when nothing was written yet."""
     store = stores.open(**limits)
-    parts = [store.begin(checkpoint(store, tenant="a")) for _ in range(3)]
+    parts = [store.begin(checkpoint(tenant="a")) for _ in range(3)]
     parts[0].write(bytes(100))
     with pytest.raises(StoreFull):
         parts[1].write(bytes(100))
@@ -158,7 +158,7 @@ def test_failed_ones_count_for_nothing_and_expire(stores: Stores) -> None:
     made = failed(store)
     kept(store, tenant="a")
     with pytest.raises(StoreFull):
-        store.begin(checkpoint(store, tenant="a"))
+        store.begin(checkpoint(tenant="a"))
     assert store.get(made.id) is not None
     later = stores.open(failed_keep=0)
     assert later.get(made.id) is None
@@ -195,7 +195,7 @@ def test_a_tenants_checkpoints_last_as_long_as_its_quota_says(stores: Stores) ->
     store = stores.open(keep=keep.get)
     before = time.time()
     made, other = kept(store, tenant="a"), kept(store, tenant="b")
-    pending = checkpoint(store, tenant="a")
+    pending = checkpoint(tenant="a")
     part = store.begin(pending)
     assert pending.expires_at is None
     found = {one.id: one for one in stores.open(keep=keep.get).all()}
@@ -215,7 +215,7 @@ def test_a_tenants_checkpoints_last_as_long_as_its_quota_says(stores: Stores) ->
 
 def test_the_gateways_own_expire_as_it_says_whatever_the_quota(stores: Stores) -> None:
     store = stores.open(keep=lambda tenant: 1000.0)
-    own = checkpoint(store)
+    own = checkpoint()
     own.expires_at = time.time() + 5000
     store.finish(own, store.begin(own))
     seen = store.get(own.id)
@@ -226,7 +226,7 @@ def test_the_gateways_own_expire_as_it_says_whatever_the_quota(stores: Stores) -
 
 def test_one_whose_writer_died_late_expires_too(stores: Stores) -> None:
     store = stores.open(keep=lambda tenant: 1000.0)
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     part.write(b"archive")
     stores.cut_short(made, part)
@@ -238,7 +238,7 @@ def test_one_whose_writer_died_late_expires_too(stores: Stores) -> None:
 
 def test_an_archive_is_read_back_piece_by_piece(stores: Stores) -> None:
     store = stores.open()
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     pieces = [bytes([number]) * 3_000_000 for number in range(8)]  # several parts of an upload
     for piece in pieces:
@@ -256,7 +256,7 @@ def test_an_archive_is_read_back_piece_by_piece(stores: Stores) -> None:
 
 def test_an_empty_archive_is_one_too(stores: Stores) -> None:
     store = stores.open()
-    made = checkpoint(store)
+    made = checkpoint()
     store.finish(made, store.begin(made))
     reading = store.open(made)
     assert reading.read(1 << 20) == b""

@@ -105,7 +105,7 @@ def test_a_copy_counts_until_no_sandbox_began_with_it(tmp_path: Path) -> None:
     assert store.used() == 0  # its checkpoint counts
     copies.let_go("cp-1")
     assert (store.used(), store.usage().get("other", 0)) == (60, 0)
-    part = store.begin(checkpoint(store))
+    part = store.begin(checkpoint())
     with pytest.raises(StoreFull):
         part.reserve(41)
     part.discard()
@@ -122,7 +122,7 @@ def test_the_next_gateway_knows_a_copy_before_it_has_found_the_sandboxes(tmp_pat
 
 def test_a_part_counts_for_what_it_reserved_last(tmp_path: Path) -> None:
     store = Store(tmp_path, limits=StoreLimits(tenant_bytes=lambda tenant: 100))
-    made = checkpoint(store)
+    made = checkpoint()
     part = store.begin(made)
     part.reserve(90)
     part.reserve(100)

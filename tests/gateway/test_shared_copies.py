@@ -15,7 +15,7 @@ from tests.gateway.checkpoint_documents import checkpoint
 def test_a_copy_in_memory_is_gone_with_its_gateway(tmp_path: Path) -> None:
     """Its file only counts for the limits; its lock shows that the gateway is alive."""
     ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     made.expires_at, made.shared = time.time() + 60, True
     part = ours.begin(made)
     part.reserve(1 << 30)
@@ -31,7 +31,7 @@ def test_a_copy_in_memory_is_gone_with_its_gateway(tmp_path: Path) -> None:
 
 def test_a_copy_in_memory_whose_gateway_died_before_its_document_is_no_archive(tmp_path: Path) -> None:
     ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
-    made = checkpoint(ours)
+    made = checkpoint()
     made.shared = True
     part = ours.begin(made)
     part.reserve(10)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.s3.relay import Forwarding
 
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
@@ -49,34 +50,13 @@ def answering(
         server.server_close()
 
 
-class Cutting:
+class Cutting(Forwarding):
     """Forwards connections to a port. After `after` bytes of answers each of the next `cuts` connections is cut."""
 
     def __init__(self, port: int, *, after: int, cuts: int) -> None:
-        self._to = port
         self._after = after
         self.cuts_left = cuts
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._forward, args=(client,))
-            self._threads.append(thread)
-            thread.start()
+        super().__init__(port)
 
     def _forward(self, client: socket.socket) -> None:
         sent = 0

@@ -14,22 +14,17 @@ def _never(head: bytes) -> bool:
     return False
 
 
-class Relay:
-    """`stalls` and `loses` are asked for the beginning of each piece of a request; a stalled one is never answered."""
+class Forwarding:
+    """A port on loopback whose connections `_forward` carries to another port, each in a thread."""
 
     def __init__(self, port: int) -> None:
         self._to = port
-        self.stalls: Callable[[bytes], bool] = _never
-        self.loses: Callable[[bytes], bool] = _never
-        self.pieces: list[bytes] = []
-        self._over = threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
     def close(self) -> None:
-        self._over.set()
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -45,6 +40,24 @@ class Relay:
             thread = threading.Thread(target=self._forward, args=(client,))
             self._threads.append(thread)
             thread.start()
+
+    def _forward(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class Relay(Forwarding):
+    """`stalls` and `loses` are asked for the beginning of each piece of a request; a stalled one is never answered."""
+
+    def __init__(self, port: int) -> None:
+        self.stalls: Callable[[bytes], bool] = _never
+        self.loses: Callable[[bytes], bool] = _never
+        self.pieces: list[bytes] = []
+        self._over = threading.Event()
+        super().__init__(port)
+
+    def close(self) -> None:
+        self._over.set()
+        super().close()
 
     def _forward(self, client: socket.socket) -> None:
         is_lost = False

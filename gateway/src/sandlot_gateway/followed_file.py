@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from sandlot_contract.followed import content_of, follow
 
@@ -13,6 +15,27 @@ _log = logging.getLogger(__name__)
 
 class BadContent(ValueError):
     """Raised for a file that cannot be used; the message says what is wrong in it."""
+
+
+def read_json(content: bytes | str, *, error: type[BadContent], advice: str, **readers: Any) -> Any:
+    """Return the document. Raises `error`, with `advice` for one that is nested too deeply; `readers`: as of json.loads."""
+
+    def without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise error(f"{name!r} is there twice: remove one of them"[:300])
+            found[name] = value
+        return found
+
+    try:
+        return json.loads(content, object_pairs_hook=without_repetition, **readers)
+    except RecursionError as cause:
+        raise error(f"it is nested too deeply: {advice}") from cause
+    except BadContent:
+        raise
+    except ValueError as cause:
+        raise error(f"it is not JSON: {cause}") from cause
 
 
 class FollowedFile:

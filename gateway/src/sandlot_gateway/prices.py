@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from sandlot_gateway.core.costs import ANY_TYPE, DIGITS, Prices
-from sandlot_gateway.followed_file import BadContent
+from sandlot_gateway.followed_file import BadContent, read_json
 
 _CURRENCY = re.compile("[A-Z]{3}")
 _AMOUNT = re.compile(r"\d{1,7}(\.\d{1,9})?", re.ASCII)
@@ -40,16 +39,8 @@ class PriceList:
 
 
 def _parsed(content: bytes | str, is_type: Callable[[str, str], bool]) -> Prices | None:
-    try:
-        found = json.loads(
-            content, parse_float=_number, parse_int=_whole, object_pairs_hook=_without_repetition
-        )
-    except RecursionError as error:
-        raise BadPrices("it is nested too deeply: write one object of prices") from error
-    except BadPrices:
-        raise
-    except ValueError as error:
-        raise BadPrices(f"it is not JSON: {error}") from error
+    advice = "write one object of prices"
+    found = read_json(content, error=BadPrices, advice=advice, parse_float=_number, parse_int=_whole)
     if not isinstance(found, dict):
         raise BadPrices('it must be an object such as {"currency": "EUR", "core_hour": "0.04"}')
     prices: dict[str, Any] = found
@@ -103,12 +94,3 @@ def _number(text: str) -> Decimal:
 
 def _whole(text: str) -> Decimal:
     return Decimal(text[:100])  # one of thousands of digits takes long, and is none that may be
-
-
-def _without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise BadPrices(f"{name!r} is there twice: remove one of them"[:300])
-        found[name] = value
-    return found

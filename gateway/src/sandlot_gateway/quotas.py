@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -13,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandlot_gateway.core.fair_queue import MOST_WEIGHT
 from sandlot_gateway.core.holdings import Amounts
-from sandlot_gateway.followed_file import BadContent
+from sandlot_gateway.followed_file import BadContent, read_json
 from sandlot_gateway.keys import Tenant, is_tenant
 
 ANY_TENANT = "*"
@@ -140,14 +138,7 @@ class Quotas:
 
 def _entries(content: bytes | str) -> dict[str, dict[str, Any]]:
     """Return the entries by tenant. Raises BadQuotas."""
-    try:
-        document = json.loads(content, object_pairs_hook=_without_repetition)
-    except RecursionError as error:
-        raise BadQuotas("it is nested too deeply: write an object of quotas for each tenant") from error
-    except BadQuotas:
-        raise
-    except ValueError as error:
-        raise BadQuotas(f"it is not JSON: {error}") from error
+    document = read_json(content, error=BadQuotas, advice="write an object of quotas for each tenant")
     if not isinstance(document, dict):
         raise BadQuotas('it must be an object such as {"TENANT": {"sandboxes": 10}}')
     for name, entry in document.items():
@@ -156,15 +147,6 @@ def _entries(content: bytes | str) -> dict[str, dict[str, Any]]:
         if not isinstance(entry, dict):
             raise BadQuotas(f'tenant {name!r}: must be an object such as {{"sandboxes": 10}}')
     return document
-
-
-def _without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise BadQuotas(f"{name!r} is there twice: remove one of them"[:300])
-        found[name] = value
-    return found
 
 
 def _merged(base: Limits, entry: dict[str, Any], *, tenant: str) -> Limits:

@@ -12,7 +12,7 @@ import os
 import time
 
 from .errors import Deleted
-from .places import Places
+from .places import Places, is_locked
 
 _LOCKED_FOR = 2.0  # seconds; longer if its gateway is frozen, or the volume stalls
 _LOOK_EVERY = 0.002  # seconds
@@ -89,15 +89,4 @@ class Deletions:
 
     def _is_written(self, checkpoint_id: str) -> bool:
         # In this order: the lock stays with the file when a complete part becomes the archive.
-        for path in (self._places.part(checkpoint_id), self._places.archive(checkpoint_id)):
-            try:
-                fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            finally:
-                os.close(fd)
-        return False
+        return any(map(is_locked, (self._places.part(checkpoint_id), self._places.archive(checkpoint_id))))

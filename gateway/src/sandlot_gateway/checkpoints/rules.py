@@ -69,6 +69,11 @@ def oldest_first(found: list[Checkpoint]) -> list[Checkpoint]:
     return sorted(found, key=lambda one: (one.created_at, one.id))
 
 
+def soonest_expiry(found: Iterable[Checkpoint]) -> float | None:
+    """Return when the next of these expires; None if none does."""
+    return min((one.expires_at for one in found if one.expires_at is not None), default=None)
+
+
 def too_many_failed(own: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Return which of a tenant's checkpoints, oldest first, to delete before there is another."""
     failed = [one for one in own if one.state is State.FAILED]

@@ -15,7 +15,7 @@ from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Busy, Deleted, NotRestorable, Occupied, RestoreFailed
 from sandlot_gateway.checkpoints.interface import CheckpointStore, OpenArchive, Writing
 from sandlot_gateway.checkpoints.reading import Reading
-from sandlot_gateway.checkpoints.rules import StoreFull, check_replaceable, check_restorable
+from sandlot_gateway.checkpoints.rules import StoreFull, check_replaceable, check_restorable, new_id
 from sandlot_gateway.checkpoints.shared import SharedCopies
 from sandlot_gateway.checkpoints.threads import StoreThreads
 from sandlot_gateway.checkpoints.transfer import EVERYTHING, Refused, Selection, send_layer
@@ -98,7 +98,7 @@ class Checkpoints:
             now = time.time()
             team = sandbox.spec.extra.get("team_id")
             checkpoint = Checkpoint(
-                id=checkpoint_id or self._store.new_id(),
+                id=checkpoint_id or new_id(),
                 tenant=sandbox.tenant,
                 sandbox_id=sandbox.id,
                 docker_image=sandbox.spec.image,

@@ -22,7 +22,7 @@ from sandlot_gateway.checkpoints.deletions import Deletions
 from sandlot_gateway.checkpoints.errors import Deleted, Occupied
 from sandlot_gateway.checkpoints.interface import Writing
 from sandlot_gateway.checkpoints.part import Part
-from sandlot_gateway.checkpoints.places import Places
+from sandlot_gateway.checkpoints.places import Places, is_locked
 from sandlot_gateway.checkpoints.quota import Quota
 from sandlot_gateway.checkpoints.rules import (
     ABANDONED_AFTER,
@@ -30,8 +30,8 @@ from sandlot_gateway.checkpoints.rules import (
     StoreLimits,
     check_count,
     is_id,
-    new_id,
     oldest_first,
+    soonest_expiry,
     too_many_failed,
 )
 from sandlot_gateway.checkpoints.sizes import Sizes
@@ -62,9 +62,6 @@ class Store:
         self._limits = limits
         sizes = Sizes(directory, tenant_of=self._tenant_of, copies=limits.copies)
         self._quota = Quota(sizes.measure, limits=limits, every=_MEASURE_EVERY)
-
-    def new_id(self) -> str:
-        return new_id()
 
     def check(self) -> None:
         """Do nothing: the directory is made when it is needed."""
@@ -209,7 +206,7 @@ class Store:
 
     def expire(self) -> float | None:
         """Delete what has expired; return when the next checkpoint does."""
-        return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
+        return soonest_expiry(self.all())
 
     def _check_limits(self, tenant: str) -> None:
         """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
@@ -249,11 +246,11 @@ class Store:
             self.delete(checkpoint)
             return None
         if checkpoint.state is State.DURABLE and checkpoint.shared:
-            if not _is_locked(self._places.archive(checkpoint.id)):
+            if not is_locked(self._places.archive(checkpoint.id)):
                 self.delete(checkpoint)  # with its gateway's memory
                 return None
             return checkpoint
-        if checkpoint.state is not State.PENDING or _is_locked(self._places.part(checkpoint.id)):
+        if checkpoint.state is not State.PENDING or is_locked(self._places.part(checkpoint.id)):
             return checkpoint
         return self._without_writer(checkpoint)
 
@@ -265,7 +262,7 @@ class Store:
         if again.created_at != checkpoint.created_at:
             return self._settled(again)  # a later one with its id, which may have a writer
         archive = self._places.archive(checkpoint.id)
-        if again.shared and _is_locked(archive):
+        if again.shared and is_locked(archive):
             return again  # its writer is about to record that it is complete
         if self._places.part(checkpoint.id).exists() or not archive.exists() or again.shared:
             self.fail(checkpoint, STOPPED)
@@ -282,18 +279,3 @@ class Store:
             return self._places.archive(checkpoint_id).stat().st_ctime
         except FileNotFoundError:
             return math.inf
-
-
-def _is_locked(path: Path) -> bool:
-    """Return whether a file is there, and a gateway that is alive has its lock."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False

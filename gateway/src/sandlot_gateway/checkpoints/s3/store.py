@@ -22,8 +22,8 @@ from sandlot_gateway.checkpoints.rules import (
     StoreLimits,
     check_count,
     is_id,
-    new_id,
     oldest_first,
+    soonest_expiry,
     too_many_failed,
 )
 from sandlot_gateway.checkpoints.s3.archives import Archives, Receiving
@@ -89,9 +89,6 @@ class S3Store:
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
         self.bucket.http.close()
-
-    def new_id(self) -> str:
-        return new_id()
 
     def get(self, checkpoint_id: str) -> Checkpoint | None:
         seen = self._records.read(checkpoint_id) if is_id(checkpoint_id) else None
@@ -231,7 +228,7 @@ class S3Store:
             self._names.sweep(orders, known=known)
 
     def expire(self) -> float | None:
-        return min((one.expires_at for one in self.all() if one.expires_at is not None), default=None)
+        return soonest_expiry(self.all())
 
     def _probe(self) -> None:
         with self._checking:
