@@ -11,22 +11,15 @@ from pathlib import Path
 
 
 def kill_sidecar(marker: str, *, within: float = 60.0) -> None:
-    """Kill the sidecar of the local sandbox in which a process runs whose command line has `marker`.
+    """Kill the sidecar of the stack's sandbox in which a process runs whose command line has `marker`.
 
-    It waits up to `within` seconds for such a process.
+    It waits up to `within` seconds for such a process. Sandboxes of other stacks of this machine stay.
     """
     deadline = time.monotonic() + within
-    while not (found := with_marker(marker)):
-        assert time.monotonic() < deadline, f"no process has {marker}"
+    while not (found := _sidecars(marker)):
+        assert time.monotonic() < deadline, f"no sidecar has a process with {marker}"
         time.sleep(0.02)
-    pid = found[0]
-    sidecar = 0
-    while pid > 1:
-        if _has(pid, "sandlot_sidecar"):
-            sidecar = pid  # the eldest one; its children have the same command line
-        pid = _parent(pid)
-    assert sidecar, f"no sidecar has a process with {marker}"
-    os.kill(sidecar, signal.SIGKILL)
+    os.kill(found[0], signal.SIGKILL)
 
 
 def kill_commands(sandbox_id: str, *, url: str | None = None, api_key: str | None = None) -> None:
@@ -50,6 +43,26 @@ def with_marker(marker: str) -> list[int]:
     ours = {os.getpid(), os.getppid()}
     pids = map(int, filter(str.isdigit, os.listdir("/proc")))
     return [pid for pid in pids if pid not in ours and _has(pid, marker)]
+
+
+def _sidecars(marker: str) -> list[int]:
+    """The sidecars of this stack that a process with `marker` descends from."""
+    state = os.environ["SANDLOT_SCRIPT_STATE"]
+    found = [sidecar for pid in with_marker(marker) if (sidecar := _sidecar(pid))]
+    return [sidecar for sidecar in found if _has(sidecar, state)]
+
+
+def _sidecar(pid: int) -> int:
+    """The eldest sidecar that a process descends from, whose children have the same command line; 0 if there is none."""
+    sidecar = 0
+    while pid > 1:
+        if _has(pid, "sandlot_sidecar"):
+            sidecar = pid
+        try:
+            pid = _parent(pid)
+        except OSError:  # it has just ended
+            return 0
+    return sidecar
 
 
 def _has(pid: int, text: str) -> bool:

@@ -23,7 +23,8 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def server(stack: Stack) -> Server:
     """The stack, as published clients have it."""
-    return Server(url=stack.url, api_key=stack.api_key, image="host", log=stack.log)
+    here = {"SANDLOT_SCRIPT_STATE": str(stack.state_dir)}
+    return Server(url=stack.url, api_key=stack.api_key, image="host", log=stack.log, environment=here)
 
 
 @pytest.fixture(scope="module")
