@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.frameworks.listed import NEWEST_IN, Framework, all_listed, releases_of
 from tests.frameworks.outcomes import OURS, Outcomes, read
 from tests.frameworks.recorded import LOCAL, rows_of, today, with_rows
-from tests.prime.environments import WHOLE, EnvironmentFailed, newest_environment
+from tests.prime.environments import CACHE, WHOLE, EnvironmentFailed, newest_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +61,9 @@ def main() -> int:
     if unknown := set(arguments.packages) - known.keys():
         top.error(f"PACKAGE: not in frameworks.toml: {', '.join(sorted(unknown))}")
     runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix="sandlot-frameworks-") as directory:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # Not in /tmp, which sandboxes with the image `host` do not see: scripts run their own Python in them.
+    with tempfile.TemporaryDirectory(prefix="sandlot-frameworks-", dir=CACHE) as directory:
         for package in arguments.packages or known:
             run = Run(known[package])
             runs.append(run)
