@@ -108,8 +108,8 @@ def test_time_limits_leave_what_was_done_before(stack: Stack) -> None:
     ("cell", "fields", "return_code", "errors"),
     [
         ("import os; os._exit(3)", {}, 1, [[], ["DeadKernelError"]]),
-        ("len(bytearray(1 << 29))", {"memory_limit_MB": 64}, -9, [[], []]),
-        ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", {}, -9, [[], []]),
+        ("len(bytearray(1 << 29))", {"memory_limit_MB": 64}, -9, [[], ["DeadKernelError"]]),
+        ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", {}, -9, [[], ["DeadKernelError"]]),
         ("import os; os.write(os.open(f'/proc/{os.getppid()}/fd/1', 1), b'[[1}\\n')", {}, 1, [[], []]),
     ],
 )

@@ -25,6 +25,7 @@ class _Cell:
     display: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     error: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     ended: bool = False
+    died: bool = False  # and Python with it
 
     def answer(self) -> dict[str, Any]:
         return {
@@ -56,6 +57,13 @@ class Cells:
     def answers(self) -> list[dict[str, Any]]:
         """Return the part of the answer for each cell that has begun, in their order."""
         return [self._cells[cell].answer() for cell in sorted(self._cells, key=self._waiting.__getitem__)]
+
+    def killed(self, why: str) -> None:
+        """Tell of the cell that ran when the program was killed, whether or not the program could still tell of it."""
+        for cell in self._cells.values():
+            if not cell.ended or cell.died:
+                cell.ended = cell.died = True
+                cell.error = [{"ename": "DeadKernelError", "evalue": why, "traceback": []}]
 
     async def feed(self, output: bytes) -> None:
         """Take all output of the program; a last line that was cut off counts for nothing."""
@@ -108,6 +116,7 @@ class Cells:
             text = f"the cell reached its time limit of {self._timeout:g} s"
             cell.error.append({"ename": "TimeoutError", "evalue": text, "traceback": lines})
         elif message.status == "died":
+            cell.died = True
             cell.error.append({"ename": "DeadKernelError", "evalue": message.message, "traceback": lines})
         elif message.error is not None:
             error = message.error
