@@ -16,10 +16,17 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.frameworks.listed import NEWEST_IN, Framework, all_listed, releases_of
+from tests.frameworks.listed import Framework, all_listed, releases_of
 from tests.frameworks.outcomes import OURS, Outcomes, read
 from tests.frameworks.recorded import LOCAL, rows_of, today, with_rows
-from tests.prime.environments import CACHE, WHOLE, EnvironmentFailed, newest_environment
+from tests.prime.environments import (
+    CACHE,
+    NEWEST_IN,
+    WHOLE,
+    EnvironmentFailed,
+    newest_environment,
+    version_in,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,9 +123,7 @@ def _installed(framework: Framework, home: Path | None) -> str:
             python=framework.python,
             alone=framework.alone,
         )
-    code = f"import importlib.metadata as m; print(m.version({framework.package!r}))"
-    version = subprocess.check_output([python, "-c", code], text=True).strip()
-    return f"{framework.package} {version}"
+    return f"{framework.package} {version_in(python, framework.package)}"
 
 
 def _newest_of_npm(framework: Framework, home: Path) -> str:
