@@ -101,7 +101,9 @@ def _run(run: Run, home: Path, *, pinned: bool) -> None:
         environment[NEWEST_IN] = str(home.parent)
     report = home.with_suffix(".xml")
     left_out = [f"--deselect={test}" for test in framework.without]
-    words = ("-p", "no:randomly", "-q", f"--junitxml={report}", *left_out, *framework.tests)
+    # A worker sees only its own mounts and control groups: no leaks of what else this machine does.
+    alone = ("-n", "1", "-p", "no:randomly", "-q", f"--junitxml={report}")
+    words = (*alone, *left_out, *framework.tests)
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, check=False)
     if report.exists():
         run.found = read(report)
