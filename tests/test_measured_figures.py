@@ -20,6 +20,7 @@ OTHERS = {
     "README.md": (),
     "docs/console.md": (),
     "docs/dns.md": ("Records", "Without DNS", "CoreDNS under churn"),
+    "docs/encryption.md": (),
     "docs/operate.md": (),
     "docs/pool-scaling.md": ("One writer per pool",),
     "docs/quotas.md": (),

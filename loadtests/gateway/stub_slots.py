@@ -82,7 +82,7 @@ async def gateway_over(pools: Sequence[StubPool], *, options: Sequence[str] = ()
     `options`: further ones of the gateway's command line.
     """
     async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-slots-")))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-slot-")))
         server = stack.enter_context(api_server(directory))
         client = KubeClient(server.access(), patience=60.0)  # its API server has the machine with the load
         stack.push_async_callback(client.close)
