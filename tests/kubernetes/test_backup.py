@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandlot import Client, Pools, Runs, Sandbox, Usage
+from sandlot import Accounting, Client, Pools, Runs, Sandbox
 
 from tests.kubernetes.boxes import POOLED, filled, until, warm
 from tests.kubernetes.doctors import sandlot, told_alone
@@ -93,7 +93,7 @@ def check(stack: Stack, checkpoint: str) -> None:
     """All that `fill` made is there, and works."""
     with Client(url=stack.url, api_key=OPERATOR) as client:
         assert {each.name for each in Pools(client=client).list()} == {"default", "numpy"}
-        rows = Usage(client=client).usage(tenant="training").rows
+        rows = Accounting(client=client).usage(tenant="training").rows
         assert ("grpo-7", 1) in [(row.run, row.sandboxes) for row in rows]
     with Client(url=stack.url, api_key=TRAINER) as client:
         lease = Runs(client=client).get("grpo-7")
