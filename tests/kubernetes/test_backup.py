@@ -85,7 +85,7 @@ def fill(stack: Stack) -> str:
             checkpoint = box.checkpoint()
     assert checkpoint.state == "DURABLE"
     with Client(url=stack.url, api_key=OPERATOR) as client:
-        Pools(client=client).set("numpy", size=0, image=IMAGE, cpu=0.5, memory="256Mi")
+        Pools(client=client).set("numpy", size=0, image=IMAGE, cpu=0.5, memory="256MiB")
     return checkpoint.id
 
 
