@@ -49,7 +49,7 @@ def test_a_release_that_is_lost_comes_back_with_what_must_last(tmp_path: Path) -
         stack.kubectl("create", *secret, f"--from-literal=api-key={KEYS}")
         stack.install(*words(VALUES))
         filled(stack, size=1)
-        checkpoint = fill(stack)
+        checkpoint, epoch = fill(stack)
         restart_gateway(stack)
         before = secrets(stack)
         run(stack, "backup", str(backup), "--with-secrets", directory=tmp_path)
@@ -67,17 +67,17 @@ def test_a_release_that_is_lost_comes_back_with_what_must_last(tmp_path: Path) -
         where = (f"deployment/{stack.fullname}-gateway", "-n", stack.namespace, "--timeout=240s")
         stack.kubectl("rollout", "status", *where)
         filled(stack, size=1)
+        assert "created" not in run(stack, "restore", str(backup), directory=tmp_path)
         in_gateway(stack, "back", stdin=archive)
         assert secrets(stack) == before
-        check(stack, checkpoint)
+        check(stack, checkpoint, epoch=epoch)
         told_alone(stack, set(), tmp_path)
-        assert "unchanged" in run(stack, "restore", str(backup), directory=tmp_path)
 
 
-def fill(stack: Stack) -> str:
-    """What operators and trainers make; returns the id of a checkpoint."""
+def fill(stack: Stack) -> tuple[str, int]:
+    """What operators and trainers make; returns the id of a checkpoint, and the epoch of a run."""
     with Client(url=stack.url, api_key=TRAINER) as client:
-        client.call("PUT", "/runs/grpo-7", body={"holder": "n1:7", "grace_seconds": 86400})
+        lease = client.call("PUT", "/runs/grpo-7", body={"holder": "n1:7", "grace_seconds": 86400})
         # In less than ten seconds, so that its gateway counts it; a longer one is counted ten minutes later.
         warm(client, run="grpo-7").delete()
         with warm(client) as box:
@@ -86,10 +86,10 @@ def fill(stack: Stack) -> str:
     assert checkpoint.state == "DURABLE"
     with Client(url=stack.url, api_key=OPERATOR) as client:
         Pools(client=client).set("numpy", size=0, image=IMAGE, cpu=0.5, memory="256MiB")
-    return checkpoint.id
+    return checkpoint.id, lease["epoch"]
 
 
-def check(stack: Stack, checkpoint: str) -> None:
+def check(stack: Stack, checkpoint: str, *, epoch: int) -> None:
     """All that `fill` made is there, and works."""
     with Client(url=stack.url, api_key=OPERATOR) as client:
         assert {each.name for each in Pools(client=client).list()} == {"default", "numpy"}
@@ -97,7 +97,7 @@ def check(stack: Stack, checkpoint: str) -> None:
         assert ("grpo-7", 1) in [(row.run, row.sandboxes) for row in rows]
     with Client(url=stack.url, api_key=TRAINER) as client:
         lease = Runs(client=client).get("grpo-7")
-        assert (lease.state, lease.holder, lease.epoch) == ("ACTIVE", "n1:7", 1)
+        assert (lease.state, lease.holder, lease.epoch) == ("ACTIVE", "n1:7", epoch)
         with warm(client) as box:
             assert box.info.pool_hit
             assert box.exec("echo again", timeout=60).stdout == "again\n"
