@@ -110,10 +110,24 @@ def _spawn(command: list[str], *, env: Mapping[str, str], log: Path) -> int:
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), create, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
+        # A lock that whoever runs us holds by an open file would stay held until the program ends.
+        *((os.POSIX_SPAWN_CLOSE, number) for number in _inherited()),
     ]
     program = shutil.which(command[0], path=env["PATH"]) or command[0]
     ignored = [signal.SIGPIPE]  # by Python, which a program is not to inherit
     return os.posix_spawn(program, command, env, file_actions=files, setsid=True, setsigdef=ignored)
+
+
+def _inherited() -> list[int]:
+    """The open files, but for the three standard ones, that a program which we start would have, too."""
+    found: list[int] = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+        except OSError:
+            continue  # that of the listing itself
+    return found
 
 
 def tell(engine: Engine, node: str, *, host: str, address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -36,13 +37,16 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def started(directory: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+def started(
+    directory: Path, text: str, *words: str, pass_fds: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run this program, with the directory's programs in place of the cluster's."""
     provider = program(directory / "bin" / "provider", PROVIDER)
     places = {"SANDLOT_CLUSTER_CACHE": str(directory), "SANDLOT_CLUSTER_BIN": str(directory / "bin")}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", text, str(provider), *words],
         cwd=ROOT,
+        pass_fds=pass_fds,
         env={**os.environ, **places},
         capture_output=True,
         text=True,
@@ -54,14 +58,19 @@ def started(directory: Path, text: str, *words: str) -> subprocess.CompletedProc
 def test_it_outlives_the_program_that_starts_it(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "registry", "#!/bin/bash\nexec -a registry sleep 600\n")
     (tmp_path / "state").mkdir()
-    done = started(tmp_path, START)
+    reader, writer = os.pipe()
+    done = started(tmp_path, START, pass_fds=(writer,))
+    os.close(writer)
     pid = json.loads((tmp_path / "state" / "registry.json").read_text())["pid"]
     try:
         assert (done.returncode, done.stderr) == (0, "")
         assert b"registry" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        # It has no file of whoever has started it, such as one that is locked.
+        assert select.select([reader], [], [], 0)[0] == [reader]
         # Not of the terminal or the session of whoever has started it.
         assert os.getsid(pid) == pid
     finally:
+        os.close(reader)
         os.kill(pid, 9)
 
 
