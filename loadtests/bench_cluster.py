@@ -9,6 +9,7 @@ from pathlib import Path
 
 from loadtests.cluster import (
     churn_rows,
+    encrypted_rows,
     image_claims,
     lazy_rows,
     ray_rows,
@@ -54,6 +55,12 @@ def groups(installation: Installation, *, own_cluster: bool, ray: bool) -> list[
 
         return Group(tuple(f"{row}_{runtime}" for row in rows), measured)
 
+    def with_tls(runtime: str) -> Group:
+        async def measured() -> Readings:
+            return await encrypted_rows.encrypted(installation, runtime)
+
+        return Group(tuple(f"{row}_{runtime}" for row in encrypted_rows.ROWS), measured)
+
     async def counted() -> Readings:
         return await writes(await installation.site())
 
@@ -72,6 +79,7 @@ def groups(installation: Installation, *, own_cluster: bool, ray: bool) -> list[
             on_site(("cold_burst",), cold_burst, runtime),
             on_site(("cold_create", "cold_at_once"), cold, runtime),
             on_site(rows(), files, runtime),
+            with_tls(runtime),
         ]
     if not own_cluster:
         made.append(Group(("writes_warm", "writes_cold", "writes_reused"), counted))

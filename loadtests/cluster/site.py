@@ -229,6 +229,13 @@ class Installation:
             self._site = Site(stack, stack.url, stack.api_key)
         return self._site
 
+    async def with_values(self, values: Mapping[str, str]) -> Site:
+        """Change the installation to these values of the chart, until the next change. Raises ClusterError."""
+        site = await self.site()
+        await asyncio.to_thread(_install, site.stack, {**values, **self._values})
+        self._slots = None
+        return site
+
     async def with_slots(self, more: Mapping[str, str] | None = None) -> Site:
         """Enable slots and node agents, from now on, with `more` values. Raises ClusterError."""
         site = await self.site()

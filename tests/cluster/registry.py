@@ -1,4 +1,4 @@
-"""An image registry beside the nodes, started when the first image is pushed to it; it ends with the cluster."""
+"""Image registries beside the nodes: the cluster's, which starts with the first push and ends with it, and a test's own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.config import REGISTRY_HOST
@@ -32,29 +35,72 @@ def start(engine: Engine, *, nodes: Sequence[str]) -> str:
         known = json.loads(record.read_text())
         if is_running(known["pid"]):
             return known["address"]
-    gateway = engine.on_node(nodes[0], "ip", "-4", "route", "show", "default").split()[2]
-    address = f"{gateway}:{PORT}"
-    settings = STATE / "registry.yaml"
-    settings.write_text(
-        json.dumps(
-            {
-                "version": 0.1,
-                "log": {"level": "warn"},
-                "storage": {"filesystem": {"rootdirectory": str(STATE / "registry")}},
-                "http": {"addr": address, "secret": "of no use: one registry, no redirects"},
-            }
-        )
-    )
+    address = f"{_beside(engine, nodes[0])}:{PORT}"
+    settings = _settings(STATE / "registry.yaml", address=address, storage=STATE / "registry")
     LOGS.mkdir(parents=True, exist_ok=True)
     pid = _spawn(
         engine.inside([BIN / "registry", "serve", settings]),
-        env={**engine.environment(), "OTEL_TRACES_EXPORTER": "none"},
+        env=_environment(engine),
         log=LOGS / "registry.log",
     )
     record.write_text(json.dumps({"pid": pid, "address": address}))
     for node in nodes:
         tell(engine, node, host=REGISTRY_HOST, address=address)
     return address
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """One that a test has for itself: its address, as programs beside the cluster reach it, and its log of requests."""
+
+    address: str
+    log: Path
+
+
+@contextmanager
+def another(engine: Engine, *, nodes: Sequence[str], host: str, directory: Path) -> Iterator[Registry]:
+    """An empty registry that the nodes have under the name `host`, with its port, until the block ends."""
+    address = f"{_beside(engine, nodes[0])}:{host.partition(':')[2]}"
+    settings = _settings(directory / "registry.yaml", address=address, storage=directory / "storage")
+    made = Registry(address, directory / "registry.log")
+    with made.log.open("wb") as log:
+        process = subprocess.Popen(
+            engine.inside([BIN / "registry", "serve", settings]),
+            env=_environment(engine),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        for node in nodes:
+            tell(engine, node, host=host, address=address)
+        yield made
+    finally:
+        process.kill()
+        process.wait()
+        for node in nodes:
+            engine.on_node(node, "rm", "-r", f"/etc/containerd/certs.d/{host}")
+
+
+def _beside(engine: Engine, node: str) -> str:
+    """The address that nodes and programs beside the cluster have in common."""
+    return engine.on_node(node, "ip", "-4", "route", "show", "default").split()[2]
+
+
+def _settings(path: Path, *, address: str, storage: Path) -> Path:
+    """Writes a registry's configuration."""
+    settings = {
+        "version": 0.1,
+        "log": {"level": "warn"},
+        "storage": {"filesystem": {"rootdirectory": str(storage)}},
+        "http": {"addr": address, "secret": "of no use: one registry, no redirects"},
+    }
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def _environment(engine: Engine) -> dict[str, str]:
+    return {**engine.environment(), "OTEL_TRACES_EXPORTER": "none"}
 
 
 def _spawn(command: list[str], *, env: Mapping[str, str], log: Path) -> int:
@@ -64,10 +110,24 @@ def _spawn(command: list[str], *, env: Mapping[str, str], log: Path) -> int:
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), create, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
+        # A lock that whoever runs us holds by an open file would stay held until the program ends.
+        *((os.POSIX_SPAWN_CLOSE, number) for number in _inherited()),
     ]
     program = shutil.which(command[0], path=env["PATH"]) or command[0]
     ignored = [signal.SIGPIPE]  # by Python, which a program is not to inherit
     return os.posix_spawn(program, command, env, file_actions=files, setsid=True, setsigdef=ignored)
+
+
+def _inherited() -> list[int]:
+    """The open files, but for the three standard ones, that a program which we start would have, too."""
+    found: list[int] = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+        except OSError:
+            continue  # that of the listing itself
+    return found
 
 
 def tell(engine: Engine, node: str, *, host: str, address: str) -> None:

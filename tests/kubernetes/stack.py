@@ -59,6 +59,11 @@ class Stack:
         return f"{self.release}-test"
 
     @property
+    def fullname(self) -> str:
+        """What the chart's names begin with."""
+        return self.release if "sandlot" in self.release else f"{self.release}-sandlot"
+
+    @property
     def sandboxes(self) -> str:
         """The namespace of the sandboxes."""
         return f"{self.release}-sandboxes"

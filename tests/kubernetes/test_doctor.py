@@ -1,29 +1,42 @@
-"""`sandlot doctor --cluster` and `support-bundle` on a real release: all is well, then a RuntimeClass is missing."""
+"""`sandlot doctor --cluster` and `support-bundle` on a real release: all is well, then one thing after another is broken."""
 
 from __future__ import annotations
 
+import base64
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot import Client
 
-from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
-from tests.kubernetes.boxes import POOLED, filled, until
+from tests.kubernetes.boxes import POOLED, filled, until, warm
+from tests.kubernetes.doctors import (
+    applied,
+    findings,
+    pool,
+    removed,
+    replace_pods,
+    replaced,
+    sandlot,
+    told_alone,
+)
 from tests.kubernetes.releases import release_of_its_own
-from tests.kubernetes.stack import IMAGE, Stack, program
+from tests.kubernetes.stack import IMAGE, Stack
 
 SIZE = 1
+NOWHERE = "127.0.0.1:9/nothing:1"  # a port at which no node has a registry
 VALUES = {
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}}},
+    "sandboxes.pods.imagePullPolicy": "IfNotPresent",
     "gateway.replicas": 1,
+    "gateway.config.registries": ["sandlot.test", NOWHERE.partition("/")[0]],
     "controller.replicas": 1,
 }
+# Like no key, so that only its place can tell that it is one.
+USERS = "plain words of a user"
 
 
 @pytest.fixture(scope="module")
@@ -32,29 +45,6 @@ def healthy() -> Iterator[Stack]:
         stack.install("--set-json", ",".join(f"{name}={json.dumps(value)}" for name, value in VALUES.items()))
         filled(stack, size=SIZE)
         yield stack
-
-
-def sandlot(stack: Stack, *words: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    context = ("--context", stack.context) if stack.context else ()
-    where = ("--kubeconfig", stack.kubeconfig, *context, "--namespace", stack.namespace)
-    path = f"{Path(program('kubectl')).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-m", "sandlot", *words, *where],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        cwd=directory,
-        env={**os.environ, "PATH": path, "SANDLOT_API_KEY": stack.api_key, **WARNINGS_SHOWN},
-    )
-    assert_no_complaints(done.stderr)
-    return done
-
-
-def findings(stack: Stack, directory: Path) -> tuple[int, dict[str, Any]]:
-    done = sandlot(stack, "doctor", "--cluster", "--json", directory=directory)
-    assert done.stdout, done.stderr
-    return done.returncode, {each["name"]: each for each in json.loads(done.stdout)["checks"]}
 
 
 def test_a_healthy_release_is_ok_throughout(healthy: Stack, tmp_path: Path) -> None:
@@ -77,7 +67,10 @@ def test_a_healthy_release_is_ok_throughout(healthy: Stack, tmp_path: Path) -> N
     assert "agree with the API server's" in last["clocks of the nodes"]["detail"]
 
 
-def test_a_support_bundle_has_logs_and_metrics_and_no_key(healthy: Stack, tmp_path: Path) -> None:
+def test_a_support_bundle_has_logs_and_metrics_and_no_secret(
+    healthy: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDLOT_API_KEY", healthy.api_key)
     # A busy node may not answer for a log in time, and the list then says so.
     lacking = ""
 
@@ -94,49 +87,127 @@ def test_a_support_bundle_has_logs_and_metrics_and_no_key(healthy: Stack, tmp_pa
         lacking = found["not-included.txt"]
         return found if lacking == "everything is included\n" else None
 
-    try:
-        found = until(whole, seconds=120)
-    except AssertionError:
-        pytest.fail(lacking)
+    # Its pod is in use while the bundle is written.
+    with (
+        Client(url=healthy.url, api_key=healthy.api_key) as client,
+        warm(client, env={"GREETING": USERS}, secrets={"WORD": USERS}) as box,
+    ):
+        assert box.exec("echo $GREETING; echo $GREETING >&2; false", timeout=60).stdout == f"{USERS}\n"
+        secrets = known_secrets(healthy)
+        try:
+            found = until(whole, seconds=120)
+        except AssertionError:
+            pytest.fail(lacking)
     assert found is not None
-    assert all(healthy.api_key not in text for text in found.values())
+    assert len(secrets) > 4
+    leaks = {name for name, text in found.items() for secret in {*secrets, USERS} if secret in text}
+    assert leaks == set()
+    top = {name for name in found if "/" not in name}
+    assert top == {"README.txt", "doctor.txt", "doctor.json", "versions.json", "not-included.txt"}
     kinds = {(name.split("/")[0], name.rpartition("/")[2].partition("-")[0]) for name in found if "/" in name}
     assert {("logs", "gateway.log"), ("logs", "controller.log"), ("logs", "sidecar.log")} <= kinds
+    assert {("resources", f"{kind}.json") for kind in ("pods", "events", "sandboxpools", "secrets")} <= kinds
     pages = {name: text for name, text in found.items() if name.startswith("metrics/")}
     assert any("sandlot_controller_leader 1.0" in text for text in pages.values())
     assert any("sandlot_ready_queue_depth" in text for text in pages.values())
 
 
+def known_secrets(stack: Stack) -> set[str]:
+    """Every value of the release's Secrets, as it is (a text) and in base64, and the tokens of its pods."""
+    found: set[str] = set()
+    for namespace in (stack.namespace, stack.sandboxes):
+        for each in stack.get("secrets", "-n", namespace)["items"]:
+            if each["type"] != "helm.sh/release.v1":  # the chart itself
+                found |= set((each.get("data") or {}).values())
+    found |= {base64.b64decode(value).decode(errors="replace").strip() for value in found}
+    for each in stack.get("pods", "-n", stack.sandboxes)["items"]:
+        variables = [one for container in each["spec"]["containers"] for one in container.get("env", [])]
+        configs = [one["value"] for one in variables if one["name"] == "SANDLOT_SIDECAR_CONFIG"]
+        found |= {json.loads(config)["token"] for config in configs}
+    return {value for value in found if len(value) > 5}
+
+
 def test_a_runtime_class_that_does_not_exist_is_named(healthy: Stack, tmp_path: Path) -> None:
-    template = {"image": IMAGE, **POOLED, "runtimeClass": "nothing"}
-    pool = {
-        "apiVersion": "sandlot.dev/v1alpha1",
-        "kind": "SandboxPool",
-        "metadata": {"name": "broken", "namespace": healthy.sandboxes},
-        "spec": {"size": 1, "template": template},
-    }
-    healthy.kubectl("apply", "-f", "-", stdin=json.dumps(pool))
-    try:
-        told: dict[str, Any] = {}
-
-        def only_these() -> bool:
-            nonlocal told
-            told = wrong(healthy, tmp_path)
-            return set(told) == {"pool broken", "runtime class nothing"}
-
-        try:
-            until(only_these, seconds=120)
-        except AssertionError:
-            pytest.fail(json.dumps(told, indent=1))
+    with applied(healthy, pool("broken", runtimeClass="nothing")):
+        told = told_alone(healthy, {"pool broken", "runtime class nothing"}, tmp_path)
         assert "named by pool broken" in told["runtime class nothing"]["detail"]
         assert "nothing" in told["pool broken"]["detail"], "the API server's own reason"
-    finally:
-        healthy.kubectl("delete", "sandboxpool", "broken", "-n", healthy.sandboxes)
 
 
-def wrong(stack: Stack, directory: Path) -> dict[str, Any]:
-    """The problems of the release, without those of the nodes, which other tests use at the same time."""
-    _, found = findings(stack, directory)
-    problems = {name: each for name, each in found.items() if each["state"] == "problem"}
-    shared = ("node ", "nodes", "other nodes", "clock of ")
-    return {name: each for name, each in problems.items() if not name.startswith(shared)}
+def test_an_image_that_cannot_be_pulled_is_named(healthy: Stack, tmp_path: Path) -> None:
+    pods = f"pods of {healthy.sandboxes}"
+    with applied(healthy, pool("unpullable", image=NOWHERE)):
+        # The controller takes the pod away, and a while later starts another.
+        told = told_alone(healthy, {"pool unpullable"}, tmp_path, perhaps={pods})
+        assert "image_pull: " in told["pool unpullable"]["detail"]
+        assert NOWHERE in told["pool unpullable"]["detail"]
+        assert NOWHERE in told.get(pods, {"detail": NOWHERE})["detail"]
+
+
+def test_a_quota_that_is_reached_is_named(healthy: Stack, tmp_path: Path) -> None:
+    few = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"pods": str(SIZE)}},
+    }
+    quota = f"quota {healthy.sandboxes}/few"
+    with applied(healthy, few):
+        until(lambda: healthy.get("resourcequota", "few", "-n", healthy.sandboxes)["status"].get("used"))
+        with applied(healthy, pool("over")):
+            told = told_alone(healthy, {"pool over", quota}, tmp_path)
+            assert "of 1 used, and another pod does not fit" in told[quota]["detail"]
+            assert "exceeded quota: few" in told["pool over"]["detail"]
+
+
+def test_a_policy_that_keeps_webhooks_from_the_gateway_is_told_by_what_sidecars_say(
+    healthy: Stack, tmp_path: Path
+) -> None:
+    """The policy opens the port, only not to them: nothing but a webhook that fails tells of it."""
+
+    def to_others(policy: dict[str, Any]) -> None:
+        (rule,) = [
+            each for each in policy["spec"]["ingress"] if [port["port"] for port in each["ports"]] == [8641]
+        ]
+        labels = {"kubernetes.io/metadata.name": "elsewhere"}
+        rule["from"] = [{"namespaceSelector": {"matchLabels": labels}}]
+
+    name = f"{healthy.fullname}-gateway"
+    with replaced(healthy, "networkpolicy", name, healthy.namespace, to_others):
+        replace_pods(healthy)
+        told = told_alone(healthy, {"webhooks of sidecars"}, tmp_path)["webhooks of sidecars"]
+        assert "1 of 1 sidecars did not reach a gateway" in told["detail"]
+        assert "network policies" in told["advice"]
+    replace_pods(healthy)
+
+
+def test_a_right_that_is_taken_and_names_that_nobody_can_look_up_are_told(
+    healthy: Stack, tmp_path: Path
+) -> None:
+    """A controller that may not read the gateways' Service gives sidecars no address, and they have no DNS."""
+
+    def without_services(role: dict[str, Any]) -> None:
+        role["rules"] = [each for each in role["rules"] if each["resources"] != ["services"]]
+
+    def begin_again() -> None:
+        where = ("-n", healthy.namespace)
+        controller = f"deployment/{healthy.fullname}-controller"
+        healthy.kubectl("rollout", "restart", controller, *where)
+        healthy.kubectl("rollout", "status", controller, *where, "--timeout=180s")
+        replace_pods(healthy)
+
+    role = f"{healthy.fullname}-controller-lease"
+    with (
+        replaced(healthy, "role", role, healthy.namespace, without_services),
+        removed(healthy, "networkpolicy", "dns", healthy.sandboxes),
+    ):
+        begin_again()
+        # A network plugin may let the first packets of a pod pass, such as those of a lookup.
+        told = told_alone(
+            healthy, {"rights of the controller", "DNS"}, tmp_path, perhaps={"webhooks of sidecars"}
+        )
+        assert f"get services in {healthy.namespace}" in told["rights of the controller"]["detail"]
+        assert "1 of 1 sidecars do not have the address" in told["DNS"]["detail"]
+        assert "networkPolicy.dns" in told["DNS"]["advice"]
+    begin_again()
+    told_alone(healthy, set(), tmp_path)

@@ -1,16 +1,19 @@
-"""An upgrade from the programs and the chart of an earlier commit, with sandboxes of theirs (`make test-upgrade`)."""
+"""Upgrades from an earlier commit's programs and chart, with sandboxes of theirs, also to a release in a registry."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sandlot import Client, Sandbox
 
 from tests import plain_http
 from tests.cluster import cluster
+from tests.kubernetes.artifacts import published
 from tests.kubernetes.boxes import POOLED, filled, pod_of, until, warm
 from tests.kubernetes.killing import own_cluster_only
 from tests.kubernetes.old_release import NoHistory, OldRelease, old_release
@@ -46,7 +49,7 @@ def old() -> OldRelease:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module", params=["gvisor", "runc"])
+@pytest.fixture(params=["gvisor", "runc"])
 def life(request: pytest.FixtureRequest, old: OldRelease) -> Iterator[Stack]:
     """The old release, with its own resource definitions."""
     for archive in old.archives:
@@ -79,7 +82,45 @@ def sidecar_image(stack: Stack, box: Sandbox) -> str:
 def test_sandboxes_and_commands_live_through_an_upgrade_from_older_programs(
     life: Stack, old: OldRelease
 ) -> None:
-    before_it, ours = f":{old.tag}", ":dev"
+    def upgrade() -> None:
+        # As docs/upgrade.md says.
+        define(life, CHART)
+        life.install(*words(VALUES))
+
+    live_through(life, old, upgrade, ours=lambda component: f"{component}:dev")
+
+
+@pytest.mark.parametrize("life", ["gvisor"], indirect=True)
+def test_they_live_through_an_upgrade_to_a_release_that_a_registry_has_alone(
+    life: Stack, old: OldRelease, tmp_path: Path
+) -> None:
+    """By the commands of docs/upgrade.md for one; nodes pull its images."""
+    with published(tmp_path / "release") as artifacts:
+
+        def upgrade() -> None:
+            pull = ("--version", artifacts.version, "--plain-http", "--untar", "--untardir", str(tmp_path))
+            life.helm("pull", artifacts.chart, *pull)
+            define(life, tmp_path / "sandlot")
+            # The values of before, without those that bring images to nodes in another way.
+            values = json.loads(life.helm("get", "values", life.release, "-n", life.namespace, "-o", "json"))
+            del values["image"], values["sandboxes"]
+            (tmp_path / "values.json").write_text(json.dumps(values))
+            given = ("--values", str(tmp_path / "values.json"), "--wait", "--timeout", "8m")
+            life.helm("upgrade", life.release, str(tmp_path / "sandlot"), "-n", life.namespace, *given)
+
+        try:
+            live_through(
+                life, old, upgrade, ours=lambda component: f"{component}@{artifacts.digests[component]}"
+            )
+        finally:
+            life.uninstall()  # while nodes reach the registry
+
+
+def live_through(
+    life: Stack, old: OldRelease, upgrade: Callable[[], None], *, ours: Callable[[str], str]
+) -> None:
+    """`ours`: the end of the name that a component's image has after the upgrade."""
+    before_it = f":{old.tag}"
     filled(life, size=SIZE)
     for component in ("gateway", "controller"):
         assert {each.rpartition("/")[2] for each in images(life, life.namespace, component)} == {
@@ -102,13 +143,11 @@ def test_sandboxes_and_commands_live_through_an_upgrade_from_older_programs(
         with stopped_at_the_end(boxes[0]):
             until(lambda: boxes[0].exec("test -s /count", timeout=30).ok)
             replaced = gateways(life)
-            # As docs/upgrade.md says.
-            define(life, CHART)
-            life.install(*words(VALUES))
+            upgrade()
             assert not gateways(life) & replaced
             for component in ("gateway", "controller"):
                 assert {each.rpartition("/")[2] for each in images(life, life.namespace, component)} == {
-                    f"{component}{ours}"
+                    ours(component)
                 }
             check_all_lives(life, client, boxes, identities)
             until(lambda: plain_http.get(page, timeout=30).text == "served\n")
@@ -120,7 +159,7 @@ def test_sandboxes_and_commands_live_through_an_upgrade_from_older_programs(
             goes_on(running)
         once_and_whole(boxes[0], running.result(timeout=240))
         with warm(client) as another:
-            assert sidecar_image(life, another).endswith(ours)
+            assert sidecar_image(life, another).endswith(ours("sidecar"))
             assert another.exec("echo new", timeout=60).stdout == "new\n"
         for box in boxes:
             box.delete()
