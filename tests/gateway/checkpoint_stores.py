@@ -59,7 +59,8 @@ class Directory:
 
     def cut_short(self, checkpoint: Checkpoint, part: Writing) -> None:
         assert isinstance(part, Part)
-        part.path.rename(self.directory / f"{checkpoint.id}.tar.gz")
+        part.complete()
+        part.path.rename(self.directory / f"{checkpoint.id}.manifest")
         part.close()
 
     def rewrite(self, checkpoint: Checkpoint, part: Writing | None = None) -> None:

@@ -88,7 +88,7 @@ def test_a_reader_that_finds_it_complete_is_faster_than_its_writer(bucket: InBuc
     ours.finish(made, part)
     found = bucket.open().get(made.id)
     assert found is not None
-    assert (found.state, found.stored_bytes) == ("DURABLE", 7)
+    assert (found.state, found.stored_bytes) == ("DURABLE", part.size)
 
 
 def test_all_gateways_agree_on_the_first_of_a_name(bucket: InBucket) -> None:
