@@ -61,6 +61,7 @@ class S3Part:
         self._is_ending = False  # its state changes: only whoever changes it writes the document
         self._found_durable = False
         self._is_clean = False
+        self._unused: list[Held] | None = None  # once it is complete
 
     @property
     def is_deleted(self) -> bool:
@@ -118,8 +119,10 @@ class S3Part:
     def complete(self) -> list[Held]:
         """Let the pack appear; return which packs of others the archive does not lie in. Raises Deleted, StoreError.
 
-        Raises what `admit` raises, too.
+        Raises what `admit` raises, too. A second call does nothing more.
         """
+        if self._unused is not None:
+            return self._unused
         self._shrink(self._packing.flush())
         manifest = self._packing.manifest()
         self._admit(len(manifest))
@@ -129,7 +132,8 @@ class S3Part:
         self.check()
         self._sending.complete()
         used = self._packing.used()
-        return [one for one in self.record.held if one.pack not in used]
+        self._unused = [one for one in self.record.held if one.pack not in used]
+        return self._unused
 
     def settle(self) -> bool:
         """Write the document with the final state of its checkpoint. Raises Deleted, StoreError.
