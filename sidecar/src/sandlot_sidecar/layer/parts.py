@@ -35,7 +35,7 @@ class Gzip:
         self._size = 0
         self.limit = LARGE  # bytes of a part, whatever is in it
         self.pending = 0  # bytes of this part
-        out.write(_HEAD)
+        self._head = _HEAD  # until it is written
 
     def tell(self) -> int:
         return self._size
@@ -67,7 +67,8 @@ class Gzip:
 
     def _send(self, packed: bytes) -> None:
         if packed:
-            self._out.write(packed)
+            self._out.write(self._head + packed)
+            self._head = b""
 
     def _fresh(self) -> zlib._Compress:
         return zlib.compressobj(self._level, zlib.DEFLATED, -zlib.MAX_WBITS)
