@@ -191,12 +191,13 @@ async def test_all_together_have_a_limit(stack: Stack, client: AsyncClient) -> N
     async with await AsyncSandbox.create(client=client, memory="2GiB", disk="1GiB") as first:
         await run(first, "head -c 40000000 /dev/urandom > /big")
         made = await first.checkpoint()
+        await run(first, "head -c 40000000 /dev/urandom > /big")
         with pytest.raises(ServerError, match="all tenants' checkpoints have reached the limit"):
             await first.checkpoint()
         files = sorted(
             path.suffix for path in (stack.state_dir / "checkpoints").glob("*.*") if made.id in path.name
         )
-        assert files == [".gz", ".json"]
+        assert files == [".json", ".manifest", ".pack"]
         assert not list((stack.state_dir / "checkpoints").glob("*.part"))
         await AsyncSandbox.delete_checkpoint(made.id, client=client)
         again = await first.checkpoint()

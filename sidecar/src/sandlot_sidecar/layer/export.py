@@ -104,11 +104,12 @@ class Exporter:
     def _add_open(self, entry: Entry) -> None:
         info = os.fstat(entry.fd)
         header = _header(entry.path, info)
-        header.pax_headers |= _xattrs(entry)
+        records = {**header.pax_headers, **_xattrs(entry)}
+        header.pax_headers = records
         if self._selection.is_part:
             # Programs that give root's rights would end a verifier's own separation of users.
             header.mode &= ~(stat.S_ISUID | stat.S_ISGID)
-            header.pax_headers.pop(PAX_XATTR + CAPABILITY, None)
+            records.pop(PAX_XATTR + CAPABILITY, None)
         if stat.S_ISDIR(info.st_mode):
             self._count(record_bytes(header.pax_headers))
             header.type = tarfile.DIRTYPE
