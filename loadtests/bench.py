@@ -32,6 +32,8 @@ from loadtests.local.group_rows import group_create
 from loadtests.local.gvisor_memory_rows import ROWS as MEMORY_ROWS
 from loadtests.local.gvisor_memory_rows import memory
 from loadtests.local.idle_sidecar_rows import idle
+from loadtests.local.sibling_rows import ROW as SIBLING_ROW
+from loadtests.local.sibling_rows import checkpoint_siblings
 from loadtests.local.udp_rows import ROW as UDP_ROW
 from loadtests.local.udp_rows import udp
 from loadtests.placement.rows import ROWS as PLACEMENT_ROWS
@@ -74,6 +76,10 @@ async def _fork() -> Readings:
 
 async def _checkpoint() -> Readings:
     return {CHECKPOINT_ROW: await checkpoint_s3()}
+
+
+async def _siblings() -> Readings:
+    return {SIBLING_ROW: await checkpoint_siblings()}
 
 
 async def _files() -> Readings:
@@ -127,6 +133,7 @@ GROUPS = (
     Group((GROUP_ROW,), _group),
     Group((FORK_ROW,), _fork),
     Group((CHECKPOINT_ROW,), _checkpoint, requires=(Requirement.ROOT, Requirement.S3)),
+    Group((SIBLING_ROW,), _siblings),
     Group(rows(), _files),
     Group(DIRECTORY_ROWS, _directory),
     Group((UDP_ROW,), _udp),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 from sandlot_contract.ids import SandboxId
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.checkpoints.interface import CheckpointStore
-from sandlot_gateway.checkpoints.rules import new_id
+from sandlot_gateway.checkpoints.manifest import Chunk, ManifestWriter
+from sandlot_gateway.checkpoints.rules import new_id, pack_name
 
 
 def checkpoint(*, tenant: str = "default", age: float = 0.0) -> Checkpoint:
@@ -24,12 +26,21 @@ def checkpoint(*, tenant: str = "default", age: float = 0.0) -> Checkpoint:
 
 
 def kept(store: CheckpointStore, *, tenant: str, size: int = 1, age: float = 0.0) -> Checkpoint:
-    """A DURABLE one."""
+    """A DURABLE one that shares nothing with others; with its manifest it has `size` bytes, if that is more than one's."""
     made = checkpoint(tenant=tenant, age=age)
     part = store.begin(made)
-    part.write(bytes(size))
+    part.write(random.randbytes(max(1, size - MANIFEST)))
     store.finish(made, part)
     return made
+
+
+def _manifest() -> int:
+    writer = ManifestWriter(pack := pack_name("cp-" + "0" * 24))
+    writer.add(Chunk(pack, 0, 0, bytes(32)))
+    return len(writer.encoded())
+
+
+MANIFEST = _manifest()  # bytes, of an archive of one chunk
 
 
 def failed(store: CheckpointStore, *, tenant: str = "a", age: float = 0.0) -> Checkpoint:

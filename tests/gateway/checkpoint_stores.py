@@ -43,9 +43,22 @@ class Stores(Protocol):
         """Write a document as it is given, as its writer if there is one."""
         ...
 
+    def damage(self, checkpoint: Checkpoint, how: str) -> None:
+        """Damage the pack of a checkpoint: one byte has "changed", its end is "cut", or it is "gone"."""
+        ...
+
     def left(self) -> set[str]:
         """The ids of which anything is left."""
         ...
+
+
+def damaged(data: bytes, how: str) -> bytes | None:
+    middle = len(data) // 2
+    return {
+        "changed": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
+        "cut": data[:middle],
+        "gone": None,
+    }[how]
 
 
 class Directory:
@@ -59,11 +72,21 @@ class Directory:
 
     def cut_short(self, checkpoint: Checkpoint, part: Writing) -> None:
         assert isinstance(part, Part)
-        part.path.rename(self.directory / f"{checkpoint.id}.tar.gz")
+        part.complete()
+        part.path.rename(self.directory / f"{checkpoint.id}.manifest")
         part.close()
 
     def rewrite(self, checkpoint: Checkpoint, part: Writing | None = None) -> None:
         (self.directory / f"{checkpoint.id}.json").write_bytes(msgspec.json.encode(checkpoint))
+
+    def damage(self, checkpoint: Checkpoint, how: str) -> None:
+        (pack,) = self.directory.glob(f"{checkpoint.id}.{checkpoint.id}-*.pack")
+        data = damaged(pack.read_bytes(), how)
+        for path in self.directory.glob(f"*{pack.suffixes[0]}.pack"):  # also the links of others
+            if data is None:
+                path.unlink()
+            else:
+                path.write_bytes(data)
 
     def left(self) -> set[str]:
         return {path.name.partition(".")[0] for path in self.directory.iterdir()}
@@ -106,6 +129,17 @@ class InBucket:
         record = msgspec.json.decode(found.data, type=Record)
         record.checkpoint = checkpoint
         self._own.bucket.put(key, msgspec.json.encode(record))
+
+    def damage(self, checkpoint: Checkpoint, how: str) -> None:
+        bucket = self._own.bucket
+        (listed,) = bucket.list(f"archives/{checkpoint.id}-")
+        found = bucket.get(listed.key)
+        assert found is not None
+        data = damaged(found.data, how)
+        if data is None:
+            bucket.delete(listed.key)
+        else:
+            bucket.put(listed.key, data)
 
     def left(self) -> set[str]:
         bucket = self._own.bucket

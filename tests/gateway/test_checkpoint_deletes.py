@@ -20,7 +20,7 @@ def test_a_delete_at_the_moment_in_which_the_writer_ends(tmp_path: Path) -> None
     part.write(b"archive")
     theirs.delete(made)
     # The writer found no delete a moment before.
-    part.path.rename(tmp_path / f"{made.id}.tar.gz")
+    part.path.rename(tmp_path / f"{made.id}.manifest")
     made.state = State.DURABLE
     ours.save(made)
     assert theirs.get(made.id) is None
@@ -52,7 +52,7 @@ def test_an_id_is_free_again_once_the_deleted_files_are_gone(tmp_path: Path) -> 
     theirs.delete(made)
     with pytest.raises(Occupied):
         theirs.begin(again)
-    part.path.rename(tmp_path / f"{made.id}.tar.gz")  # as a writer that found no delete a moment before
+    part.path.rename(tmp_path / f"{made.id}.manifest")  # as a writer that found no delete a moment before
     with pytest.raises(Occupied):
         theirs.begin(again)
     ours.release(made, part)

@@ -114,14 +114,14 @@ class _Slow(Store):
 
 async def test_tenants_that_ask_while_a_store_stalls_take_one_thread(tmp_path: Path) -> None:
     store = _Slow(tmp_path)
-    kept(store, tenant="a", size=7)
+    made = kept(store, tenant="a")
     upkeep = Upkeep(store, threads=StoreThreads())
     assert await asyncio.gather(*(upkeep.used_by("a") for _ in range(50))) == [None] * 50
     assert store.asked == 1
     store.go_on.set()
-    assert [await upkeep.used_by(tenant) for tenant in "ab"] == [7, 0]
+    assert [await upkeep.used_by(tenant) for tenant in "ab"] == [made.stored_bytes, 0]
     store.go_on.clear()
-    assert await upkeep.used_by("a") == 7  # as measured last
+    assert await upkeep.used_by("a") == made.stored_bytes  # as measured last
     store.go_on.set()
     await upkeep.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 
@@ -128,7 +129,7 @@ def test_a_writer_that_lost_a_verdict_leaves_no_parts(bucket: InBucket, s3_serve
     seen = bucket.later().get(made.id)
     assert seen is not None
     assert seen.state == "FAILED"
-    part.write(bytes(9 << 20))
+    part.write(random.randbytes(9 << 20))
     assert len(list(ours.bucket.uploads(""))) >= 1
     with pytest.raises(StoreError, match="took this one for dead"):
         ours.fail(made, "no")

@@ -27,7 +27,7 @@ def test_its_writer_finishes_while_another_gateway_looks_whether_it_is_alive(tmp
         seen = threads.submit(theirs.get, made.id)
         with document.open("wb") as reading:  # opens once their read has begun
             ours.finish(made, part)
-            os.link(tmp_path / f"{made.id}.tar.gz", part.path)  # as if they had opened it before
+            os.link(tmp_path / f"{made.id}.manifest", part.path)  # as if they had opened it before
             reading.write(pending)
         assert seen.result() == made
     assert ours.get(made.id) == made
@@ -60,11 +60,11 @@ def test_what_no_document_names_is_taken_away_in_time(tmp_path: Path) -> None:
         path.write_bytes(b"half")
     store.sweep()
     assert all(path.exists() for path in left)
-    for path in (*left, tmp_path / f"{whole.id}.tar.gz"):
+    for path in (*left, tmp_path / f"{whole.id}.manifest"):
         os.utime(path, (0, 0))
     store.sweep()
     assert not any(path.exists() for path in left)
-    assert (tmp_path / f"{whole.id}.tar.gz").exists()
+    assert (tmp_path / f"{whole.id}.manifest").exists()
 
 
 async def test_without_a_directory_every_route_says_what_to_set(

@@ -28,7 +28,7 @@ def test_another_gateway_sees_it_pending_while_it_is_written(stores: Stores) -> 
     ours.finish(made, part)
     seen = theirs.get(made.id)
     assert seen is not None
-    assert (seen.state, seen.stored_bytes) == ("DURABLE", 7)
+    assert (seen.state, seen.stored_bytes) == ("DURABLE", part.size)
     assert [one.id for one in theirs.all()] == [made.id]
 
 
@@ -84,7 +84,7 @@ def test_its_writer_died_between_the_archive_and_the_document(stores: Stores) ->
     stores.cut_short(made, part)
     seen = stores.later().get(made.id)
     assert seen is not None
-    assert (seen.state, seen.stored_bytes) == ("DURABLE", 7)
+    assert (seen.state, seen.stored_bytes) == ("DURABLE", part.size)
 
 
 def test_the_limit_counts_what_is_being_written(stores: Stores) -> None:
@@ -118,17 +118,17 @@ def test_a_tenant_has_so_many_and_other_tenants_are_not_concerned(stores: Stores
 
 
 def test_a_tenant_has_so_many_bytes_and_other_tenants_are_not_concerned(stores: Stores) -> None:
-    store = stores.open(tenant_bytes={"a": 100, "b": 150, "c": None}.get)
-    first = kept(store, tenant="a", size=100)
+    store = stores.open(tenant_bytes={"a": 1000, "b": 1500, "c": None}.get)
+    first = kept(store, tenant="a", size=1000)
     with pytest.raises(
-        StoreFull, match=r"tenant 'a' have 100 bytes, the limit is 100 .*checkpoint_tenant_bytes"
+        StoreFull, match=r"tenant 'a' have 1000 bytes, the limit is 1000 .*checkpoint_tenant_bytes"
     ):
         store.begin(checkpoint(tenant="a"))
-    kept(store, tenant="b", size=150)
-    kept(store, tenant="c", size=200)
-    assert [store.usage().get(tenant, 0) for tenant in "abcd"] == [100, 150, 200, 0]
+    kept(store, tenant="b", size=1500)
+    kept(store, tenant="c", size=2000)
+    assert [store.usage().get(tenant, 0) for tenant in "abcd"] == [1000, 1500, 2000, 0]
     store.delete(first)
-    kept(store, tenant="a", size=100)
+    kept(store, tenant="a", size=1000)
 
 
 @pytest.mark.parametrize(
@@ -245,6 +245,7 @@ def test_an_archive_is_read_back_piece_by_piece(stores: Stores) -> None:
         part.write(piece)
     assert part.size == store.used() == 24_000_000
     store.finish(made, part)
+    assert made.stored_bytes == store.used() == part.size
     reading = stores.open().open(made)
     found = bytearray()
     while piece := reading.read(1 << 20):

@@ -191,12 +191,13 @@ async def test_all_together_have_a_limit(stack: Stack, client: AsyncClient) -> N
     async with await AsyncSandbox.create(client=client, memory="2GiB", disk="1GiB") as first:
         await run(first, "head -c 40000000 /dev/urandom > /big")
         made = await first.checkpoint()
+        await run(first, "head -c 40000000 /dev/urandom > /big")
         with pytest.raises(ServerError, match="all tenants' checkpoints have reached the limit"):
             await first.checkpoint()
         files = sorted(
             path.suffix for path in (stack.state_dir / "checkpoints").glob("*.*") if made.id in path.name
         )
-        assert files == [".gz", ".json"]
+        assert files == [".json", ".manifest", ".pack"]
         assert not list((stack.state_dir / "checkpoints").glob("*.part"))
         await AsyncSandbox.delete_checkpoint(made.id, client=client)
         again = await first.checkpoint()
@@ -208,9 +209,9 @@ async def test_a_damaged_archive_ends_the_new_sandbox(stack: Stack, client: Asyn
     async with await AsyncSandbox.create(client=client) as first:
         await run(first, "head -c 1000000 /dev/urandom > /big")
         made = await first.checkpoint()
-    archive = stack.state_dir / "checkpoints" / f"{made.id}.tar.gz"
-    archive.write_bytes(archive.read_bytes()[:500_000])
-    with pytest.raises(SandboxLost, match="cannot restore the checkpoint") as lost:
+    (pack,) = (stack.state_dir / "checkpoints").glob(f"{made.id}.*.pack")
+    pack.write_bytes(pack.read_bytes()[:500_000])
+    with pytest.raises(SandboxLost, match="cannot restore the checkpoint: the checkpoint is damaged") as lost:
         await AsyncSandbox.create(checkpoint=made, client=client)
     assert lost.value.verdict == "start_failed"
     await AsyncSandbox.delete_checkpoint(made.id, client=client)

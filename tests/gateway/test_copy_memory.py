@@ -13,7 +13,7 @@ from sandlot_gateway.checkpoints.rules import StoreFull, StoreLimits
 from sandlot_gateway.checkpoints.store import Store
 from sandlot_gateway.checkpoints.transfer import Fetched, Refused
 
-from tests.gateway.checkpoint_documents import checkpoint
+from tests.gateway.checkpoint_documents import MANIFEST, checkpoint
 
 GIB = 1 << 30
 Machine = Callable[[dict[str, str]], Path]
@@ -121,14 +121,14 @@ def test_the_next_gateway_knows_a_copy_before_it_has_found_the_sandboxes(tmp_pat
 
 
 def test_a_part_counts_for_what_it_reserved_last(tmp_path: Path) -> None:
-    store = Store(tmp_path, limits=StoreLimits(tenant_bytes=lambda tenant: 100))
+    store = Store(tmp_path, limits=StoreLimits(tenant_bytes=lambda tenant: 1000))
     made = checkpoint()
     part = store.begin(made)
-    part.reserve(90)
-    part.reserve(100)
+    part.reserve(900)
+    part.reserve(1000)
     part.reserve(0)
     part.write(b"archive")
     store.finish(made, part)
     with closing(store.open(made)) as archive:
         assert archive.read(100) == b"archive"
-    assert made.stored_bytes == 7
+    assert made.stored_bytes == 7 + MANIFEST

@@ -29,7 +29,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     parent_id: str | None = None
     team_id: str | None = None
     depth: int = 0
-    stored_bytes: int | None = None  # of the archive
+    stored_bytes: int | None = None  # that it added to the store: its pack
     occupied_bytes: int = 0  # of the files in it
     error: str | None = None
     name: str | None = None  # that its caller finds it by
@@ -47,3 +47,4 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     by_quota: bool = (
         False  # its tenant's quota says when it expires; else it is one of the gateway's own that does
     )
+    packed: bool = False  # its archive lies in packs; else it is one file, of a gateway before these

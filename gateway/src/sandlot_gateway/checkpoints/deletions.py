@@ -78,8 +78,10 @@ class Deletions:
             if self._is_written(checkpoint_id):
                 return True
             # The writer may have written the document once more, at the moment of the delete.
-            for place in (self._places.archive, self._places.part, self._places.document):
+            for place in (self._places.archive, self._places.whole, self._places.part, self._places.document):
                 place(checkpoint_id).unlink(missing_ok=True)
+            for link in self._places.packs(checkpoint_id):
+                link.unlink(missing_ok=True)
             mark.unlink(missing_ok=True)
             return False
         except BlockingIOError:

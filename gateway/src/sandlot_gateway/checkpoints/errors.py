@@ -48,3 +48,11 @@ class StoreError(OSError):
 
     def __str__(self) -> str:
         return self.text
+
+
+class Damaged(StoreError):
+    """Raised when what a store has of a checkpoint is not what was written; nothing of it is restored."""
+
+    def __init__(self, why: str) -> None:
+        text = f"the checkpoint is damaged in the store ({why}): restore another one, and delete this one"
+        super().__init__(text, trouble=Trouble.REFUSED)

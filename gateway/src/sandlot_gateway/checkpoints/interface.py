@@ -16,7 +16,7 @@ class Writing(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """Bytes that it adds to the store so far, as far as is known: less what earlier checkpoints have."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -36,7 +36,7 @@ class OpenArchive(Protocol):
     """An archive that is open for reading."""
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, at most `size`; empty at the end. Raises FileNotFoundError if it was deleted meanwhile."""
+        """Return the next bytes, at most `size`; empty at the end. Raises Damaged, and FileNotFoundError if it was deleted meanwhile."""
         ...
 
     def close(self) -> None: ...
@@ -80,7 +80,7 @@ class CheckpointStore(Protocol):
         ...
 
     def open(self, checkpoint: Checkpoint) -> OpenArchive:
-        """Open the archive of a DURABLE checkpoint. Raises FileNotFoundError if it was deleted."""
+        """Open the archive of a DURABLE checkpoint. Raises FileNotFoundError if it was deleted, and Damaged."""
         ...
 
     def delete(self, checkpoint: Checkpoint) -> None:
@@ -96,11 +96,11 @@ class CheckpointStore(Protocol):
         ...
 
     def used(self) -> int:
-        """Measure and return the bytes of all archives, including those being written."""
+        """Measure and return the bytes of all packs, including those being written."""
         ...
 
     def usage(self) -> Mapping[str, int]:
-        """Return the bytes of each tenant's archives, including those being written, as measured lately."""
+        """Return the bytes of each tenant's packs, including those being written, as measured lately."""
         ...
 
     def sweep(self) -> None:

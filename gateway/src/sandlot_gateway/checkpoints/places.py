@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -15,15 +16,27 @@ class Places:
         return self.directory / f"{checkpoint_id}.json"
 
     def archive(self, checkpoint_id: str) -> Path:
+        """Return where the manifest of a complete archive is."""
+        return self.directory / f"{checkpoint_id}.manifest"
+
+    def whole(self, checkpoint_id: str) -> Path:
+        """Return where a gateway before packs has put a complete archive."""
         return self.directory / f"{checkpoint_id}.tar.gz"
 
     def part(self, checkpoint_id: str) -> Path:
-        """Return where the archive is while it is written."""
+        """Return where the manifest is while the archive is written; it is locked."""
         return self.directory / f"{checkpoint_id}.part"
 
     def deleted(self, checkpoint_id: str) -> Path:
         """Return where the document is from a delete on, until the other files are gone."""
         return self.directory / f"{checkpoint_id}.deleted"
+
+    def pack(self, checkpoint_id: str, name: str) -> Path:
+        """Return this checkpoint's link to a pack that its archive lies in."""
+        return self.directory / f"{checkpoint_id}.{name}.pack"
+
+    def packs(self, checkpoint_id: str) -> Iterator[Path]:
+        return self.directory.glob(f"{checkpoint_id}.*.pack")
 
     def sync(self) -> None:
         """Make new names durable."""

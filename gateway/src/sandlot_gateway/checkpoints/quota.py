@@ -67,6 +67,13 @@ class Quota:
         """Count `size` bytes that are about to be written. Raises StoreFull."""
         self._refuse_full(tenant, size=size, counted=size)
 
+    def give_back(self, tenant: str, size: int) -> None:
+        """Count `size` bytes no more that were admitted: they need not be stored."""
+        with self._lock:
+            if self._usage is not None:  # not `_meanwhile`: the measurement may see that they are gone
+                self._usage.total -= size
+                self._usage.of_tenant[tenant] -= size
+
     def _refuse_full(self, tenant: str, *, size: int, counted: int = 0, hint: str = "") -> None:
         full: StoreFull | None = None
         for known in (self._known, self._measure):  # again: one may have been deleted since

@@ -20,6 +20,8 @@ _REVOKED_KEEP = 120.0
 _REVOKED_KEPT = 1000
 _NEWEST = 60.0  # seconds for which a checkpoint of the same sandbox is not replaced
 
+_MOST_BASES = 4  # each costs the read of its manifest
+
 ABANDONED_AFTER = 3600.0  # seconds, for files without a document
 STOPPED = "the gateway stopped while it was being written"
 
@@ -119,3 +121,35 @@ def check_restorable(found: Checkpoint | None, checkpoint_id: str) -> Checkpoint
         text = f"checkpoint {found.id} is {found.state}{why}; only a DURABLE one can be restored"
         raise NotRestorable(text, missing=False)
     return found
+
+
+def pack_name(checkpoint_id: str) -> str:
+    """Return a name for a pack that no other has had: a later checkpoint may have the same id."""
+    return f"{checkpoint_id}-{secrets.token_hex(8)}"
+
+
+def bases(checkpoint: Checkpoint, own: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Return those of a tenant's checkpoints that most likely have chunks of a new one, the likeliest first."""
+
+    def likeness(one: Checkpoint) -> tuple[bool, bool, bool, float]:
+        return (
+            one.id in (checkpoint.parent_id, checkpoint.origin_id),
+            one.sandbox_id == checkpoint.sandbox_id,
+            one.origin_id is not None and one.origin_id == checkpoint.origin_id,
+            one.updated_at,
+        )
+
+    usable = [
+        one
+        for one in own
+        if one.state is State.DURABLE
+        and one.packed
+        and not one.shared
+        and one.docker_image == checkpoint.docker_image
+        and _is_compressed(one) == _is_compressed(checkpoint)  # else no chunk is equal
+    ]
+    return sorted(usable, key=likeness, reverse=True)[:_MOST_BASES]
+
+
+def _is_compressed(checkpoint: Checkpoint) -> bool:
+    return checkpoint.expires_at is None or checkpoint.by_quota

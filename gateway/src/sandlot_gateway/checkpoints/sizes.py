@@ -24,17 +24,21 @@ class Sizes:
         self._tenants: dict[str, str] = {}  # checkpoint id -> tenant, of those with an archive
 
     def measure(self) -> Iterator[tuple[str, int]]:
-        """Yield the tenant and the bytes of each archive, also of those being written, and of what counts beside."""
+        """Yield the tenant and the bytes of each pack, once, and each manifest, also of those being written, and of what counts beside."""
         yield from self._copies()
         tenants = dict[str, str]()
+        counted = set[int]()  # a pack has a link of each checkpoint whose archive lies in it
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._directory):
-                if entry.name.endswith((".tar.gz", ".part")):
+                if entry.name.endswith((".pack", ".manifest", ".part", ".tar.gz")):
                     with contextlib.suppress(FileNotFoundError):
-                        size = entry.stat().st_size
+                        info = entry.stat()
+                        if info.st_ino in counted:
+                            continue
+                        counted.add(info.st_ino)
                         checkpoint_id = entry.name.partition(".")[0]
                         tenant = self._tenants.get(checkpoint_id) or self._read_tenant(checkpoint_id) or ""
                         if tenant:
                             tenants[checkpoint_id] = tenant
-                        yield tenant, size
+                        yield tenant, info.st_size
         self._tenants = tenants

@@ -1,4 +1,4 @@
-"""Stores checkpoints in one directory, a JSON document and an archive each, for all gateways that mount it.
+"""Stores checkpoints in one directory, a JSON document and a pack each, for all gateways that mount it.
 
 Nothing is cached. A checkpoint that is being written has a locked `.part` file; without the lock, its gateway is dead.
 A document with the suffix `.deleted` is of a deleted checkpoint whose files are still there.
@@ -20,7 +20,8 @@ from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.deletions import Deletions
 from sandlot_gateway.checkpoints.errors import Deleted, Occupied
-from sandlot_gateway.checkpoints.interface import Writing
+from sandlot_gateway.checkpoints.interface import OpenArchive, Writing
+from sandlot_gateway.checkpoints.links import Links
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.places import Places, is_locked
 from sandlot_gateway.checkpoints.quota import Quota
@@ -28,28 +29,17 @@ from sandlot_gateway.checkpoints.rules import (
     ABANDONED_AFTER,
     STOPPED,
     StoreLimits,
+    bases,
     check_count,
     is_id,
     oldest_first,
+    pack_name,
     soonest_expiry,
     too_many_failed,
 )
 from sandlot_gateway.checkpoints.sizes import Sizes
 
 _MEASURE_EVERY = 0.25  # seconds
-
-
-class FileReading:
-    """An open archive, which stays readable after its delete."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-
-    def read(self, size: int) -> bytes:
-        return self._file.read(size)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class Store:
@@ -59,6 +49,7 @@ class Store:
         self._directory = directory
         self._places = Places(directory)
         self._deletions = Deletions(self._places)
+        self._links = Links(self._places)
         self._limits = limits
         sizes = Sizes(directory, tenant_of=self._tenant_of, copies=limits.copies)
         self._quota = Quota(sizes.measure, limits=limits, every=_MEASURE_EVERY)
@@ -103,8 +94,9 @@ class Store:
         return sorted(found, key=lambda one: (self._completed_at(one.id), one.updated_at))
 
     def begin(self, checkpoint: Checkpoint) -> Part:
-        """Create the document and a locked file for the archive. Raises StoreFull and Occupied."""
-        self._check_limits(checkpoint.tenant)
+        """Create the document and a locked file for the pack. Raises StoreFull and Occupied."""
+        own = self._check_limits(checkpoint.tenant)
+        checkpoint.packed = True
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._places.part(checkpoint.id)
         flags = os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC
@@ -117,7 +109,16 @@ class Store:
             self._deletions.check(checkpoint.id)
             self._quota.admit(checkpoint.tenant, size)
 
-        part = Part(fd, path=path, admit=admit)
+        name = pack_name(checkpoint.id)
+        part = Part(
+            fd,
+            path=path,
+            name=name,
+            pack=self._places.pack(checkpoint.id, name),
+            admit=admit,
+            give_back=lambda size: self._quota.give_back(checkpoint.tenant, size),
+            known=lambda: self._links.hold(checkpoint, bases(checkpoint, own)),
+        )
         try:
             fcntl.flock(part.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A delete removes its mark last, and may have removed this file before.
@@ -135,8 +136,9 @@ class Store:
     def finish(self, checkpoint: Checkpoint, part: Writing) -> None:
         """Make a complete archive durable, mark its checkpoint DURABLE, and release it. Raises Deleted."""
         assert isinstance(part, Part)
+        used = part.complete() if not checkpoint.shared else set[str]()
         if checkpoint.expires_at is None:
-            os.fsync(part.fd)
+            part.sync()
         self._deletions.check(checkpoint.id)
         if checkpoint.shared:
             self.save(checkpoint)  # first: a reader must not take the file for an archive
@@ -146,6 +148,7 @@ class Store:
         self._limits.complete(checkpoint, at=time.time())
         checkpoint.state = State.DURABLE
         self.save(checkpoint)
+        self._links.keep_only(checkpoint, used)
         self.release(checkpoint, part)
 
     def release(self, checkpoint: Checkpoint, part: Writing) -> None:
@@ -160,10 +163,11 @@ class Store:
         checkpoint.error = error
         self.save(checkpoint)  # first: one without a part counts as abandoned
         self._places.part(checkpoint.id).unlink(missing_ok=True)
+        self._links.let_go(checkpoint.id)
 
-    def open(self, checkpoint: Checkpoint) -> FileReading:
+    def open(self, checkpoint: Checkpoint) -> OpenArchive:
         """Open the archive for reading. Raises OSError."""
-        return FileReading(self._places.archive(checkpoint.id))
+        return self._links.open(checkpoint)
 
     def delete(self, checkpoint: Checkpoint) -> None:
         """Delete a checkpoint, not a later one with its id; the files of one that a gateway writes go when that ends."""
@@ -184,7 +188,9 @@ class Store:
             return
         checkpoint.state, checkpoint.error, checkpoint.revoked = State.FAILED, error, True
         self.save(checkpoint)  # first: nobody begins to read the archive then
-        self._places.archive(checkpoint.id).unlink(missing_ok=True)
+        for place in (self._places.archive, self._places.whole):
+            place(checkpoint.id).unlink(missing_ok=True)
+        self._links.let_go(checkpoint.id)
 
     def used(self) -> int:
         return self._quota.used()
@@ -208,13 +214,14 @@ class Store:
         """Delete what has expired; return when the next checkpoint does."""
         return soonest_expiry(self.all())
 
-    def _check_limits(self, tenant: str) -> None:
-        """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
+    def _check_limits(self, tenant: str) -> list[Checkpoint]:
+        """Return the tenant's checkpoints once excess FAILED ones are removed. Raises StoreFull at one of its limits."""
         own = [one for one in self.all() if one.tenant == tenant]
         for one in too_many_failed(own):
             self.delete(one)
         deleted = sum(one.tenant == tenant for one in self.deleted())
         self._quota.check(tenant, hint=check_count(tenant, own, deleted=deleted, limits=self._limits))
+        return own
 
     def _tenant_of(self, checkpoint_id: str) -> str | None:
         found = self._read(checkpoint_id) or self._decoded(self._places.deleted(checkpoint_id))
@@ -267,15 +274,14 @@ class Store:
         if self._places.part(checkpoint.id).exists() or not archive.exists() or again.shared:
             self.fail(checkpoint, STOPPED)
             return checkpoint
-        checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
-        found = archive.stat()
-        checkpoint.stored_bytes = found.st_size
-        self._limits.complete(checkpoint, at=found.st_ctime)
+        checkpoint.state = State.DURABLE  # the manifest gets its name when the archive is complete
+        checkpoint.stored_bytes = self._links.stored(checkpoint.id)
+        self._limits.complete(checkpoint, at=archive.stat().st_ctime)
         return checkpoint
 
     def _completed_at(self, checkpoint_id: str) -> float:
-        """Return when the archive got its name, by the one clock of the file system; inf if it has not."""
-        try:
-            return self._places.archive(checkpoint_id).stat().st_ctime
-        except FileNotFoundError:
-            return math.inf
+        """Return when the manifest got its name, by the one clock of the file system; inf if it has not."""
+        for place in (self._places.archive, self._places.whole):
+            with contextlib.suppress(FileNotFoundError):
+                return place(checkpoint_id).stat().st_ctime
+        return math.inf

@@ -5,38 +5,23 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from .attributes import CAPABILITY, PAX_XATTR, attributes, key
 from .errors import LayerError
+from .parts import Gzip, Parts
 from .selection import ABOVE, EVERYTHING, Selection
 from .walk import Entry, Walk
+
+MTIME = "mtime"  # the PAX record
+_PIECE = 64 << 10
 
 
 def record_bytes(pax_headers: Mapping[str, str]) -> int:
     """Return how many bytes the attributes in the PAX records of an entry occupy."""
     found = (key + value for key, value in pax_headers.items() if key.startswith(PAX_XATTR))
     return sum(len(one.encode("utf-8", "surrogateescape")) for one in found)
-
-
-class Gzip:
-    """A writable file in gzip's format, which compresses or only stores."""
-
-    def __init__(self, out: BinaryIO, *, compresses: bool) -> None:
-        self._out = out
-        self._packer = zlib.compressobj(1 if compresses else 0, zlib.DEFLATED, 31)
-
-    def write(self, data: bytes) -> int:
-        packed = self._packer.compress(data)
-        if packed:
-            self._out.write(packed)
-        return len(data)
-
-    def close(self) -> None:
-        self._out.write(self._packer.flush())
-        self._out.flush()
 
 
 class _Exactly:
@@ -71,8 +56,11 @@ class Exporter:
     ) -> None:
         self._selection = selection
         self._gzip = Gzip(out, compresses=compresses)
+        self._parts = Parts(self._gzip)
         stream: Any = self._gzip
-        self._tar: Any = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+        self._tar: Any = tarfile.TarFile(
+            fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_PIECE
+        )
         self._left = max_bytes
         self._links: dict[tuple[int, int], str] = {}  # by layer and file
         self.skipped = 0  # entries that code replaced again and again
@@ -84,10 +72,12 @@ class Exporter:
             self._add(entry)
             self._tar.members.clear()  # unused here, and unbounded
         self.skipped = walk.skipped
+        self._parts.end()
         self._tar.close()
         self._gzip.close()
 
     def _add(self, entry: Entry) -> None:
+        self._parts.begin(entry.path, size=entry.info.st_size if entry.fd >= 0 else 0)
         mode = entry.info.st_mode
         if self._selection.is_above(entry.path):
             header = tarfile.TarInfo(entry.path)
@@ -114,11 +104,12 @@ class Exporter:
     def _add_open(self, entry: Entry) -> None:
         info = os.fstat(entry.fd)
         header = _header(entry.path, info)
-        header.pax_headers = _xattrs(entry)
+        records = {**header.pax_headers, **_xattrs(entry)}
+        header.pax_headers = records
         if self._selection.is_part:
             # Programs that give root's rights would end a verifier's own separation of users.
             header.mode &= ~(stat.S_ISUID | stat.S_ISGID)
-            header.pax_headers.pop(PAX_XATTR + CAPABILITY, None)
+            records.pop(PAX_XATTR + CAPABILITY, None)
         if stat.S_ISDIR(info.st_mode):
             self._count(record_bytes(header.pax_headers))
             header.type = tarfile.DIRTYPE
@@ -132,7 +123,9 @@ class Exporter:
                 return
         self._count(info.st_size + record_bytes(header.pax_headers))
         header.size = info.st_size
-        self._tar.addfile(header, _Exactly(entry.fd, size=info.st_size))
+        self._tar.addfile(
+            header, self._parts.contents(_Exactly(entry.fd, size=info.st_size), size=info.st_size)
+        )
 
     def _count(self, size: int) -> None:
         if self._left is not None:
@@ -145,7 +138,13 @@ def _header(path: str, info: os.stat_result) -> tarfile.TarInfo:
     header = tarfile.TarInfo(path)
     header.mode = stat.S_IMODE(info.st_mode)
     header.uid, header.gid = info.st_uid, info.st_gid
-    header.mtime = info.st_mtime
+    # Exactly: else a restored file has another time, and an archive of it another header.
+    seconds, rest = divmod(info.st_mtime_ns, 1_000_000_000)
+    header.mtime = seconds
+    if seconds < 0:
+        header.mtime = info.st_mtime
+    elif rest:
+        header.pax_headers = {MTIME: f"{seconds}.{rest:09d}"}
     return header
 
 

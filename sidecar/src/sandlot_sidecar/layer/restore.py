@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from .attributes import PAX_XATTR, is_kept
 from .errors import LayerError
-from .export import record_bytes
+from .export import MTIME, record_bytes
 from .selection import ABOVE
 from .walk import MAX_DEPTH, OPAQUE
 
@@ -257,7 +257,10 @@ def _is_whiteout(member: tarfile.TarInfo) -> bool:
 
 
 def _times(member: tarfile.TarInfo) -> tuple[int, int]:
+    whole, _, fraction = member.pax_headers.get(MTIME, "").partition(".")
     at = int(member.mtime * 1_000_000_000)
+    if whole.isdecimal() and fraction.isdecimal():
+        at = int(whole) * 1_000_000_000 + int(f"{fraction:0<9.9}")
     return at, at
 
 

@@ -1,4 +1,4 @@
-"""Writes archives into a bucket piece by piece, and reads them: no more than a part is in memory."""
+"""Writes packs into a bucket piece by piece, and reads them: no more than a part is in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
-from sandlot_gateway.checkpoints.errors import StoreError, Trouble
+from sandlot_gateway.checkpoints.errors import Damaged, StoreError, Trouble
+from sandlot_gateway.checkpoints.manifest import Manifest, read_manifest
 from sandlot_gateway.checkpoints.rules import ABANDONED_AFTER
 from sandlot_gateway.checkpoints.s3.bucket import Bucket
 
@@ -17,12 +18,13 @@ PART = 8 << 20  # bytes; a store takes 10,000 parts
 _LARGER_FROM, _LARGER = 5000, 64 << 20
 _MOST_PARTS = 10_000
 _PREFIX = "archives/"
+_SKIPPED = 1 << 20  # bytes that are read for nothing rather than with another request
 _TRIES = 3  # of a read, each where the last one ended, with no byte in between
 _PAUSE = 0.2  # seconds, doubled each time
 
 
 class Sending:
-    """An archive that is being written. An archive of less than one part is one request."""
+    """A pack that is being written. One of less than one part is one request."""
 
     def __init__(self, bucket: Bucket, archive: str) -> None:
         self._bucket = bucket
@@ -65,20 +67,27 @@ class Sending:
 
 
 class Receiving:
-    """An archive that is read in one request, and in another from where that one broke off."""
+    """A pack, or an archive that is one object, that is read in one request from an offset on, and in another from where that
+    one broke off.
+    """
 
-    def __init__(self, bucket: Bucket, archive: str, *, size: int) -> None:
+    def __init__(self, bucket: Bucket, archive: str, *, size: int, offset: int = 0) -> None:
         self._bucket = bucket
         self._key = bucket.full_key(_key(archive))
         self._size = size
-        self._offset = 0
+        self._offset = offset
         self._answer: BaseHTTPResponse | None = None
-        if size:
+        if size > offset:
             self._retried(self._open)
+
+    @property
+    def offset(self) -> int:
+        """Where the next byte is."""
+        return self._offset
 
     def read(self, size: int) -> bytes:
         """Return the next bytes. Raises FileNotFoundError, StoreError."""
-        if self._offset == self._size:
+        if self._offset >= self._size:
             return b""
         data = self._retried(lambda: self._next(size))
         self._offset += len(data)
@@ -121,6 +130,9 @@ class Receiving:
         if answer.status == 404:
             answer.close()
             raise FileNotFoundError(2, "the checkpoint's archive was deleted")
+        if answer.status == 416:
+            answer.close()
+            raise Damaged("a pack is shorter than what was written")
         wanted = 206 if self._offset else 200
         if answer.status != wanted:
             failure = self._bucket.http.failure("GET", answer.status, answer.read(1 << 16))
@@ -128,6 +140,40 @@ class Receiving:
             raise failure
         self._answer = answer
         return b""
+
+
+class PackReading:
+    """A pack whose chunks are read in the order in which they were written, mostly: each is one request, for most of them."""
+
+    def __init__(self, bucket: Bucket, pack: str, *, size: int) -> None:
+        self._bucket = bucket
+        self._pack = pack
+        self._size = size
+        self._receiving: Receiving | None = None
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return so many bytes, or fewer where the pack ends. Raises FileNotFoundError, StoreError."""
+        receiving = self._at(offset)
+        data = bytearray()
+        while len(data) < size and (piece := receiving.read(size - len(data))):
+            data += piece
+        return bytes(data)
+
+    def close(self) -> None:
+        if self._receiving is not None:
+            self._receiving.close()
+            self._receiving = None
+
+    def _at(self, offset: int) -> Receiving:
+        """Return what is read from an offset on: the same request goes on over what other archives have."""
+        receiving = self._receiving
+        if receiving is not None and 0 <= offset - receiving.offset <= _SKIPPED:
+            while receiving.offset < offset and receiving.read(offset - receiving.offset):
+                pass
+        if receiving is None or receiving.offset != offset:
+            self.close()
+            receiving = self._receiving = Receiving(self._bucket, self._pack, size=self._size, offset=offset)
+        return receiving
 
 
 class Archives:
@@ -142,6 +188,15 @@ class Archives:
     def open(self, archive: str, *, size: int) -> Receiving:
         return Receiving(self._bucket, archive, size=size)
 
+    def reading(self, pack: str, *, size: int) -> PackReading:
+        """Return what reads a pack; no request is sent before the first read."""
+        return PackReading(self._bucket, pack, size=size)
+
+    def manifest(self, pack: str, *, size: int) -> Manifest:
+        """Return the manifest of a pack. Raises Damaged, FileNotFoundError, too."""
+        with contextlib.closing(self.reading(pack, size=size)) as reading:
+            return read_manifest(size, reading.read_at)
+
     def size(self, archive: str) -> int | None:
         """Return the bytes of a complete archive, None if there is none."""
         return self._bucket.size(_key(archive))
@@ -154,9 +209,10 @@ class Archives:
                 self._bucket.abort_upload(upload.key, upload.id)
 
     def sweep(self, known: Iterable[str], *, ids: Iterable[str]) -> None:
-        """Delete old archives and parts but those of these names, and those of these checkpoints.
+        """Delete old packs and parts but those of these names, and those of these checkpoints.
 
-        The names must include every one of a document, the ids every checkpoint whose document cannot be read.
+        The names must include every one of a document and every one that is held, the ids every checkpoint whose document
+        cannot be read.
         """
         keys = {_key(one) for one in known}
         starts = tuple(f"{_PREFIX}{one}-" for one in ids)

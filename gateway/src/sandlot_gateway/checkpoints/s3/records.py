@@ -18,18 +18,29 @@ _MOST_KEPT = 64 << 20  # bytes of documents that this gateway remembers
 _RECENT = 1.0  # seconds
 
 
+class Held(msgspec.Struct, frozen=True):
+    """A pack of another checkpoint, and its bytes."""
+
+    pack: str
+    bytes: int
+
+
 class Record(msgspec.Struct, omit_defaults=True):
-    """A document. `archive` names its archive, and no other's; `written`: its bytes when this was written."""
+    """A document. `archive` names its pack, and no other's; `written`: its bytes when this was written.
+
+    `held`: packs of others that its archive may lie in, and at the end those that it does.
+    """
 
     checkpoint: Checkpoint
     archive: str
+    held: list[Held] = []
     written: int = 0
     deleted: bool = False  # the checkpoint is gone for readers, its files are not
     change: str = ""  # so that no two writes are equal, and a lost answer can be told from another's write
 
     @property
     def stored(self) -> int:
-        """Bytes of the archive."""
+        """Bytes of the pack."""
         checkpoint = self.checkpoint
         if checkpoint.state is State.FAILED:
             return 0
@@ -57,8 +68,7 @@ class Size(msgspec.Struct, frozen=True):
 
     etag: str
     tenant: str
-    archive: str
-    stored: int
+    packs: dict[str, int]  # bytes by name
 
 
 class Records:
@@ -97,7 +107,7 @@ class Records:
         return _decoded(found), ids
 
     def sizes(self) -> list[Size]:
-        """Return what all archives need, with requests as `all`, whatever the number of documents is."""
+        """Return what all documents name, with requests as `all`, whatever the number of documents is."""
         listed = list(self._bucket.list(_PREFIX))
         with self._lock:
             known, kept = self._sizes, self._kept
@@ -204,5 +214,7 @@ def _is_same(kept: Object | None, listed: Object) -> bool:
 def _size(found: Object) -> Size:
     seen = _seen(found)
     if seen is None:
-        return Size(found.etag, "", "", 0)
-    return Size(found.etag, seen.checkpoint.tenant, seen.record.archive, seen.record.stored)
+        return Size(found.etag, "", {})
+    record = seen.record
+    packs = {one.pack: one.bytes for one in record.held if seen.checkpoint.state is not State.FAILED}
+    return Size(found.etag, seen.checkpoint.tenant, {**packs, record.archive: record.stored})

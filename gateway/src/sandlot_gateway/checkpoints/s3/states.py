@@ -11,6 +11,7 @@ from sandlot_gateway.checkpoints.rules import STOPPED, StoreLimits
 from sandlot_gateway.checkpoints.s3.archives import Archives
 from sandlot_gateway.checkpoints.s3.bucket import Conflict
 from sandlot_gateway.checkpoints.s3.names import Names
+from sandlot_gateway.checkpoints.s3.packs import Packs
 from sandlot_gateway.checkpoints.s3.records import Records, Seen
 
 _TRIES = 20  # of a change that others change too
@@ -23,6 +24,7 @@ class States:
         self,
         records: Records,
         archives: Archives,
+        packs: Packs,
         names: Names,
         *,
         limits: StoreLimits,
@@ -32,6 +34,7 @@ class States:
         """`is_ours`: whether this process writes an archive."""
         self._records = records
         self._archives = archives
+        self._packs = packs
         self._names = names
         self._limits = limits
         self._dead_after = dead_after
@@ -82,7 +85,7 @@ class States:
         seen.checkpoint.state, seen.checkpoint.error = State.FAILED, STOPPED
         settled = self._written(seen)
         if settled is not None and settled.checkpoint.state is State.FAILED:
-            self._archives.delete(settled.record.archive, complete=False)
+            self._packs.leave(settled.record, complete=False)
         return settled
 
     def completed(self, seen: Seen) -> Seen | None:
@@ -111,7 +114,7 @@ class States:
         checkpoint = seen.checkpoint
         if checkpoint.name is not None:
             self._names.remove(checkpoint.tenant, checkpoint.name, seen.record.archive)
-        self._archives.delete(seen.record.archive, complete=checkpoint.state is not State.PENDING)
+        self._packs.leave(seen.record, complete=checkpoint.state is not State.PENDING)
         self._records.remove(seen)
 
     def lives(self, seen: Seen) -> bool:

@@ -1,4 +1,4 @@
-"""Stores checkpoints in a bucket, a JSON document and an archive each, for all gateways that have its credentials.
+"""Stores checkpoints in a bucket, a JSON document and a pack each, for all gateways that have its credentials.
 
 Whether a writer is alive says the age of its document, by the store's one clock. All changes of a document are
 conditional on what its writer has seen. A document with `deleted` is of a checkpoint whose files are still there.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,20 +15,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Occupied, StoreError, Trouble
-from sandlot_gateway.checkpoints.interface import Writing
+from sandlot_gateway.checkpoints.interface import OpenArchive, Writing
 from sandlot_gateway.checkpoints.quota import Quota
 from sandlot_gateway.checkpoints.rules import (
     StoreLimits,
     check_count,
     is_id,
     oldest_first,
+    pack_name,
     soonest_expiry,
     too_many_failed,
 )
-from sandlot_gateway.checkpoints.s3.archives import Archives, Receiving
+from sandlot_gateway.checkpoints.s3.archives import Archives
 from sandlot_gateway.checkpoints.s3.bucket import Bucket, Conflict
 from sandlot_gateway.checkpoints.s3.http import ANSWER_WITHIN, Http
 from sandlot_gateway.checkpoints.s3.names import Names
+from sandlot_gateway.checkpoints.s3.packs import Packs
 from sandlot_gateway.checkpoints.s3.probe import probe
 from sandlot_gateway.checkpoints.s3.records import Record, Records, Seen
 from sandlot_gateway.checkpoints.s3.signing import Credentials
@@ -64,11 +65,13 @@ class S3Store:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="checkpoint-reader")
         self._records = Records(self.bucket, readers=self._readers)
         self._archives = Archives(self.bucket)
+        self._packs = Packs(self.bucket, self._archives)
         self._names = Names(self.bucket, readers=self._readers)
         self._renewer = Renewer(every=max(renew_every, 0.1))
         self._states = States(
             self._records,
             self._archives,
+            self._packs,
             self._names,
             limits=limits,
             dead_after=dead_after,
@@ -119,9 +122,9 @@ class S3Store:
 
     def begin(self, checkpoint: Checkpoint) -> S3Part:
         self._probe()
-        self._check_limits(checkpoint.tenant)
-        checkpoint.updated_at = time.time()
-        record = Record(checkpoint, archive=f"{checkpoint.id}-{secrets.token_hex(8)}")
+        own = self._check_limits(checkpoint.tenant)
+        checkpoint.updated_at, checkpoint.packed = time.time(), True
+        record = Record(checkpoint, archive=pack_name(checkpoint.id))
         etag = self._created(record)
         part = S3Part(
             record,
@@ -129,6 +132,8 @@ class S3Store:
             records=self._records,
             sending=self._archives.begin(record.archive),
             admit=lambda size: self._quota.admit(checkpoint.tenant, size),
+            give_back=lambda size: self._quota.give_back(checkpoint.tenant, size),
+            known=lambda part: self._packs.hold(part, own),
             closed=self._renewer.remove,
             renew_every=self._renew_every,
         )
@@ -137,7 +142,7 @@ class S3Store:
 
     def finish(self, checkpoint: Checkpoint, part: Writing) -> None:
         assert isinstance(part, S3Part)
-        part.complete()
+        unused = part.complete()
         if checkpoint.name is not None:
             self._names.add(checkpoint.tenant, checkpoint.name, part.record.archive)
         now = time.time()
@@ -145,8 +150,12 @@ class S3Store:
         checkpoint.stored_bytes = part.size
         self._limits.complete(checkpoint, at=now)
         checkpoint.state, checkpoint.updated_at = State.DURABLE, now
-        part.settle()
+        part.record.held = [one for one in part.record.held if one not in unused]
+        is_written = part.settle()
         self.release(checkpoint, part)
+        if is_written:  # else the document still names them
+            with contextlib.suppress(StoreError):  # they stay longer than they must, until the sweep
+                self._packs.let_go(part.record.archive, unused)
 
     def release(self, checkpoint: Checkpoint, part: Writing) -> None:
         assert isinstance(part, S3Part)
@@ -163,7 +172,7 @@ class S3Store:
         if seen is not None and seen.record.archive == part.record.archive:
             self._states.forget(seen)
         # Also what it wrote after the verdict, which nobody else knows.
-        self._archives.delete(part.record.archive, complete=False)
+        self._packs.leave(part.record, complete=False)
 
     def fail(self, checkpoint: Checkpoint, error: str) -> None:
         part = self._renewer.of(checkpoint)
@@ -181,13 +190,13 @@ class S3Store:
                 with contextlib.suppress(StoreError):  # `release` and the sweep repeat it
                     part.discard()
         if not is_durable:
-            self._archives.delete(part.record.archive, complete=True)
+            self._packs.leave(part.record, complete=True)
 
-    def open(self, checkpoint: Checkpoint) -> Receiving:
+    def open(self, checkpoint: Checkpoint) -> OpenArchive:
         seen = self._records.read(checkpoint.id)
         if seen is None or seen.record.deleted or not seen.is_of(checkpoint):
             raise FileNotFoundError(2, "the checkpoint was deleted")
-        return self._archives.open(seen.record.archive, size=checkpoint.stored_bytes or 0)
+        return self._packs.open(seen.record)
 
     def delete(self, checkpoint: Checkpoint) -> None:
         self._states.delete(checkpoint)
@@ -208,7 +217,7 @@ class S3Store:
             checkpoint.updated_at = time.time()
             seen.record.checkpoint = checkpoint
             self._records.write(seen.record, over=seen.etag)  # first: nobody begins to read the archive then
-            self._archives.delete(seen.record.archive, complete=True)
+            self._packs.leave(seen.record, complete=True)
 
         self._states.change(checkpoint, revoke)
 
@@ -219,11 +228,13 @@ class S3Store:
         return self._quota.usage()
 
     def sweep(self) -> None:
-        orders = self._names.all()
+        orders, held = self._names.all(), self._packs.listed()
         found, unreadable = self._records.readable()
         self._states.present(found)
         known = {seen.record.archive for seen in found}
-        self._archives.sweep(known, ids=unreadable)
+        named = known.union(one.pack for seen in found for one in seen.record.held)
+        left = self._packs.sweep(held, named=named, ids=unreadable)
+        self._archives.sweep(named | left, ids=unreadable)
         if not unreadable:  # else one of them may be in its order
             self._names.sweep(orders, known=known)
 
@@ -249,16 +260,21 @@ class S3Store:
                     self._states.forget(seen)
         raise AssertionError
 
-    def _check_limits(self, tenant: str) -> None:
-        """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
+    def _check_limits(self, tenant: str) -> list[Seen]:
+        """Return the tenant's checkpoints once excess FAILED ones are removed. Raises StoreFull at one of its limits."""
         found = [one for one in self._records.recent() if one.checkpoint.tenant == tenant]
-        own = oldest_first([one.checkpoint for one in self._states.present(found)])
+        present = self._states.present(found)
+        own = oldest_first([one.checkpoint for one in present])
         for one in too_many_failed(own):
             self.delete(one)
         deleted = sum(one.record.deleted and self._states.lives(one) for one in found)
         self._quota.check(tenant, hint=check_count(tenant, own, deleted=deleted, limits=self._limits))
+        return present
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
+        found = {
+            pack: (one.tenant, size) for one in self._records.sizes() for pack, size in one.packs.items()
+        }
         own = self._renewer.sizes()  # which is newer than their documents
-        for one in self._records.sizes():
-            yield one.tenant, own.get(one.archive, one.stored)
+        for pack, (tenant, size) in found.items():
+            yield tenant, own.get(pack, size)

@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.errors import Deleted, StoreError
+from sandlot_gateway.checkpoints.packing import Known, Packing
 from sandlot_gateway.checkpoints.rules import STOPPED
 from sandlot_gateway.checkpoints.s3.archives import Sending
 from sandlot_gateway.checkpoints.s3.bucket import Conflict
-from sandlot_gateway.checkpoints.s3.records import Record, Records
+from sandlot_gateway.checkpoints.s3.records import Held, Record, Records
 from sandlot_gateway.checkpoints.s3.times import RENEW_WITHIN
 
 _log = logging.getLogger(__name__)
@@ -24,7 +25,8 @@ _AT_ONCE = 16  # renewals: one that stalls delays no other
 
 
 class S3Part:
-    """`admit` is called with the number of bytes before each write, and may raise; `closed` when it ends.
+    """`admit` is called with the number of bytes before each write, and may raise, `give_back` with those of them that are not
+    stored; `known`: see Packing. `closed` is called when it ends.
 
     The document has its state from here alone, until another gateway takes the writer for dead.
     """
@@ -37,6 +39,8 @@ class S3Part:
         records: Records,
         sending: Sending,
         admit: Callable[[int], None],
+        give_back: Callable[[int], None],
+        known: Callable[[S3Part], Known],
         closed: Callable[[S3Part], None],
         renew_every: float,
     ) -> None:
@@ -46,6 +50,8 @@ class S3Part:
         self._records = records
         self._sending = sending
         self._admit = admit
+        self._give_back = give_back
+        self._packing = Packing(record.archive, store=sending.write, known=lambda: known(self))
         self._closed = closed
         self._renew_every = renew_every
         self._renewed = time.monotonic()
@@ -55,6 +61,7 @@ class S3Part:
         self._is_ending = False  # its state changes: only whoever changes it writes the document
         self._found_durable = False
         self._is_clean = False
+        self._unused: list[Held] | None = None  # once it is complete
 
     @property
     def is_deleted(self) -> bool:
@@ -66,13 +73,27 @@ class S3Part:
         return self._lost is not None
 
     def write(self, data: bytes) -> None:
-        """Write a piece. Raises what `admit` raises, Deleted and StoreError."""
+        """Write a piece of the archive. Raises what `admit` raises, Deleted and StoreError."""
         self.check()
         self._admit(len(data))
         self.size += len(data)
-        self._sending.write(data)
+        self._shrink(self._packing.write(data))
         self.renew()
         self.check()
+
+    def _shrink(self, size: int) -> None:
+        """Count `size` bytes no more, which earlier packs have."""
+        self.size -= size
+        if size:
+            self._give_back(size)
+
+    def publish(self, held: list[Held]) -> None:
+        """Write into the document which packs of others the archive may lie in. Raises Deleted, StoreError."""
+        with self._lock:
+            if self._lost is not None:
+                raise self._lost
+            self.record.held = held
+            self._write()
 
     def check(self) -> None:
         """Raise what has ended this writer."""
@@ -95,11 +116,24 @@ class S3Part:
         with self._lock:
             self._is_ending = True
 
-    def complete(self) -> None:
-        """Let the archive appear. Raises Deleted, StoreError."""
+    def complete(self) -> list[Held]:
+        """Let the pack appear; return which packs of others the archive does not lie in. Raises Deleted, StoreError.
+
+        Raises what `admit` raises, too. A second call does nothing more.
+        """
+        if self._unused is not None:
+            return self._unused
+        self._shrink(self._packing.flush())
+        manifest = self._packing.manifest()
+        self._admit(len(manifest))
+        self.size += len(manifest)
+        self._sending.write(manifest)
         self.renew(now=True)
         self.check()
         self._sending.complete()
+        used = self._packing.used()
+        self._unused = [one for one in self.record.held if one.pack not in used]
+        return self._unused
 
     def settle(self) -> bool:
         """Write the document with the final state of its checkpoint. Raises Deleted, StoreError.

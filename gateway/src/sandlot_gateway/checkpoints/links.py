@@ -1,0 +1,132 @@
+"""Holds packs in a directory by hard links: a pack is there as long as one checkpoint's files name it.
+
+So the file system knows who needs a pack, whatever gateways delete and write at that moment, and whichever of them die.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from sandlot_gateway.checkpoints.checkpoint import Checkpoint
+from sandlot_gateway.checkpoints.errors import Damaged
+from sandlot_gateway.checkpoints.interface import OpenArchive
+from sandlot_gateway.checkpoints.manifest import Manifest, read_manifest
+from sandlot_gateway.checkpoints.packing import Holding, Known
+from sandlot_gateway.checkpoints.places import Places
+from sandlot_gateway.checkpoints.unpacking import Unpacking
+
+_log = logging.getLogger(__name__)
+
+
+class FileReading:
+    """An archive that is one file, which stays readable after its delete."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class PackFile:
+    """An open pack, which stays readable after its delete."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        pieces: list[bytes] = []
+        while size and (piece := os.pread(self._fd, size, offset)):
+            pieces.append(piece)
+            offset += len(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Links:
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def hold(self, checkpoint: Checkpoint, bases: Sequence[Checkpoint]) -> Known:
+        """Hold packs of earlier checkpoints for one that is being written; return which chunks they have.
+
+        What cannot be held or read is stored again.
+        """
+        holding = Holding()
+        for base in bases:
+
+            def size(pack: str, base: str = base.id) -> int:
+                return os.stat(self._places.pack(base, pack)).st_size
+
+            def hold(pack: str, base: str = base.id) -> bool:
+                return self._linked(pack, base, checkpoint.id)
+
+            try:
+                holding.take(self._manifest(base.id), sizes=size, hold=hold)
+            except FileNotFoundError:
+                continue  # it was deleted meanwhile
+            except OSError as error:
+                _log.warning("no files of checkpoint %s are shared: %s", base.id, error)
+        return holding.known
+
+    def keep_only(self, checkpoint: Checkpoint, used: Collection[str]) -> None:
+        """Let go of what a complete archive does not lie in."""
+        wanted = {self._places.pack(checkpoint.id, pack) for pack in used}
+        _unlink(path for path in self._places.packs(checkpoint.id) if path not in wanted)
+
+    def let_go(self, checkpoint_id: str) -> None:
+        """Let go of all."""
+        _unlink(self._places.packs(checkpoint_id))
+
+    def stored(self, checkpoint_id: str) -> int:
+        """Return the bytes that a complete archive added: its manifest, and the pack with its name."""
+        own = self._places.directory.glob(f"{checkpoint_id}.{checkpoint_id}-*.pack")
+        return sum(path.stat().st_size for path in (self._places.archive(checkpoint_id), *own))
+
+    def open(self, checkpoint: Checkpoint) -> OpenArchive:
+        """Open the archive of a checkpoint. Raises FileNotFoundError if it was deleted, and Damaged."""
+        if not checkpoint.packed:
+            return FileReading(self._places.whole(checkpoint.id))
+        manifest = self._manifest(checkpoint.id)
+        archive = Unpacking(manifest, opened=lambda pack: PackFile(self._places.pack(checkpoint.id, pack)))
+        try:
+            archive.open_all()
+        except FileNotFoundError as error:
+            archive.close()
+            os.stat(self._places.archive(checkpoint.id))  # else it was deleted meanwhile
+            raise Damaged(f"{Path(error.filename).name} is missing") from error
+        except BaseException:
+            archive.close()
+            raise
+        return archive
+
+    def _manifest(self, checkpoint_id: str) -> Manifest:
+        data = self._places.archive(checkpoint_id).read_bytes()
+        return read_manifest(len(data), lambda offset, size: data[offset : offset + size])
+
+    def _linked(self, pack: str, source: str, target: str) -> bool:
+        """Link a pack of one checkpoint for another; return whether it stays now."""
+        try:
+            os.link(self._places.pack(source, pack), self._places.pack(target, pack))
+        except FileExistsError:
+            return True
+        except (
+            OSError
+        ) as error:  # deleted meanwhile, or the file system has no links, or no more to this file
+            _log.info("the pack %s is not shared: %s", pack, error)
+            return False
+        return True
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
