@@ -37,10 +37,13 @@ def pods_exec(
         tty=False,
         _preload_content=False,
     )
-    answer.run_forever(timeout=60)
-    code = answer.returncode
-    took = time.perf_counter() - begun
-    answer.close()
+    try:
+        answer.run_forever(timeout=60)
+        code = answer.returncode
+        took = time.perf_counter() - begun
+    finally:
+        answer.close()
+        answer.sock.shutdown()  # `close` leaves the socket open where the server has closed first
     if code != 0:
         raise RuntimeError(f"pods/exec in {pod} ended with {code}")
     return took

@@ -232,7 +232,7 @@ class Local:
 
     def pods_exec(
         self, callers: int, *, command: Sequence[str], make: MakeSandbox
-    ) -> AbstractAsyncContextManager[None]:
+    ) -> AbstractAsyncContextManager[Callers | None]:
         return nullcontext()
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:

@@ -11,7 +11,7 @@ from sandlot import AsyncClient, AsyncSandbox
 from sandlot.models import SandboxInfo
 
 from loadtests.load import peers_in_pod
-from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.baselines import Baselines, Callers, MakeSandbox, Taken
 from loadtests.load.peers import Peer
 from loadtests.load.places import Listener, PlaceFailed, gateway_pool, no_counts, no_images
 from loadtests.load.proc import ProcProbe
@@ -72,7 +72,7 @@ class Server:
 
     def pods_exec(
         self, callers: int, *, command: Sequence[str], make: MakeSandbox
-    ) -> AbstractAsyncContextManager[None]:
+    ) -> AbstractAsyncContextManager[Callers | None]:
         return nullcontext()
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from threading import Lock, Thread
+from typing import Any
 
 import pytest
 from kubernetes import client as kubernetes
-from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from loadtests.cluster.baseline import PodsExecCallers, pods_exec_rate
-from loadtests.load.baselines import Called
-from loadtests.load.trial import events_of
+from loadtests.load import profile_files
+from loadtests.load.baselines import Called, Callers, MakeSandbox
+from loadtests.load.places import Local
+from loadtests.load.trial import events_of, trial
 
 
 class Execs:
@@ -45,11 +49,7 @@ class Execs:
             self.pods.append(pod)
         cause = {"causes": [{"reason": "ExitCode", "message": "1"}]}
         status = {"status": "Success"} if pod == "good" else {"status": "Failure", "details": cause}
-        try:
-            connection.send(b"\x03" + json.dumps(status).encode())
-            connection.recv()  # until the client has gone
-        except ConnectionClosed:
-            pass
+        connection.send(b"\x03" + json.dumps(status).encode())
 
     def core(self) -> kubernetes.CoreV1Api:
         return kubernetes.CoreV1Api(kubernetes.ApiClient(kubernetes.Configuration(host=self.url)))
@@ -93,3 +93,59 @@ def test_calls_are_events_of_their_phase_that_count_for_no_call_of_its_own() -> 
     assert (failed.number, failed.outcome, failed.verdict) == (1, "infrastructure", "ApiException")
     assert not good.is_call
     assert not failed.is_call
+
+
+class BesideExecs(Local):
+    """A local stack with an API server whose `pods/exec` ends at once."""
+
+    def __init__(self, execs: Execs) -> None:
+        super().__init__()
+        self._execs = execs
+
+    @asynccontextmanager
+    async def pods_exec(
+        self, callers: int, *, command: Sequence[str], make: MakeSandbox
+    ) -> AsyncIterator[Callers]:
+        made = PodsExecCallers(
+            self._execs.core, namespace="boxes", pods=["good", "bad"], callers=callers, command=command
+        )
+
+        async def call(start: float, seconds: float) -> list[Called]:
+            return await asyncio.to_thread(made.run, start=start, seconds=seconds)
+
+        yield call
+
+
+async def test_a_phase_has_both_kinds_of_callers_at_the_same_time(execs: Execs, tmp_path: Path) -> None:
+    command = {"steps": [{"exec": "echo $NUMBER >> /tmp/seen"}], "ledger": "/tmp/seen"}
+    phases: list[dict[str, Any]] = [
+        {
+            "name": "made",
+            "closed": {"callers": 1, "tasks": 1},
+            "sandbox": "keep",
+            "steps": [{"exec": "true"}],
+        },
+        {
+            "name": "together",
+            "closed": {"callers": 2, "seconds": 1},
+            "sandbox": "kept",
+            "pods_exec": 4,
+            **command,
+        },
+    ]
+    document = {"what": "a test", "phases": phases, "baseline": {"seconds": 0.1}}
+    loaded = profile_files.parse(document, name="t", short=False, given={})
+    async with BesideExecs(execs) as place:
+        found = await trial(
+            loaded, place=place, folder=tmp_path, seed=1, every=1.0, peers=False, tell=lambda _: None
+        )
+    together = found.summary["phases"]["together"]
+    theirs, ours = together["kinds"]["pods_exec"], together["kinds"]["exec"]
+    assert (theirs["ok"], theirs["count"]) == (execs.pods.count("good"), len(execs.pods))
+    assert theirs["latency"]["p50"] > 0
+    assert (together["calls"], together["infrastructure"]) == (ours["count"], 0)
+    assert together["ledger"]["lost"] == 0
+    spans = {kind: [one for one in found.events if one.kind == kind] for kind in ("pods_exec", "exec")}
+    first, last = min(one.began for one in spans["exec"][1:]), max(one.ended for one in spans["exec"])
+    assert any(first < one.began < last for one in spans["pods_exec"])
+    assert "pods_exec" not in found.summary["phases"]["made"]["kinds"]

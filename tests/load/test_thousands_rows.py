@@ -48,10 +48,10 @@ FOUND = Found(
         "ended": moment(90, gateway=1, controller=4, POST_pods=101, POST_sandboxes=100),
         "deleted": moment(99, gateway=1.5, controller=5, POST_pods=111, POST_sandboxes=100),
     },
-    creates=Times([0.1] * 98 + [0.2, 0.9], wall=10.0),
+    creates=Times([0.1] * 90 + [0.2] * 10, wall=10.0),
     first=Times([0.1] * 100, wall=1.0),
     quiet=Times([0.01] * 400, wall=10.0),
-    busy=Times([0.02] * 396 + [0.05] * 4, wall=10.0),
+    busy=Times([0.02] * 300 + [0.05] * 100, wall=10.0),
     deletes=Times([0.3] * 100, wall=9.0),
     in_flight=100,
     survived=90,
@@ -87,7 +87,7 @@ def test_the_texts_of_bounds_speak_of_their_size(size: int) -> None:
         ("lost", 1),  # one ran twice
         ("fill", 50),
         ("create", 0.2),
-        ("exec", 20),
+        ("exec", 50),
         ("exec_in_flight", 2),
         ("gateway_memory", 110),
         ("gateway_cpu", 2),  # 0.1 s of each of two for 100
