@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from kubernetes import client as kubernetes
 from websockets.sync.server import ServerConnection, serve
+from websockets.typing import Subprotocol
 
 from loadtests.cluster.baseline import PodsExecCallers, pods_exec_rate
 from loadtests.load import profile_files
@@ -32,7 +33,9 @@ class Execs:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        with serve(self._exec, "127.0.0.1", 0, select_subprotocol=lambda *_: "v4.channel.k8s.io") as server:
+        with serve(
+            self._exec, "127.0.0.1", 0, select_subprotocol=lambda *_: Subprotocol("v4.channel.k8s.io")
+        ) as server:
             self.url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
             thread = Thread(target=server.serve_forever)
             thread.start()
