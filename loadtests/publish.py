@@ -25,6 +25,12 @@ NAMES = ("local", "runc", "gvisor")
 # The baselines to compare with: a spawn beside the generator, in a cluster the API server's own `pods/exec`.
 COMPARED = {"pods_exec": "`pods/exec`", "spawn": "bare spawn"}
 MIB = 1 << 20
+# What the command of a page's runs has beside the profile.
+_TARGETS = {
+    "local": ("loadtest", ()),
+    "runc": ("loadtest-cluster", ()),
+    "gvisor": ("loadtest-cluster", ("--runtime gvisor",)),
+}
 
 
 class PublishError(Exception):
@@ -47,8 +53,9 @@ def page(name: str, summaries: Sequence[dict[str, Any]], *, earlier: Mapping[str
     yield from (f"# Load tests: {name}", "")
     yield (
         f"Written by `python -m loadtests.publish`: the last run of each profile on {' and '.join(places)}; "
-        f"{'; '.join(machines)}. [Performance](../performance.md) says what to read in it, "
-        "[load tests](../loadtests.md) how it is measured."
+        f"{'; '.join(machines)}. Its section has its date and its command; parameters that are not the profile's own were set "
+        "by `--set`. [Performance](../performance.md) says what to read in it, [load tests](../loadtests.md) how it is "
+        "measured."
     )
     yield from ("", "| profile | what | bound | measured |", "|---|---|---|---|")
     for _, part in sorted(parts.items()):
@@ -67,7 +74,16 @@ def _part(name: str, told: dict[str, Any]) -> Part:
     plots = " ".join(
         f"![{told['profile']}: {words}]({name}/{told['profile']}-{plot}.svg)" for plot, words in PLOTS.items()
     )
-    section = ["", f"{told['what']} {_how(told)}", "", *_calls(told), "", *_parts(told), "", plots]
+    section = [
+        "",
+        f"{told['what']} {_run(name, told)} {_how(told)}",
+        "",
+        *_calls(told),
+        "",
+        *_parts(told),
+        "",
+        plots,
+    ]
     return Part(bounds=bounds, section=section)
 
 
@@ -85,6 +101,15 @@ def _earlier(text: str) -> dict[str, Part]:
 
 def _machine(told: dict[str, Any]) -> str:
     return f"{told['cores']} cores, {told['kernel']}, Python {told['python']}"
+
+
+def _run(name: str, told: dict[str, Any]) -> str:
+    """Say when it ran, and by what; parameters with other values than the profile's follow on the page."""
+    target, words = _TARGETS[name]
+    words += ("--peers",) if "swerex" in told["baselines"] else ()
+    words += ("--short",) if told["short"] else ()
+    arguments = f' ARGS="{" ".join(words)}"' if words else ""
+    return f"{told['began'][:10]}, `make {target} PROFILE={told['profile']}{arguments}`."
 
 
 def _how(told: dict[str, Any]) -> str:

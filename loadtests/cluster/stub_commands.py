@@ -1,16 +1,20 @@
 """Commands of stub sidecars: `true` ends at once, `sleep 2` after two seconds, `hold` and `hold NAME` when the commands of
-this text are released; each op runs once.
+this text are released; each op runs once. A sandbox's last ones can be listed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 HOLD = "hold"
 SLEEP = "sleep "
+_LISTED = 100  # of a sandbox
 _END = {
     "stdout": "",
     "stderr": "",
@@ -31,20 +35,54 @@ class Count:
     attached: int
 
 
+@dataclass(slots=True)
+class _Command:
+    op: str
+    command: str
+    started: float  # wall clock
+    ended: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        over = self.ended is not None
+        wall = (self.ended or time.time()) - self.started
+        return {
+            "op_id": self.op,
+            "command": self.command[:256],
+            "start_command": False,
+            "state": "ended" if over else "running",
+            "verdict": "exited" if over else None,
+            "message": None,
+            "exit_code": 0 if over else None,
+            "signal": None,
+            "started_at": self.started,
+            "ended_at": self.ended,
+            "stdout_bytes": 0,
+            "stderr_bytes": 0,
+            "truncated": False,
+            "usage": {"wall": wall, "cpu": 0.001, "peak_memory": 1 << 20},
+        }
+
+
 class StubCommands:
     """A request with the id of a command that runs waits for the same end; one with that of an ended one gets it."""
 
     def __init__(self) -> None:
-        self._ended: set[str] = set()
+        self._known: dict[str, _Command] = {}  # by op
+        self._of: dict[str, deque[_Command]] = {}  # the last ones of each sandbox
         self._held: dict[str, str] = {}  # commands by op
         self._waiting: dict[object, tuple[str, Callable[[bytes], None]]] = {}  # by connection
         self._runs = 0
 
-    def run(self, op: str, body: bytes, *, connection: object, answer: Callable[[bytes], None]) -> None:
+    def run(
+        self, op: str, body: bytes, *, sandbox: str, connection: object, answer: Callable[[bytes], None]
+    ) -> None:
         """Run a command, or attach to it. `answer` gets the body of the response."""
-        if op not in self._held and op not in self._ended:
+        if op not in self._known:
             self._runs += 1
-            self._begin(op, json.loads(body)["command"])
+            made = _Command(op, json.loads(body)["command"], time.time())
+            self._known[op] = made
+            self._of.setdefault(sandbox, deque(maxlen=_LISTED)).append(made)
+            self._begin(op, made.command)
         if op in self._held:
             self._waiting[connection] = op, answer
         else:
@@ -62,7 +100,7 @@ class StubCommands:
         if command.startswith((HOLD, SLEEP)):
             self._held[op] = command
         else:
-            self._ended.add(op)
+            self._known[op].ended = time.time()
         if command.startswith(SLEEP):
             seconds = float(command.removeprefix(SLEEP))
             asyncio.get_running_loop().call_later(seconds, self._finish, {op})
@@ -70,11 +108,20 @@ class StubCommands:
     def _finish(self, ops: set[str]) -> None:
         for op in ops:
             self._held.pop(op, None)
-        self._ended |= ops
+            self._known[op].ended = time.time()
         for connection, (op, answer) in tuple(self._waiting.items()):
             if op in ops:
                 del self._waiting[connection]
                 answer(_end(op))
+
+    def listed(self, sandbox: str) -> dict[str, Any]:
+        """Return the document of its last commands, newest first."""
+        known = self._of.get(sandbox, ())
+        return {"commands": [each.document() for each in reversed(known)], "total": len(known)}
+
+    def forget(self, sandbox: str) -> None:
+        """List nothing more of a sandbox that has ended."""
+        self._of.pop(sandbox, None)
 
     def count(self) -> Count:
         return Count(self._runs, len(self._held), len(self._waiting))

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qs
 
 import httptools
 from sandlot_contract.ids import InstanceId, SandboxId
@@ -54,11 +55,25 @@ class StubPods:
         """Answer nothing for a pod that is gone."""
         state = self._states.pop(self._tokens.instance(name), None)
         if state is not None and "sandbox_id" in state:
-            self._owned.pop(self._sandbox_token(state), None)
+            self._leave(state)
 
     def owned(self) -> list[str]:
         """Return the pods that have an owner."""
         return [state["instance_id"] for state in self._owned.values()]
+
+    def pod_of(self, sandbox_id: str) -> str:
+        """Return the pod of a sandbox that has not ended. Raises KeyError."""
+        for state in self._owned.values():
+            if state["sandbox_id"] == sandbox_id:
+                return state["instance_id"]
+        raise KeyError(sandbox_id)
+
+    def ended(self, name: InstanceId, *, verdict: str) -> dict[str, Any]:
+        """Note that the pod's sidecar has ended by itself; return its last state."""
+        state = self._states[self._tokens.instance(name)]
+        self._leave(state)
+        state |= {"phase": "ended", "verdict": verdict}
+        return state
 
     @asynccontextmanager
     async def listening(self, port: int = SIDECAR_PORT) -> AsyncIterator[None]:
@@ -83,7 +98,13 @@ class StubPods:
         state = self._states.get(token)
         if state is None:
             return 503, {"error": "starting"}
-        match method, path:
+        route, _, query = path.partition(b"?")
+        match method, route:
+            case b"GET", b"/v1/commands":
+                wanted = parse_qs(query.decode())
+                if wanted["of"] != [state.get("sandbox_id")]:
+                    return 409, {"error": "not_owner"}
+                return 200, self.commands.listed(wanted["of"][0])
             case b"GET", b"/v1/state":
                 self.asked.setdefault(state["instance_id"], time.time())
             case b"POST", b"/v1/claim":
@@ -102,7 +123,7 @@ class StubPods:
                     return 409, {"error": "stale_generation"}
                 if state["last"]:
                     return 409, {"error": "last_generation"}
-                self._owned.pop(self._sandbox_token(state), None)
+                self._leave(state)
                 state |= {"phase": "warm", "generation": generation + 1, **_NO_OWNER}
                 return 200, {"took_ms": 0.0, "proof": _PROOF, "equal": True, **state}
             case b"POST", b"/v1/end":
@@ -111,16 +132,22 @@ class StubPods:
                     state["last"] = state["last"] or wanted.get("after_owner", False)
                     return (200, state) if wanted.get("after_owner") else (409, {"error": "claimed"})
                 if state["phase"] != "ended":
-                    self._owned.pop(self._sandbox_token(state), None)
+                    if "sandbox_id" in state:
+                        self._leave(state)
                     state |= {"phase": "ended", "verdict": wanted["verdict"]}
                     self._exited(state["instance_id"])
             case _:
                 return 404, {"error": "no_such_route"}
         return 200, state
 
-    def has_sandbox(self, token: str) -> bool:
-        """Return whether this is the token of a sandbox that has not ended."""
-        return token in self._owned
+    def sandbox(self, token: str) -> str | None:
+        """Return the id of the sandbox that has not ended and has this token."""
+        state = self._owned.get(token)
+        return None if state is None else state["sandbox_id"]
+
+    def _leave(self, state: dict[str, Any]) -> None:
+        self._owned.pop(self._sandbox_token(state), None)
+        self.commands.forget(str(state["sandbox_id"]))
 
     def _sandbox_token(self, state: dict[str, Any]) -> str:
         sandbox_id = SandboxId(str(state["sandbox_id"]))
@@ -165,9 +192,13 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         token = self._token.decode()
-        if self._path == b"/v1/exec" and self._pods.has_sandbox(token):
+        if self._path == b"/v1/exec" and (sandbox := self._pods.sandbox(token)) is not None:
             self._pods.commands.run(
-                self._op.decode(), self._body, connection=self, answer=lambda body: self._answer(200, body)
+                self._op.decode(),
+                self._body,
+                sandbox=sandbox,
+                connection=self,
+                answer=lambda body: self._answer(200, body),
             )
             return
         status, told = self._pods.answer(self._parser.get_method(), self._path, token=token, body=self._body)

@@ -7,45 +7,21 @@ import asyncio
 import json
 import os
 import statistics
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-import msgspec
 import psutil
-from sandlot_contract.ids import InstanceId
-from sandlot_contract.names import API_VERSION, POOL_KIND
-from sandlot_controller.plan.pod import pool_pod
-from sandlot_controller.settings import Settings
-from sandlot_gateway.tokens import Tokens
 from sandlot_grade.report.stats import percentile
-from sandlot_kube import paths
-from sandlot_kube.client import MERGE_PATCH, KubeClient
-from sandlot_kube.objects import SandboxPool
 
 from loadtests.cluster import parts
-from loadtests.cluster.control_plane import AT_ONCE, api_server
-from loadtests.cluster.stub_pods import StubPods
 from loadtests.gateway.http_load import load
 from loadtests.gateway.request_rate import started
 from loadtests.gateway.rollout_load import RolloutLoad
+from loadtests.gateway.stub_slots import StubPool, gateway_over
 from loadtests.own_network import in_own_network
 
 _BARE_PORT = 18643
 _IMAGE = "python:3.12"
-_POOL = {
-    "apiVersion": API_VERSION,
-    "kind": POOL_KIND,
-    "metadata": {"name": "slots"},
-    "spec": {
-        "size": 0,
-        "template": {"image": _IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024},
-        "reuse": {"policy": "tenant", "maxUses": 1_000_000},
-    },
-}
 _CREATE = json.dumps({"name": "rollout", "docker_image": _IMAGE, "pool": "slots"}).encode()
 
 
@@ -87,7 +63,8 @@ async def measure(
 
 async def _measured(*, slots: int, callers: int, seconds: float, rounds: int, profiled: float) -> CreateRates:
     cores = sorted(os.sched_getaffinity(0))
-    async with _gateway(slots) as gateway:
+    async with gateway_over([StubPool("slots", _IMAGE, slots)]) as found:
+        gateway = found.gateway
         for thread in gateway.process.threads():
             os.sched_setaffinity(thread.id, {cores[0]})
         with started(
@@ -106,58 +83,6 @@ async def _measured(*, slots: int, callers: int, seconds: float, rounds: int, pr
             rate = statistics.median(one.rate for one in full) / 2
             half = await _rollouts(gateway, callers=callers, seconds=seconds, rate=rate)
             return CreateRates(full, half, floors)
-
-
-@asynccontextmanager
-async def _gateway(slots: int) -> AsyncIterator[parts.Part]:
-    """Run a gateway that knows this many warm slots."""
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandlot-rate-")))
-        server = stack.enter_context(api_server(directory))
-        client = KubeClient(server.access())
-        stack.push_async_callback(client.close)
-        namespace = server.namespace("creates")
-        stub = StubPods(master=parts.MASTER)
-        await stack.enter_async_context(stub.listening())
-        await _make_pods(client, namespace, stub, count=slots)
-        gateway = await stack.enter_async_context(parts.gateway(directory / "gateway", server, namespace))
-
-        async def warm() -> bool:
-            return await gateway.number("sandlot_ready_instances") >= slots
-
-        await parts.until(warm)
-        yield gateway
-
-
-async def _make_pods(client: KubeClient, namespace: str, stub: StubPods, *, count: int) -> None:
-    """Create a pool and its pods as the controller does, with the status of pods that run."""
-    await client.request("POST", paths.pools(namespace), body=_POOL)
-    pool, tokens = msgspec.convert(_POOL, SandboxPool), Tokens(parts.MASTER)
-    settings = Settings.model_validate(
-        {
-            "namespace": namespace,
-            "key_file": Path("/nonexistent"),
-            "webhook_url": "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar",
-            "sidecar_image": "sandlot/sidecar:1",
-        }
-    )
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def make(number: int) -> None:
-        instance_id = InstanceId(f"i-{number:016x}")
-        stub.know(instance_id)
-        pod = pool_pod(pool, instance_id=instance_id, token=tokens.instance(instance_id), settings=settings)
-        pod["spec"]["nodeName"] = "node"
-        address = f"127.7.{number >> 8}.{number & 255}"
-        status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
-        where = f"{paths.pods(namespace, instance_id)}/status"
-        async with gate:
-            await client.request("POST", paths.pods(namespace), body=pod)
-            await client.request("PATCH", where, body={"status": status}, content_type=MERGE_PATCH)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(count):
-            group.create_task(make(number))
 
 
 async def _rollouts(

@@ -1,10 +1,12 @@
 """What a client does through a proxy, by the proxy's host names: `python -m tests.chart.from_outside all|silence URL HOST`.
 
-HOST is another name that leads to the same gateway. A buffered body would make a step wait for ever.
+HOST is another name that leads to the same gateway. A buffered body would make a step wait for ever: the process then ends
+by itself, and says where it was.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -18,6 +20,7 @@ from sandlot import Client, Sandbox, Stderr, Stdout
 from tests.ports import free_port
 
 MEBIBYTES = 8
+_LONGEST = 200.0  # seconds
 # The second event comes when somebody has asked for /more.
 APP = """
 import http.server, sys, threading
@@ -42,6 +45,7 @@ server.serve_forever()
 
 def main(what: str, url: str, other: str) -> None:
     """Does it, and says so. `silence` is through a proxy that gives up on a response after a second without a byte."""
+    faulthandler.dump_traceback_later(_LONGEST, exit=True)
     with (
         Client(url=url, api_key=os.environ["SANDLOT_API_KEY"]) as client,
         Sandbox.create(client=client) as box,
@@ -82,7 +86,7 @@ def output_comes_at_once(box: Sandbox) -> None:
 
 
 def a_terminal(url: str, box: Sandbox) -> None:
-    address = f"{url.replace('http', 'ws', 1)}/sbx/{box.id}/terminal?command=bash"
+    address = f"{url.replace('http', 'ws', 1)}/sbx/{box.id}/terminal?command=sh"
     with websockets.sync.client.connect(address, additional_headers=key(), proxy=None) as terminal:
         assert "op_id" in json.loads(terminal.recv())
         terminal.send(b"expr 6 \\* 7; exit\n")

@@ -15,6 +15,7 @@ import pytest
 
 from tests import plain_http
 from tests.console.browser import CHROMIUM, chromium
+from tests.console.pages import OpenPage, pages
 from tests.console.records import write_records
 from tests.leaks import no_leaks
 from tests.stack import Stack
@@ -23,13 +24,6 @@ from tests.waiting import wait_until
 API = "/api/v1"
 RECORDS = 10_000
 USER = "key-of-a-user"
-# What a page itself cannot hide: a script that ran, a policy that was broken.
-WATCH = """
-window.stolen = [];
-document.addEventListener("securitypolicyviolation", (event) => {
-  console.error(`violation: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`);
-});
-"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -104,9 +98,6 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
-OpenPage = Callable[..., Any]
-
-
 def sooner(page: Any, seen: Callable[[], object]) -> None:
     """Let the page's time pass quickly, from refresh to refresh, until it shows what is expected."""
     wait_until(lambda: page.clock.fast_forward(5000) or seen())
@@ -114,37 +105,7 @@ def sooner(page: Any, seen: Callable[[], object]) -> None:
 
 @pytest.fixture
 def open_page(browser: Any, console: Console) -> Iterator[OpenPage]:
-    """Opens a page of the console in a browser without a history; the test fails if a script or policy of it does.
-
-    `complains`: the test makes the browser reject something.
-    """
-    contexts: list[Any] = []
-    complaints: list[str] = []
-
-    def heard(message: Any) -> None:
-        # The browser itself reports answers that are errors, such as the 401 for a wrong key.
-        if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
-            complaints.append(message.text)
-
-    def open_one(
-        address: str = "#/", *, key: str | None = console.key, complains: bool = False, **options: Any
-    ) -> Any:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        context.set_default_timeout(10_000)
-        context.add_init_script(WATCH)
-        context.clock.install()  # it goes on by itself; `sooner` lets it jump
-        page = context.new_page()
-        page.on("console", (lambda _: None) if complains else heard)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(f"{console.url}/console/{address}")
-        if key is not None:
-            page.get_by_label("API key").fill(key)
-            page.keyboard.press("Enter")
-            page.get_by_label("Refresh").wait_for()
-        return page
-
-    yield open_one
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    """Opens a page of the console, see `Pages.open`; the test fails if a script or policy of it does."""
+    with pages(browser, console.url, key=console.key) as made:
+        yield made.open
+    assert made.complaints == []

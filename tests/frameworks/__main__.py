@@ -16,10 +16,17 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.frameworks.listed import NEWEST_IN, Framework, all_listed, releases_of
+from tests.frameworks.listed import Framework, all_listed, releases_of
 from tests.frameworks.outcomes import OURS, Outcomes, read
 from tests.frameworks.recorded import LOCAL, rows_of, today, with_rows
-from tests.prime.environments import CACHE, WHOLE, EnvironmentFailed, newest_environment
+from tests.prime.environments import (
+    CACHE,
+    NEWEST_IN,
+    WHOLE,
+    EnvironmentFailed,
+    newest_environment,
+    version_in,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,7 +101,9 @@ def _run(run: Run, home: Path, *, pinned: bool) -> None:
         environment[NEWEST_IN] = str(home.parent)
     report = home.with_suffix(".xml")
     left_out = [f"--deselect={test}" for test in framework.without]
-    words = ("-p", "no:randomly", "-q", f"--junitxml={report}", *left_out, *framework.tests)
+    # A worker sees only its own mounts and control groups: no leaks of what else this machine does.
+    alone = ("-n", "1", "-p", "no:randomly", "-q", f"--junitxml={report}")
+    words = (*alone, *left_out, *framework.tests)
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, check=False)
     if report.exists():
         run.found = read(report)
@@ -116,9 +125,7 @@ def _installed(framework: Framework, home: Path | None) -> str:
             python=framework.python,
             alone=framework.alone,
         )
-    code = f"import importlib.metadata as m; print(m.version({framework.package!r}))"
-    version = subprocess.check_output([python, "-c", code], text=True).strip()
-    return f"{framework.package} {version}"
+    return f"{framework.package} {version_in(python, framework.package)}"
 
 
 def _newest_of_npm(framework: Framework, home: Path) -> str:

@@ -37,7 +37,7 @@ async def cancelled() -> None:
 
 
 configured = SandboxRegistry.load(Path(sys.argv[1]))
-assert configured.get_params("sandlot") == {"image": "registry.example.org/task:1", "memory": "2GiB"}
+assert configured.get_params("sandlot") == {"image": "host", "memory": "2GiB"}
 assert isinstance(configured.create_provider("sandlot"), SandlotProvider)
 assert "sandlot" in SandboxRegistry.load().available_providers()
 assert get_default_working_dir("sandlot") == "/workspace"

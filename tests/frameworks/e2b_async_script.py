@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 from e2b import AsyncSandbox, CommandExitException, NotFoundException, PtySize, TimeoutException
+from e2b_end import end
 
 OLD = "old" in sys.argv
 
@@ -78,7 +79,7 @@ async def main() -> None:
         pass
     else:
         raise AssertionError("a command of a killed sandbox ended as if by itself")
-    print("all of it")
 
 
 asyncio.run(main())
+end("all of it")

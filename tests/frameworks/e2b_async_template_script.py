@@ -8,6 +8,7 @@ from pathlib import Path
 
 from e2b import AsyncSandbox, AsyncTemplate
 from e2b.exceptions import BuildException
+from e2b_end import end
 
 HERE = Path.cwd()
 (HERE / "data").write_text("copied")
@@ -41,4 +42,4 @@ async def main() -> None:
 
 
 asyncio.run(main())
-print("all of it")
+end("all of it")

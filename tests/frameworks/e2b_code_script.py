@@ -10,6 +10,7 @@ from collections.abc import Callable
 from e2b import NotFoundException, TimeoutException
 from e2b.exceptions import SandboxException
 from e2b_code_interpreter import AsyncSandbox, Execution, Sandbox
+from e2b_end import end
 
 SHOWN = """
 class Rich:
@@ -169,4 +170,4 @@ else:
     runs(sandbox)
     contexts(sandbox)
     ends(sandbox)
-print("all of it")
+end("all of it")

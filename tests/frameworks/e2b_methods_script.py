@@ -20,6 +20,7 @@ import e2b
 import e2b_code_interpreter
 from e2b import PtySize, SandboxQuery, SandboxState
 from e2b_calls import Record
+from e2b_end import end
 from e2b_templates_part import templates
 
 HALF = sys.argv[1]
@@ -274,4 +275,4 @@ for part in (commands, files, terminals, git, cells):
     part(shared)
 assert shared.kill()
 templates(Sandbox, getattr(e2b, "AsyncTemplate" if ASYNC else "Template"), Path.cwd())
-print(RECORD.report())
+end(RECORD.report())

@@ -28,6 +28,7 @@ from e2b import (
     SandboxState,
     TimeoutException,
 )
+from e2b_end import end
 
 OLD = "old" in sys.argv
 IMAGE = os.environ["SANDLOT_SCRIPT_IMAGE"]
@@ -328,4 +329,4 @@ if not OLD:
     forks(shared)
 network()
 assert shared.kill()
-print("all of it")
+end("all of it")

@@ -10,6 +10,7 @@ from pathlib import Path
 from e2b import BuildInfo, Sandbox, SandboxQuery, Template, wait_for_file
 from e2b.exceptions import BuildException, SandboxException
 from e2b.template.types import TemplateBuildStatusResponse
+from e2b_end import end
 
 
 def raises(kind: type[Exception], call: Callable[[], object], *texts: str) -> str:
@@ -150,4 +151,4 @@ full()
 dockerfile()
 failures()
 background()
-print("all of it")
+end("all of it")

@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.prime.environments import environment, make_all
+from tests.prime.environments import environment, make_all, newest_python
 
 LIST = Path(__file__).with_name("frameworks.toml")
-NEWEST_IN = (
-    "SANDLOT_NEWEST_FRAMEWORKS"  # a directory with environments of newest releases, which tests use then
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +51,7 @@ class Framework:
 
     def environment(self) -> Path:
         """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
-        newest = Path(os.environ.get(NEWEST_IN, "/")) / self.package / "bin" / "python"
-        if newest.exists():  # a suite may need another framework's, which does not run
+        if newest := newest_python(self.package):  # a suite may need another framework's, which does not run
             return newest
         return environment(self.package, self.version, also=self.also, python=self.python, alone=self.alone)
 

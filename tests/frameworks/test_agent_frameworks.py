@@ -99,17 +99,6 @@ def test_deep_agents(server: Server, run_suite: Callable[..., str]) -> None:
     assert_nothing_left(server)
 
 
-def test_deep_agents_code(
-    server: Server, run_framework: Callable[..., str], sdk_path: Path, tmp_path: Path
-) -> None:
-    settings = tmp_path / "config.toml"
-    settings.write_text(example("LangChain Deep Agents", "toml"))
-    (packages,) = framework_python("deepagents-code").parents[1].glob("lib/python3*/site-packages")
-    path = {"PYTHONPATH": f"{sdk_path}:{packages}"}
-    run_framework("deepagents", str(HERE / "deepagents_code_script.py"), str(settings), environment=path)
-    assert_nothing_left(server)
-
-
 def test_mini_swe_agent(server: Server, run_framework: Callable[..., str], tmp_path: Path) -> None:
     file = configuration("mini-swe-agent", tmp_path)
     run_framework("mini-swe-agent", str(HERE / "mini_swe_agent_script.py"), str(file))

@@ -15,9 +15,9 @@ import pytest
 
 from tests.certificates import Certificate, issued
 from tests.frameworks.conftest import framework_python
-from tests.frameworks.listed import NEWEST_IN, all_listed
+from tests.frameworks.listed import all_listed
 from tests.ports import free_port
-from tests.prime.environments import CACHE
+from tests.prime.environments import CACHE, NEWEST_IN
 from tests.prime.server import Server
 from tests.prime.trust import trusting
 from tests.stack import Stack, private_stack

@@ -56,9 +56,8 @@ def test_an_extra_of_a_framework_allows_the_listed_release(extra: str) -> None:
     assert f"sandlot[{extra}]" in page, f"{framework.page} does not say how to install it"
 
 
-# Tests run deepagents-code in Deep Agents' environment, without what it asks for.
 @pytest.mark.clients
-@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - OWN - {"deepagents-code"}))
+@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - OWN))
 def test_the_environment_of_a_framework_s_tests_has_what_its_extra_installs(extra: str) -> None:
     python = framework_python(framework_of(extra).package)
     allowed(EXTRAS[extra], versions(python, [each.name for each in EXTRAS[extra]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -19,7 +20,7 @@ from tests.gateway.checkpoint_documents import checkpoint, kept
 from tests.gateway.checkpoint_stores import InBucket, bucket
 from tests.s3.relay import once, relaying
 from tests.s3.server import S3Server, s3_server
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 __all__ = ["bucket", "s3_server"]
 
@@ -178,9 +179,16 @@ async def test_a_begin_that_is_cancelled_leaves_no_writer(bucket: InBucket, s3_s
     await asyncio.to_thread(kept, store, tenant="a")
     made = checkpoint()
     threads, tasks = StoreThreads(), Tasks()
+    send, sending = store.bucket.http.send, threading.Event()
+
+    def noted(method: str, key: str, **options: object):
+        sending.set()
+        return send(method, key, **options)  # type: ignore[arg-type]
+
+    store.bucket.http.send = noted  # type: ignore[method-assign]
     with s3_server.frozen():
         beginning = asyncio.create_task(begun(store, made, threads=threads, tasks=tasks))
-        await asyncio.sleep(0.2)  # it waits for the frozen server
+        await until(sending.is_set)
         beginning.cancel()
         with pytest.raises(asyncio.CancelledError):
             await beginning

@@ -67,9 +67,9 @@ def workers(stack: Stack) -> list[dict[str, Any]]:
 def test_an_answer_has_every_field_of_sandbox_fusions(stack: Stack) -> None:
     files = {"in/a.txt": base64.b64encode(b"of the request").decode(), "b.txt": None}
     code = "cat; cat in/a.txt; ls; printf '\\xff' > out; echo wrong >&2"
+    began = time.monotonic()
     told = run(stack, code, stdin="of stdin, ", files=files, fetch_files=["out", "in", "absent"])
-    seconds = told["run_result"].pop("execution_time")
-    assert 0 < seconds < 10
+    assert 0 < told["run_result"].pop("execution_time") < time.monotonic() - began
     names = told["run_result"].pop("stdout").removeprefix("of stdin, of the request").split()
     assert names[0] == "in"
     assert [name.startswith("tmp") for name in names[1:]] == [True]
@@ -89,7 +89,7 @@ def test_an_answer_has_every_field_of_sandbox_fusions(stack: Stack) -> None:
         ("exit 3", {}, "Finished", 3, ""),
         ("kill -SEGV $$", {}, "Finished", -11, ""),
         ("exec python3 -c 'print(len(bytearray(1 << 29)))'", {"memory_limit_MB": 64}, "Finished", -9, ""),
-        ("echo begun; sleep 60", {"run_timeout": 0.3}, "TimeLimitExceeded", None, "begun\n"),
+        ("echo begun; sleep 60", {"run_timeout": 2}, "TimeLimitExceeded", None, "begun\n"),
         (": $(yes | head -c 3000000 >&2); echo end", {}, "Finished", 0, "end\n"),
     ],
 )

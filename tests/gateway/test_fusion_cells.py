@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,7 +33,8 @@ def _no_leaks() -> None:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    options = ("--fusion", "host", "--fusion-sandboxes", "2")
+    # One for each request at a time: what waits for another's limit may be answered with a 504 on a slow machine.
+    options = ("--fusion", "host", "--fusion-sandboxes", "3")
     with private_stack(*options, env={"SANDLOT_API_KEYS": f"{KEY}:alpha"}) as running:
         yield running
 
@@ -60,8 +62,9 @@ def test_an_answer_has_every_field_of_sandbox_fusions(stack: Stack) -> None:
         "__import__('os').system('printf out > out; ls'); 'cells' in globals()",
     ]
     files = {"in/a.txt": base64.b64encode("of the request: ü".encode()).decode()}
+    began = time.monotonic()
     told = run(stack, *cells, files=files, fetch_files=["out", "absent"])
-    assert 0 < told["driver"].pop("execution_time") < 10
+    assert 0 < told["driver"].pop("execution_time") < time.monotonic() - began
     assert told.pop("executor_pod_name")
     [error] = told["cells"][1].pop("error")
     assert (error["ename"], error["evalue"]) == ("ValueError", "it goes on")
@@ -88,12 +91,12 @@ def test_time_limits_leave_what_was_done_before(stack: Stack) -> None:
     sleep = "print('begun'); import time; time.sleep(60)"
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     with ThreadPoolExecutor(3) as callers:
-        one_cell = callers.submit(run, stack, "x = 1", sleep, "x", cell_timeout=0.5).result
+        one_cell = callers.submit(run, stack, "x = 1", sleep, "x", cell_timeout=2).result
         all_cells = callers.submit(run, stack, "print(1)", sleep, "3", total_timeout=5).result
-        killed = callers.submit(run, stack, deaf, "1", cell_timeout=0.2).result
+        killed = callers.submit(run, stack, deaf, "1", cell_timeout=2).result
     told = one_cell()
     assert (told["status"], names(told)) == ("Success", [[], ["TimeoutError"], []])
-    assert told["cells"][1]["error"][0]["evalue"] == "the cell reached its time limit of 0.5 s"
+    assert told["cells"][1]["error"][0]["evalue"] == "the cell reached its time limit of 2 s"
     assert told["cells"][1]["stdout"] == "begun\n"
     assert told["cells"][2]["display"] == [{"text/plain": "1"}]
     told = all_cells()

@@ -262,13 +262,27 @@ async def test_a_caller_that_leaves_for_good_leaves_nothing(state_dir, machine, 
         await _nothing_left(box)
 
 
+async def test_a_caller_that_leaves_is_noticed_while_its_answer_is_held(box: Running) -> None:
+    box.machine.hold_ready = asyncio.Event()
+    earlier = asyncio.create_task(_asked(box, [HOST], key="key-b", wait_seconds=25))
+    await until(lambda: box.gateway.directory.total_live == 1)
+    await _hang_up(box, {"members": [{**HOST, "count": 3}], "wait_seconds": 25})
+    await until(lambda: box.gateway.directory.total_live == 1)
+    assert not earlier.done()  # it is held as long as the other would have been
+    box.machine.hold_ready.set()
+    made = (await earlier).json()
+    await box.client.delete(f"/api/v1/group/{made['id']}", headers=box.as_tenant("key-b"))
+    await _nothing_left(box)
+
+
 async def _hang_up(box: Running, body: dict[str, Any]) -> None:
     host, port = box.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     data = json.dumps(body).encode()
     head = f"POST /api/v1/group HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\nContent-Length: {len(data)}\r\n"
+    before = box.gateway.directory.total_live
     writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + data)
-    await until(lambda: box.gateway.directory.total_live == 3)
+    await until(lambda: box.gateway.directory.total_live == before + 3)
     writer.close()
     await writer.wait_closed()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.prime.environments import IndexUnreachable, environment
+from tests.prime.environments import IndexUnreachable, environment, newest_python
 from tests.prime.server import Server
 from tests.prime_rpc.conftest import box, new_box, server, stack
 
@@ -18,7 +18,12 @@ __all__ = ["box", "client_python", "new_box", "run_client", "server", "stack"]
 
 
 def client_python(package: str, version: str, *, also: tuple[str, ...] = ()) -> Path:
-    """The Python of an environment with this client; skips the test where no package index can be reached."""
+    """The Python of an environment with this client, or with its newest release in a run of those.
+
+    Skips the test where no package index can be reached.
+    """
+    if newest := newest_python(package):
+        return newest
     try:
         return environment(package, version, also=also)
     except IndexUnreachable:

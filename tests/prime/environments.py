@@ -18,6 +18,8 @@ from pathlib import Path
 
 # Set, as by `make test-clients` and `make test-frameworks`: also what takes long and shows little more.
 WHOLE = "SANDLOT_WHOLE_SUITES"
+# A directory with environments of newest releases, by package, which tests use then.
+NEWEST_IN = "SANDLOT_NEWEST_FRAMEWORKS"
 CACHE = Path(os.environ.get("SANDLOT_CLIENTS_CACHE", Path.home() / ".cache" / "sandlot-clients"))
 
 SDKS = ("0.2.6", "0.2.13", "0.2.27", "0.2.36", "0.2.42", "0.3.0", "0.3.2", "0.4.0", "0.4.7", "0.5.0", "0.5.1")
@@ -62,6 +64,18 @@ def newest_environment(
     words = ("--no-deps",) if alone else ()
     _fill(home, (*words, package, *also), interpreter=interpreter(python))
     return home / "bin" / "python"
+
+
+def newest_python(package: str) -> Path | None:
+    """The Python of the environment with this package's newest release, in a run of newest releases that has one."""
+    python = Path(os.environ.get(NEWEST_IN, "/")) / package / "bin" / "python"
+    return python if python.exists() else None
+
+
+def version_in(python: Path, package: str) -> str:
+    """The version of a package that is installed."""
+    code = f"import importlib.metadata as m; print(m.version({package!r}))"
+    return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
 def interpreter(lowest: str) -> Path:

@@ -12,11 +12,12 @@ import pytest
 
 from tests.policies import skip_without_egress_policies
 from tests.prime.conftest import run_client
-from tests.prime.environments import WHOLE
+from tests.prime.environments import WHOLE, newest_python, version_in
 from tests.prime.server import Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
+PACKAGE = "prime-sandboxes"
 # Version, and the `vm` that its user gives; 0.2.18 to 0.2.42 choose their way to run commands by it.
 CASES = (
     ("0.2.6", None),
@@ -38,7 +39,12 @@ ON_CLUSTER = Path(__file__).parents[1] / "kubernetes" / "prime"
 
 
 def _cases() -> list[tuple[str, str | None]]:
-    """Those whose scenario `make test-cluster` does not run on the cluster anyway, and the oldest and the newest."""
+    """Those whose scenario `make test-cluster` does not run on the cluster anyway, and the oldest and the newest.
+
+    In a run of newest releases only that.
+    """
+    if python := newest_python(PACKAGE):
+        return [(version_in(python, PACKAGE), None)]
     if WHOLE in os.environ:
         return list(CASES)
     text = "".join(path.read_text() for path in ON_CLUSTER.glob("test_versions_*.py"))
@@ -71,7 +77,7 @@ def case(request: pytest.FixtureRequest, server: Server) -> Case:
         server,
         Path(__file__).with_name("client_script"),
         *([mode] if mode else []),
-        package="prime-sandboxes",
+        package=PACKAGE,
         version=version,
     )
     assert seen["version"] == version

@@ -116,7 +116,7 @@ async def test_one_copy_is_for_all_and_goes_with_the_last(make, keep: Keep) -> N
     await run(first, "head -c 8000000 /dev/urandom > /big")
     told = keep(await shared(first))
     assert (await first.instance("DELETE", "/v1/share")).status_code == 200
-    assert holders(told["inode"]) == [str(os.getpid())]
+    await until(lambda: holders(told["inode"]) == [str(os.getpid())])
     start = "stat -c %s /big > /seen"
     boxes = [await with_copy(make, told, start_command=start) for _ in range(2)]
     assert int(await run(boxes[0], "df --output=used -k / | tail -1")) < 2000
@@ -129,7 +129,7 @@ async def test_one_copy_is_for_all_and_goes_with_the_last(make, keep: Keep) -> N
         await box.instance("POST", "/v1/end", json={"verdict": "deleted"})
         assert box.process is not None
         await box.process.wait()
-    assert holders(told["inode"]) == [str(os.getpid())]
+    await until(lambda: holders(told["inode"]) == [str(os.getpid())])
 
 
 async def test_a_process_that_swaps_what_is_copied_gets_nothing_else_copied(make, keep: Keep) -> None:

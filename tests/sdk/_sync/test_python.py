@@ -85,7 +85,7 @@ def test_what_code_raises_is_a_result(context: PythonContext) -> None:
 
 def test_a_timeout_interrupts_the_cell(context: PythonContext) -> None:
     context.run("x = 1")
-    slow = context.run("print('begun')\nwhile True: pass", timeout=0.5)
+    slow = context.run("print('begun')\nwhile True: pass", timeout=2)
     assert (slow.status, slow.stdout, slow.state_lost) == ("timeout", "begun\n", False)
     assert (context.run("x")).text == "1"
 

@@ -20,7 +20,7 @@ from sandlot_gateway.audit.call import note
 from sandlot_gateway.control.begin import create_refusal
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.group_models import MOST_DEADLINE, GroupRequest, GroupResponse
-from sandlot_gateway.control.hang_ups import has_hung_up
+from sandlot_gateway.control.hang_ups import has_hung_up, unless_left
 from sandlot_gateway.control.models import BulkDeleteResponse
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import gateway_auth, json_response, sandbox_document
@@ -99,14 +99,14 @@ async def answered(
     have: Services,
     user_agent: str,
 ) -> Response:
-    """Wait up to `hold` seconds for a group that was begun, and answer. Raises ApiError.
+    """Wait up to `hold` seconds for a group that was begun, or until its caller leaves, and answer. Raises ApiError.
 
     `comes_back`: its caller knows the key, and may ask again if it leaves.
     """
     groups, size = have.lifecycle.groups, len(group.members)
     handed_out = False
     try:
-        complete = await groups.wait(group, timeout=hold)
+        complete = await unless_left(groups.wait(group, timeout=hold), request.receive)
         if complete and not has_hung_up(request.receive):
             await asyncio.gather(*map(have.lifecycle.hand_out, group.members))
             handed_out = True

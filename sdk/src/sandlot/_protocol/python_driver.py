@@ -50,6 +50,7 @@ TOTAL = 256 << 20  # bytes of the protocol in all, the `output_limit` of the op
 LIMIT = 8 << 20  # bytes of one cell's output, unless its request says otherwise
 SLACK = 6 << 20  # bytes of a cell's other messages
 GRACE = 2.0  # seconds from a timeout's interrupt to the kill
+KILLED_TOO = 1.0  # seconds until this process is killed, too, if its child was for the memory limit
 MAX_LINE = 64 << 20  # bytes of a line from the child or the client
 MAX_VALUE, MAX_TRACEBACK = 4 << 20, 128 << 10  # bytes of an error; frameworks return objects as its value
 KNOWN_IDS = 10_000  # cells whose repetition is noticed
@@ -460,6 +461,8 @@ class Supervisor:
     def _ended(self, status: int) -> None:
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
+            if number == signal.SIGKILL:
+                time.sleep(KILLED_TOO)  # else chance decides whether the child's end or the limit is told
             try:
                 called = signal.Signals(number).name
             except ValueError:

@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from deepagents.backends.protocol import ExecuteResponse
 from deepagents_code.integrations.sandbox_provider import (
     SandboxError,
     SandboxInstallHint,
@@ -17,14 +21,20 @@ from deepagents_code.integrations.sandbox_provider import (
 
 from sandlot._sync.sandbox import Sandbox
 from sandlot.errors import NotFound, SandboxLost, SandlotError
+from sandlot.integrations import _orphans
 from sandlot.integrations._cancellable_threads import in_cancellable_thread
 from sandlot.integrations.deepagents import SandlotBackend
 
 WORKING_DIR = "/workspace"
 
+Result = TypeVar("Result")
+
 
 class SandlotProvider(SandboxProvider):
-    """Creates, finds and deletes sandboxes of the server of SANDLOT_URL and SANDLOT_API_KEY."""
+    """Creates, finds and deletes sandboxes of the server of SANDLOT_URL and SANDLOT_API_KEY.
+
+    Those that it created and that nobody deleted are deleted when the process has ended.
+    """
 
     _metadata = SandboxProviderMetadata(
         name="sandlot",
@@ -44,8 +54,13 @@ class SandlotProvider(SandboxProvider):
         self, *, sandbox_id: str | None = None, working_dir: str = WORKING_DIR, **create: Any
     ) -> SandlotBackend:
         """Return the sandbox of this id, or a new one; `create` has arguments of `sandlot.Sandbox.create`."""
+        return _off_the_loop(
+            partial(self._get_or_create, sandbox_id=sandbox_id, working_dir=working_dir, **create)
+        )
+
+    def _get_or_create(self, *, sandbox_id: str | None, working_dir: str, **create: Any) -> SandlotBackend:
         if sandbox_id is not None:
-            return SandlotBackend(_found(sandbox_id), working_dir=working_dir)
+            return _Backend(_found(sandbox_id), working_dir=working_dir)
         try:
             box = Sandbox.create(**create)
         except SandlotError as error:
@@ -57,7 +72,9 @@ class SandlotProvider(SandboxProvider):
             if isinstance(error, SandlotError):
                 raise SandboxError(f"working_dir: cannot make {working_dir}: {error}") from error
             raise
-        return SandlotBackend(box, working_dir=working_dir)
+        # The server of `dcode` dies of the signal that ends it, before it would delete its sandbox.
+        _orphans.watch(box.id)
+        return _Backend(box, working_dir=working_dir)
 
     async def aget_or_create(self, *, sandbox_id: str | None = None, **create: Any) -> SandlotBackend:
         """Do as `get_or_create`; a cancelled caller leaves no new sandbox."""
@@ -69,13 +86,33 @@ class SandlotProvider(SandboxProvider):
     def delete(self, *, sandbox_id: str, **_: Any) -> None:
         """End a sandbox; one that has ended already is no error. Raises SandboxNotFoundError."""
         try:
-            Sandbox.connect(sandbox_id).delete()
+            _off_the_loop(lambda: Sandbox.connect(sandbox_id).delete())
         except NotFound as error:
             raise SandboxNotFoundError(sandbox_id) from error
+        _orphans.release(sandbox_id)
+
+
+class _Backend(SandlotBackend):
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        return _off_the_loop(partial(super().execute, command, timeout=timeout))
+
+
+def _off_the_loop(call: Callable[[], Result]) -> Result:
+    """Return `call()`, by another thread if this one runs an event loop.
+
+    The server of `dcode` creates and sets up a sandbox on its loop, where it lets no code connect a socket.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
 
 
 def _end(backend: SandlotBackend) -> None:
     backend.box.delete()
+    _orphans.release(backend.box.id)
 
 
 def _found(sandbox_id: str) -> Sandbox:

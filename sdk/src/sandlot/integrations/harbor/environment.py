@@ -87,8 +87,8 @@ class SandlotEnvironment(BaseEnvironment):
         return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True, fractional_cpus=True)
 
     @classmethod
-    def preflight(cls) -> None:
-        """Check the server's address and key before the first trial."""
+    def preflight(cls, kwargs: dict[str, Any] | None = None) -> None:
+        """Check the server's address and key before the first trial; harbor 0.26 and later gives the keywords, too."""
         try:
             if named_endpoint(url=None, api_key=None) is None:
                 if importlib.util.find_spec("sandlot_gateway") is None:

@@ -50,10 +50,7 @@ export function overview(root, { tell }) {
     async load({ signal }) {
       const stats = await get(["stats"], { usage: "false" }, { signal });
       const pending = stats.sandboxes.PENDING ?? 0;
-      // Lists begin with the newest, and the oldest is the next to start.
-      const page = Math.max(1, Math.ceil(pending / SHOWN));
-      const query = { status: "PENDING", overview: "true", per_page: SHOWN, page };
-      const found = pending ? (await get(["sandbox"], query, { signal })).sandboxes : [];
+      const found = await oldest(pending, signal);
       counts(statuses, STATUSES.map((name) => [name, stats.sandboxes[name] ?? 0, { status: name }]));
       const ended = Object.entries(stats.verdicts).sort(([a], [b]) => (a < b ? -1 : 1));
       counts(verdicts, ended.map(([name, number]) => [name, number, { verdict: name }]));
@@ -75,6 +72,16 @@ export function overview(root, { tell }) {
       if (now !== told) tell((told = now));
     },
   };
+}
+
+/** Lists begin with the newest, and the oldest is the next to start; the last page alone may have one row. */
+async function oldest(pending, signal) {
+  const last = Math.ceil(pending / SHOWN);
+  const query = { status: "PENDING", overview: "true", per_page: SHOWN };
+  const lists = await Promise.all(
+    [last - 1, last].filter((page) => page > 0).map((page) => get(["sandbox"], { ...query, page }, { signal })),
+  );
+  return lists.flatMap((list) => list.sandboxes).slice(-SHOWN);
 }
 
 function byPlace(a, b) {

@@ -1,0 +1,182 @@
+"""What the web console costs the gateway and the browser with thousands of live sandboxes, and whether it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from typing import Any
+
+from loadtests.browser.live_gateway import POOLS, TEN_THOUSAND, LiveGateway, Size, live_gateway
+from loadtests.cluster import parts
+from loadtests.reading import Reading
+from tests import plain_http
+from tests.console.browser import chromium
+from tests.console.pages import Pages, pages
+
+ROWS = (
+    "console_answer",
+    "console_elements",
+    "console_cpu",
+    "console_refresh",
+    "console_shown",
+    "console_faults",
+)
+PER_PAGE = 50
+_FEW = "#/sandboxes?status=live&run=run-0&labels=step-0"  # a list of a few rows
+
+
+async def console(
+    size: Size = TEN_THOUSAND, *, seconds: float = 10.0, rounds: int = 3, creates: int = 5
+) -> dict[str, Reading]:
+    """Measure the rows of this file. `seconds`: of each window. Needs root, an API server and Chromium."""
+    return await asyncio.to_thread(_measured, size, seconds=seconds, rounds=rounds, creates=creates)
+
+
+def _measured(size: Size, *, seconds: float, rounds: int, creates: int) -> dict[str, Reading]:
+    begun = time.monotonic()
+    with (
+        live_gateway(size) as live,
+        chromium() as browser,
+        pages(browser, live.url, key=live.api_key, jumps=False) as opened,
+    ):
+        told = {
+            "sandboxes": str(size.sandboxes),
+            "there after": f"{time.monotonic() - begun:.0f} s",
+            "of which creates": f"{live.filled:.0f} s",
+            "come and go": f"{size.rate:g} /s",
+        }
+        weights = _weights(live, opened, size)
+        found = {
+            "console_answer": Reading(value=max(weights["answers"].values()) / 1000, parts=told),
+            "console_elements": Reading(
+                value=max(weights["elements"].values()),
+                parts={address: str(number) for address, number in weights["elements"].items()},
+            ),
+            "console_cpu": _cpu(live, opened, seconds=seconds, rounds=rounds),
+            "console_refresh": _refresh(opened, seconds=seconds),
+            "console_shown": _shown(live, opened, creates=creates),
+        }
+        faults = opened.complaints + live.lost
+        found["console_faults"] = Reading(
+            value=len(faults),
+            parts={
+                "events": str(live.events.total()),
+                "ended": str(live.events["sandbox.ended"]),
+                **({"first": faults[0][:150]} if faults else {}),
+            },
+        )
+        return found
+
+
+def _weights(live: LiveGateway, opened: Pages, size: Size) -> dict[str, dict[str, int]]:
+    """Open each page; return the bytes of its answers, and its elements."""
+    answers: dict[str, int] = {}
+    elements: dict[str, int] = {}
+    page = opened.open()
+    page.on("response", lambda answer: answers.update({answer.url: int(answer.headers["content-length"])}))
+    for address, seen in (
+        ("#/", "creates of all tenants wait"),
+        ("#/sandboxes", "Page 1 of"),
+        (f"#/sandboxes?page={size.sandboxes // PER_PAGE}", f"Page {size.sandboxes // PER_PAGE:,} of"),
+        ("#/sandboxes?run=run-3&image=ghcr.io&status=live", "Page 1 of"),
+        ("#/pools", "debian:bookworm"),
+        (f"#/sandbox/{live.ids[0]}", "Create requested"),
+    ):
+        page.goto(f"{live.url}/console/{address}")
+        page.get_by_role("main").get_by_text(seen).first.wait_for()
+        elements[address] = page.evaluate("document.querySelectorAll('*').length")
+    page.close()
+    return {"answers": answers, "elements": elements}
+
+
+def _cpu(live: LiveGateway, opened: Pages, *, seconds: float, rounds: int) -> Reading:
+    """Compare the gateway's CPU while two tabs refresh every two seconds with that while both are paused."""
+    tabs = [opened.open("#/"), opened.open("#/sandboxes")]
+    calls: list[str] = []
+    for tab in tabs:
+        tab.on("response", lambda answer: calls.append(answer.url))
+    quiet, busy = list[float](), list[float]()
+    for _ in range(rounds):
+        for pace, used in (("0", quiet), ("2", busy)):
+            for tab in tabs:
+                tab.get_by_label("Refresh").select_option(pace)
+            if pace == "2":
+                calls.clear()
+            before = parts.cpu(live.process)
+            tabs[0].wait_for_timeout(seconds * 1000)  # the browser's events arrive meanwhile
+            used.append((parts.cpu(live.process) - before) / seconds)
+    for tab in tabs:
+        tab.close()
+    if not calls:
+        raise RuntimeError("the tabs asked for nothing while they should refresh")
+    ratios = [each / other for each, other in zip(busy, quiet, strict=True)]
+    return Reading(
+        value=statistics.median(ratios),
+        parts={
+            "rounds": ", ".join(f"{ratio:.2f}" for ratio in ratios),
+            "gateway, two open tabs": f"{statistics.median(busy) * 1000:.0f} millicores",
+            "both paused": f"{statistics.median(quiet) * 1000:.0f} millicores",
+            "calls of the last round": str(len(calls)),
+            "memory": f"{live.process.memory_info().rss >> 20} MiB",
+        },
+    )
+
+
+def _refresh(opened: Pages, *, seconds: float) -> Reading:
+    """Compare the work of the browser for the list of all with that for a list of a few, both refreshed."""
+    took = {
+        name: _work(opened, address, seconds=seconds)
+        for name, address in (("few", _FEW), ("all", "#/sandboxes"))
+    }
+    return Reading(
+        value=took["all"] * 1000,
+        parts={"a list of a few rows": f"{took['few'] * 1000:.1f} ms"},
+    )
+
+
+def _work(opened: Pages, address: str, *, seconds: float) -> float:
+    """Return the seconds of the page's main thread for each refresh."""
+    page = opened.open(address)
+    page.get_by_role("main").get_by_text("Page 1 of").wait_for()
+    refreshes: list[str] = []
+    page.on("response", lambda answer: refreshes.append(answer.url))
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    before = _task_seconds(session)
+    page.wait_for_timeout(seconds * 1000)
+    used = _task_seconds(session) - before
+    page.close()
+    if not refreshes:
+        raise RuntimeError(f"{address} was not refreshed in {seconds:g} s")
+    return used / len(refreshes)
+
+
+def _task_seconds(session: Any) -> float:
+    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return metrics["TaskDuration"]
+
+
+def _shown(live: LiveGateway, opened: Pages, *, creates: int) -> Reading:
+    """Measure the time from a create's answer until the open list has its row: the list of all but those that come and go,
+    which could push it to the next page.
+    """
+    page = opened.open("#/sandboxes?labels=grpo")
+    page.get_by_role("main").get_by_text("Page 1 of").wait_for()
+    took: list[float] = []
+    headers = {"Authorization": f"Bearer {live.api_key}"}
+    with plain_http.client(base_url=f"{live.url}/api/v1", headers=headers, timeout=60) as client:
+        for number in range(creates):
+            body = {
+                "docker_image": POOLS["python"],
+                "pool": "python",
+                "name": f"shown-{number}",
+                "labels": ["grpo"],
+            }
+            made = client.post("/sandbox", json=body).raise_for_status().json()
+            asked = time.monotonic()
+            page.get_by_role("link", name=f"shown-{number}", exact=True).wait_for(timeout=60_000)
+            took.append(time.monotonic() - asked)
+            client.delete(f"/sandbox/{made['id']}").raise_for_status()
+    page.close()
+    return Reading(value=max(took), parts={"median": f"{statistics.median(took):.1f} s"})

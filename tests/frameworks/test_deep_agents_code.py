@@ -1,0 +1,97 @@
+"""Unmodified Deep Agents Code: its sandbox factory, and its own program `dcode` with a scripted model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.frameworks.conftest import framework_python
+from tests.frameworks.test_agent_frameworks import HERE, assert_nothing_left, example
+from tests.prime.scripted_model import serve
+from tests.prime.server import Server
+from tests.waiting import wait_until_empty
+
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+
+TURNS = [{"command": "echo six > dcode-was-here; echo made"}, {"command": "cat dcode-*; pwd; exit 3"}]
+# Without what it downloads or asks other servers for.
+ALONE = {"DEEPAGENTS_CODE_OFFLINE": "1", "DEEPAGENTS_CODE_NO_UPDATE_CHECK": "1"}
+
+
+def settings(file: Path) -> Path:
+    """Write the configuration of the page, with an image that is here."""
+    text = example("LangChain Deep Agents", "toml")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text.replace("registry.example.org/task:1", "host"))
+    return file
+
+
+def test_the_provider_is_found_and_makes_sandboxes(
+    server: Server, run_framework: Callable[..., str], tmp_path: Path
+) -> None:
+    file = settings(tmp_path / "config.toml")
+    run_framework("deepagents-code", str(HERE / "deepagents_code_script.py"), str(file))
+    assert_nothing_left(server)
+
+
+@pytest.fixture
+def dcode(sdk_path: Path, tmp_path: Path) -> list[str]:
+    """The command of an environment with the SDK beside Deep Agents Code, whose server process gets no PYTHONPATH."""
+    package = framework_python("deepagents-code")
+    home = tmp_path / "environment"
+    subprocess.run([str(package), "-m", "venv", "--without-pip", str(home)], check=True)
+    (packages,) = package.parents[1].glob("lib/python3*/site-packages")
+    (ours,) = home.glob("lib/python3*/site-packages")
+    (ours / "both.pth").write_text(f"{packages}\n{sdk_path}\n")
+    return [str(home / "bin" / "python"), "-B", str(package.with_name("dcode"))]
+
+
+@pytest.mark.parametrize("configured", [False, True], ids=["default", "configured"])
+def test_dcode_runs_its_commands_in_a_sandbox(
+    configured: bool, server: Server, dcode: list[str], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    more: list[str] = []
+    if configured:
+        settings(home / ".deepagents" / "config.toml")
+        (home / "setup.sh").write_text("echo five > dcode-set-up\n")
+        more = ["--sandbox-setup", "setup.sh"]
+    with serve(TURNS, tool="execute") as url:
+        done = subprocess.run(
+            [
+                *(*dcode, "--sandbox", "sandlot", *more, "--no-mcp", "--shell-allow-list", "all"),
+                *("--model", "openai:scripted", "--model-params", json.dumps({"use_responses_api": False})),
+                *("--quiet", "--non-interactive", "Do what you are told."),
+            ],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(home),
+                "OPENAI_BASE_URL": url,
+                "OPENAI_API_KEY": "x",
+                "SANDLOT_URL": server.url,
+                "SANDLOT_API_KEY": server.api_key,
+                **ALONE,
+            },
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:] + server.log()[-2000:]
+    said = "five six" if configured else "six"
+    assert re.sub(r"\s+", " ", done.stdout).startswith(f"The tool said {said} /workspace "), done.stdout
+    assert "exit code 3" in done.stdout
+    assert not Path("/workspace/dcode-was-here").exists()
+    assert not (home / "dcode-was-here").exists()
+    with Client(url=server.url, api_key=server.api_key) as client:
+        wait_until_empty(lambda: Sandbox.list(client=client))
