@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich import box
@@ -123,6 +124,7 @@ def main(
     only = set(arguments.only) or set(bounds)
     console = Console(width=None if sys.stdout.isatty() else 160)
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    began = datetime.now(UTC)
     if load > cores / 2:
         console.print(
             f"the machine is busy (load {load:.1f} on {cores} cores): rows without a floor will be slower",
@@ -141,7 +143,7 @@ def main(
     wanted = only | set(readings)
     fell = missed(values, bounds={row: bound for row, bound in bounds.items() if row in wanted})
     folder: Path = arguments.reports
-    _write(folder, name=name, readings=readings, bounds=bounds, again=again, load=load)
+    _write(folder, name=name, readings=readings, bounds=bounds, again=again, load=load, began=began)
     console.print(f"written: {folder}/{name}.json, {folder}/{name}.html", highlight=False)
     for row in fell:
         console.print(f"bound missed: {row} is {values[row]:.4g}, must be {bounds[row].limit}", style="red")
@@ -156,6 +158,7 @@ def _write(
     bounds: dict[str, Bound],
     again: list[str],
     load: float,
+    began: datetime,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     values = {row: reading.value for row, reading in readings.items()}
@@ -178,5 +181,11 @@ def _write(
         }
         for row, reading in readings.items()
     }
-    (folder / f"{name}.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    told = {
+        "began": began.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
+        "machine": machine,
+        "rows": rows,
+    }
+    (folder / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
     write_report(folder / f"{name}.html", readings=readings, bounds=bounds, again=again, machine=machine)

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from loadtests.cluster import start_ready
-from loadtests.cluster.thousands import ROWS, Size, thousands
+from loadtests.cluster.thousands import Size, thousands
+from loadtests.cluster.thousands_rows import ROWS
 from loadtests.running import Group, Readings, main
 
 SPEC = Path(__file__).with_name("rangespec-thousands.yaml")

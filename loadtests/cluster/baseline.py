@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from kubernetes.stream import stream
 from sandlot_contract.names import CONTAINER_SANDBOX
 
 from loadtests.floors import COMMAND
+from loadtests.load.baselines import Called
 
 # In quotes: the name makes the client import all models, 1 s of CPU, also in tests that only read the rows.
 MakeCore: TypeAlias = "Callable[[], kubernetes.CoreV1Api]"
@@ -35,13 +37,69 @@ def pods_exec(
         tty=False,
         _preload_content=False,
     )
-    answer.run_forever(timeout=60)
-    code = answer.returncode
-    took = time.perf_counter() - begun
-    answer.close()
+    try:
+        answer.run_forever(timeout=60)
+        code = answer.returncode
+        took = time.perf_counter() - begun
+    finally:
+        answer.close()
+        answer.sock.shutdown()  # `close` leaves the socket open where the server has closed first
     if code != 0:
         raise RuntimeError(f"pods/exec in {pod} ended with {code}")
     return took
+
+
+class PodsExecCallers:
+    """So many callers of `pods/exec`, a thread and a client each, over the pods in turn."""
+
+    def __init__(
+        self,
+        make_core: MakeCore,
+        *,
+        namespace: str,
+        pods: Sequence[str],
+        callers: int,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        # One client per thread: `stream` changes the client that it is called with.
+        self._cores = [make_core() for _ in range(callers)]
+        self._namespace = namespace
+        self._pods = pods
+        self._command = command
+
+    def run(self, *, start: float, seconds: float) -> list[Called]:
+        """Call from `start` (monotonic clock) for so many seconds, and wait for the calls that are then in progress."""
+        made: list[Called] = []  # appending is atomic
+
+        def loop(number: int, pod: str) -> None:
+            core = self._cores[number]
+            time.sleep(max(0.0, start - time.monotonic()))
+            while (began := time.monotonic()) < start + seconds:
+                error = ""
+                try:
+                    pods_exec(core, namespace=self._namespace, pod=pod, command=self._command)
+                except Exception as failure:  # an overloaded kubelet refuses; the client reports this with many kinds of errors
+                    error = type(failure).__name__
+                made.append(Called(number, began, time.monotonic(), error))
+
+        threads = [
+            threading.Thread(target=loop, args=(number, pod))
+            for number, pod in zip(range(len(self._cores)), cycle(self._pods), strict=False)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Commands a second of which late ends do not count, the failures, and the seconds of each that succeeded."""
+
+    rate: float
+    failures: int
+    times: list[float]
 
 
 def pods_exec_rate(
@@ -52,33 +110,13 @@ def pods_exec_rate(
     callers: int,
     seconds: float,
     command: Sequence[str] = COMMAND,
-) -> tuple[float, int]:
-    """Return the commands per second of the threads over the pods, and the failures; late ends do not count."""
-    # One client per thread: `stream` changes the client that it is called with.
-    cores = [make_core() for _ in range(callers)]
-    end = time.perf_counter() + seconds
-    counts = [0] * callers
-    failures: list[Exception] = []
-
-    def loop(number: int, pod: str) -> None:
-        while time.perf_counter() < end:
-            try:
-                pods_exec(cores[number], namespace=namespace, pod=pod, command=command)
-            except (
-                Exception
-            ) as error:  # an overloaded kubelet refuses; the client reports this with many kinds of errors
-                failures.append(error)
-            else:
-                counts[number] += time.perf_counter() <= end
-
-    threads = [
-        threading.Thread(target=loop, args=(number, pod))
-        for number, pod in zip(range(callers), cycle(pods), strict=False)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if not sum(counts):
-        raise RuntimeError(f"no pods/exec ended in time, {len(failures)} failed")
-    return sum(counts) / seconds, len(failures)
+) -> Rate:
+    """Measure so many callers for so many seconds. Raises RuntimeError if no command ends in time."""
+    made = PodsExecCallers(make_core, namespace=namespace, pods=pods, callers=callers, command=command)
+    start = time.monotonic()
+    calls = made.run(start=start, seconds=seconds)
+    good = [call for call in calls if not call.error]
+    in_time = sum(call.ended <= start + seconds for call in good)
+    if not in_time:
+        raise RuntimeError(f"no pods/exec ended in time, {len(calls) - len(good)} failed")
+    return Rate(in_time / seconds, len(calls) - len(good), [call.ended - call.began for call in good])

@@ -85,7 +85,7 @@ async def rate(
         await pool.full(SANDBOXES, timeout=180)
         await execs(boxes, seconds=2.0)
         for _ in range(rounds):
-            got, failed = await asyncio.to_thread(
+            found_there = await asyncio.to_thread(
                 pods_exec_rate,
                 site.core,
                 namespace=site.stack.sandboxes,
@@ -93,8 +93,8 @@ async def rate(
                 callers=CALLERS,
                 seconds=theirs_seconds,
             )
-            theirs.append(got)
-            refused += failed
+            theirs.append(found_there.rate)
+            refused += found_there.failures
             found, spent = await execs(boxes, seconds=seconds)
             ours.append(found)
             times += spent

@@ -1,4 +1,4 @@
-"""The stubs of all sidecars as processes: each follows a namespace's pods, and answers `count` and `release` on stdin."""
+"""The stubs of all sidecars as processes: each follows a namespace's pods, and answers `count` and `release COMMAND` on stdin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandlot_kube.client import KubeClient
 from loadtests.cluster import parts
 from loadtests.cluster.one_address import share_sidecars
 from loadtests.cluster.pod_watch import PodWatch
-from loadtests.cluster.stub_commands import Count
+from loadtests.cluster.stub_commands import HOLD, Count
 from loadtests.cluster.stub_pods import StubPods
 from tests.kube.apiserver import ApiServer
 
@@ -36,14 +36,15 @@ class Sidecars:
         told = [json.loads(await self._ask(process, "count")) for process in self.processes]
         return Count(*(sum(one[name] for one in told) for name in ("runs", "held", "attached")))
 
-    async def release(self) -> None:
+    async def release(self, command: str = HOLD) -> None:
+        """End all held commands of this text."""
         for process in self.processes:
-            await self._ask(process, "release")
+            await self._ask(process, f"release {command}")
 
-    async def _ask(self, process: asyncio.subprocess.Process, word: str) -> bytes:
+    async def _ask(self, process: asyncio.subprocess.Process, words: str) -> bytes:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(f"{word}\n".encode())
+        process.stdin.write(f"{words}\n".encode())
         return await process.stdout.readline()
 
 
@@ -94,9 +95,9 @@ async def serve(kubeconfig: Path, namespace: str, port: int) -> None:
     try:
         async with stub.listening(port), PodWatch(stub).following(client, namespace):
             print("ready", flush=True)
-            while word := (await reader.readline()).decode().strip():
-                if word == "release":
-                    stub.commands.release()
+            while words := (await reader.readline()).decode().strip():
+                if words.startswith("release "):
+                    stub.commands.release(words.removeprefix("release "))
                 print(json.dumps(asdict(stub.commands.count())), flush=True)
     finally:
         await client.close()

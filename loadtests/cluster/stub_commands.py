@@ -1,5 +1,5 @@
-"""Commands of stub sidecars: `true` ends at once, `sleep 2` after two seconds, `hold` when all that are held are released;
-each op runs once. A sandbox's last ones can be listed.
+"""Commands of stub sidecars: `true` ends at once, `sleep 2` after two seconds, `hold` and `hold NAME` when the commands of
+this text are released; each op runs once. A sandbox's last ones can be listed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StubCommands:
     def __init__(self) -> None:
         self._known: dict[str, _Command] = {}  # by op
         self._of: dict[str, deque[_Command]] = {}  # the last ones of each sandbox
-        self._held: set[str] = set()
+        self._held: dict[str, str] = {}  # commands by op
         self._waiting: dict[object, tuple[str, Callable[[bytes], None]]] = {}  # by connection
         self._runs = 0
 
@@ -92,13 +92,13 @@ class StubCommands:
         """Note that a connection is closed: nobody waits on it any more, and its command goes on."""
         self._waiting.pop(connection, None)
 
-    def release(self) -> None:
-        """End all commands that are held."""
-        self._finish(set(self._held))
+    def release(self, command: str = HOLD) -> None:
+        """End all held commands of this text."""
+        self._finish({op for op, held in self._held.items() if held == command})
 
     def _begin(self, op: str, command: str) -> None:
-        if command == HOLD or command.startswith(SLEEP):
-            self._held.add(op)
+        if command.startswith((HOLD, SLEEP)):
+            self._held[op] = command
         else:
             self._known[op].ended = time.time()
         if command.startswith(SLEEP):
@@ -106,8 +106,8 @@ class StubCommands:
             asyncio.get_running_loop().call_later(seconds, self._finish, {op})
 
     def _finish(self, ops: set[str]) -> None:
-        self._held -= ops
         for op in ops:
+            self._held.pop(op, None)
             self._known[op].ended = time.time()
         for connection, (op, answer) in tuple(self._waiting.items()):
             if op in ops:

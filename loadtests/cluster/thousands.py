@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,35 +18,26 @@ from itertools import cycle
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import SandlotError
 from sandlot_contract.names import API_VERSION, POOL_KIND
-from sandlot_grade.report.stats import percentile
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 
-from loadtests.cluster import one_address, parts
+from loadtests.cluster import api_requests, one_address, parts
 from loadtests.cluster.control_plane import ROOM
 from loadtests.cluster.image_claims import millicores
 from loadtests.cluster.several_gateways import HOSTS, PORT, Gateways
 from loadtests.cluster.sidecar_process import Sidecars
 from loadtests.cluster.simulated_cluster import SimulatedCluster, measured
 from loadtests.cluster.stub_commands import HOLD
+from loadtests.cluster.thousands_rows import CONTROLLER, Found, Moment, Times, rows
 from loadtests.reading import Reading
 from tests.kube.apiserver import ApiServer
 
-ROWS = (
-    "lost",
-    "create",
-    "exec_in_flight",
-    "reattached",
-    "delete",
-    "gateway_memory",
-    "controller_memory",
-    "writes",
-)
 IMAGE = "python:3.12"
 PER_NODE = 10  # sandboxes
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
 _LONGEST = 1_500.0  # seconds for the whole run
-_MEBI = 1 << 20
+_SETTLED = 4.0  # seconds with few requests to the API server: an end may be written 2 s late
+_SPARE = f"{HOLD} spare"  # commands that end before the kill: for them the other gateway has no files
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +45,12 @@ class Size:
     sandboxes: int = 10_000
     callers: int = 64  # of creates, short commands and deletes
     seconds: float = 10.0  # of short commands, before and while the others are in flight
-    files: int = 20_000  # that a gateway may have open
+    files: int = 20_000  # that a gateway may have open, as many as a process of a small machine may
 
     @property
-    def in_flight(self) -> int:
-        """The most commands that one gateway may have: each has two connections, and a tenth is for all else."""
-        return min(self.sandboxes, int(self.files * 0.9) // 2)
+    def survivable(self) -> int:
+        """The commands that one gateway may have: each has two connections, and a tenth of its files is for all else."""
+        return min(self.sandboxes, (self.files - max(60, self.files // 10)) // 2)
 
 
 async def thousands(size: Size = Size()) -> dict[str, Reading]:
@@ -83,24 +75,8 @@ async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]
     controller = await cluster.start_controller(retention=3600.0)
     api = AsyncClient(url=f"http://{one_address.HOST}:{PORT}", api_key=gateways.api_key)
     await cluster.stack.enter_async_context(api)
-    return await _Run(
-        size, cluster.server, cluster.client, cluster.namespace, gateways, controller, stub, api
-    ).rows()
-
-
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """Sorted seconds of calls, and how long they took together."""
-
-    each: list[float]
-    wall: float
-
-    def parts(self, what: str) -> dict[str, str]:
-        told = {f"{what}s/s": f"{len(self.each) / self.wall:.0f}"}
-        return told | {
-            f"{what} p{share * 100:.0f}": f"{percentile(self.each, share) * 1000:.0f} ms"
-            for share in (0.5, 0.99)
-        }
+    run = _Run(size, cluster.server, cluster.client, cluster.namespace, gateways, controller, stub, api)
+    return rows(await run.found())
 
 
 @dataclass
@@ -117,76 +93,55 @@ class _Run:
     commands: int = 0  # that were asked for
     lost: list[str] = field(default_factory=list[str])
 
-    async def rows(self) -> dict[str, Reading]:
-        begun = time.monotonic()
+    async def found(self) -> Found:
+        moments = {"empty": await self._look()}
         await self._fill()
-        filled, writes, used = (
-            time.monotonic() - begun,
-            parts.writes(self.server, namespace=self.namespace),
-            self._cpu(),
-        )
+        moments["filled"], writes = await self._look(), self._writes()
         creates = await self._calls(self._create for _ in range(self.size.sandboxes))
-        created = self._cpu()
+        moments["created"] = await self._look()
         # The first one of a sandbox asks for its token and opens connections.
         first = await self._calls(partial(self._command, box, "true") for box in self.boxes)
-        before = await self._short()
-        held = [asyncio.create_task(self._held(box)) for box in self.boxes[: self.size.in_flight]]
-        await self._until_attached()
-        beside = await self._short()
-        memory = self._memory()
+        moments["first"] = await self._look()
+        quiet = await self._short()
+        moments["quiet"] = await self._look()
+        held = self._start(self.boxes[: self.size.survivable], HOLD)
+        spare = self._start(self.boxes[self.size.survivable :], _SPARE)
+        await self._until_attached(len(self.boxes))
+        moments["attached"], in_flight = await self._look(), (await self.sidecars.count()).held
+        busy = await self._short()
+        moments["busy"], memory = await self._look(), self._memory()
+        await self.sidecars.release(_SPARE)
+        await asyncio.gather(*spare)
+        survived = (await self.sidecars.count()).held
         reattached = await self._kill()
-        await self.sidecars.release()
+        survivor = self.gateways.parts[0].process.memory_info().rss
+        await self.sidecars.release(HOLD)
         await asyncio.gather(*held)
         count = await self.sidecars.count()
         again = await self.gateways.start_again(sandboxes=self.size.sandboxes)
+        moments["ended"] = await self._look()
         deletes = await self._calls(box.delete for box in self.boxes)
-        made = parts.writes(self.server, namespace=self.namespace) - writes
-        twice = max(0, count.runs - self.commands)
-        cost = {
-            f"{name}'s CPU a create": f"{(created[name] - used[name]) / self.size.sandboxes * 1000:.2f} ms"
-            for name in used
-        }
-        quiet, busy = (percentile(one.each, 0.5) for one in (before, beside))
-        told = {name: f"{count / self.size.sandboxes:.2f}" for name, count in made.most_common()}
-        return {
-            "lost": Reading(
-                value=len(self.lost) + twice,
-                parts={
-                    "commands": str(self.commands),
-                    "in flight": str(self.size.in_flight),
-                    "run twice": str(twice),
-                    **({"lost": self.lost[0][:120]} if self.lost else {}),
-                },
-            ),
-            "create": Reading(
-                value=percentile(creates.each, 0.99),
-                parts={**creates.parts("create"), **cost, "all claimable after": f"{filled:.0f} s"},
-                curves={"create": creates.each},
-            ),
-            "exec_in_flight": Reading(
-                value=busy / quiet,
-                parts={
-                    **first.parts("first exec"),
-                    **beside.parts("exec"),
-                    **{f"without: {a}": b for a, b in before.parts("exec").items()},
-                },
-                curves={"with all in flight": beside.each, "without": before.each},
-            ),
-            "reattached": Reading(
-                value=reattached, parts={"the killed gateway was back, and knew all, after": f"{again:.1f} s"}
-            ),
-            "delete": Reading(
-                value=percentile(deletes.each, 0.99),
-                parts=deletes.parts("delete"),
-                curves={"delete": deletes.each},
-            ),
-            "gateway_memory": Reading(
-                value=max(memory[name] for name in HOSTS) / _MEBI,
-                parts={name: f"{memory[name] / _MEBI:.0f} MiB" for name in HOSTS},
-            ),
-            "controller_memory": Reading(value=memory["controller"] / _MEBI),
-            "writes": Reading(value=made.total() / self.size.sandboxes, parts=told),
-        }
+        await self._until_settled()
+        moments["deleted"] = await self._look()
+        return Found(
+            sandboxes=self.size.sandboxes,
+            moments=moments,
+            creates=creates,
+            first=first,
+            quiet=quiet,
+            busy=busy,
+            deletes=deletes,
+            in_flight=in_flight,
+            survived=survived,
+            commands=self.commands,
+            runs=count.runs,
+            lost=self.lost,
+            memory=memory,
+            survivor=survivor,
+            reattached=reattached,
+            again=again,
+            writes=self._writes() - writes,
+        )
 
     async def _fill(self) -> None:
         body = {
@@ -198,7 +153,7 @@ class _Run:
         await self.client.request("POST", paths.pools(self.namespace), body=body)
         await parts.until(lambda: self.gateways.all_warm(self.size.sandboxes))
 
-    async def _calls(self, calls: Iterable[Callable[[], Awaitable[object]]]) -> _Times:
+    async def _calls(self, calls: Iterable[Callable[[], Awaitable[object]]]) -> Times:
         """Make the calls, `callers` at a time. Raises SandlotError if one fails."""
         left, took, begun = iter(calls), list[float](), time.monotonic()
 
@@ -211,12 +166,12 @@ class _Run:
         async with asyncio.TaskGroup() as callers:
             for _ in range(self.size.callers):
                 callers.create_task(caller())
-        return _Times(sorted(took), time.monotonic() - begun)
+        return Times(sorted(took), time.monotonic() - begun)
 
     async def _create(self) -> None:
         self.boxes.append(await AsyncSandbox.create(image=IMAGE, pool="thousands", client=self.api))
 
-    async def _short(self) -> _Times:
+    async def _short(self) -> Times:
         """Run short commands in all sandboxes in turn."""
         until = time.monotonic() + self.size.seconds
 
@@ -228,8 +183,8 @@ class _Run:
 
         return await self._calls(calls())
 
-    async def _held(self, box: AsyncSandbox) -> None:
-        await self._command(box, HOLD)
+    def _start(self, boxes: Iterable[AsyncSandbox], command: str) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._command(box, command)) for box in boxes]
 
     async def _command(self, box: AsyncSandbox, command: str) -> None:
         self.commands += 1
@@ -241,10 +196,10 @@ class _Run:
             if not result.ok:
                 self.lost.append(f"{result.verdict}: {result.message}")
 
-    async def _until_attached(self) -> None:
+    async def _until_attached(self, commands: int) -> None:
         async def attached() -> bool:
             count = await self.sidecars.count()
-            return count.attached + len(self.lost) >= self.size.in_flight
+            return count.attached + len(self.lost) >= commands
 
         await parts.until(attached, pause=0.1)
 
@@ -252,14 +207,28 @@ class _Run:
         """Kill a gateway; return the seconds until all commands have their callers again."""
         killed = time.monotonic()
         await self.gateways.kill_last()
-        await self._until_attached()
+        await self._until_attached(self.size.survivable)
         return time.monotonic() - killed
 
-    def _processes(self) -> dict[str, parts.Part]:
-        return {**dict(zip(HOSTS, self.gateways.parts, strict=True)), "controller": self.controller}
+    async def _until_settled(self) -> None:
+        """Wait until all that the deletes left to write is written: then the API server gets few requests."""
+        few, before = max(30, self.size.sandboxes // 100), await api_requests.look(self.client)
+        while True:
+            await asyncio.sleep(_SETTLED)
+            now = await api_requests.look(self.client)
+            if (now - before).total() < few:
+                return
+            before = now
 
-    def _cpu(self) -> dict[str, float]:
-        return {name: parts.cpu(part.process) for name, part in self._processes().items()}
+    async def _look(self) -> Moment:
+        cpu = {name: parts.cpu(part.process) for name, part in self._processes().items()}
+        return Moment(time.monotonic(), cpu, await api_requests.look(self.client))
+
+    def _writes(self) -> Counter[str]:
+        return parts.writes(self.server, namespace=self.namespace)
 
     def _memory(self) -> dict[str, int]:
         return {name: part.process.memory_info().rss for name, part in self._processes().items()}
+
+    def _processes(self) -> dict[str, parts.Part]:
+        return {**dict(zip(HOSTS, self.gateways.parts, strict=True)), CONTROLLER: self.controller}

@@ -27,8 +27,20 @@ class Taken:
     missing: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call of one of many callers: when it began and ended on the monotonic clock, and how it failed, or ""."""
+
+    caller: int
+    began: float
+    ended: float
+    error: str = ""
+
+
 Baselines = dict[str, Taken]
 MakeSandbox = Callable[[], Awaitable[AsyncSandbox]]
+# Calls from one moment of the monotonic clock on, for so many seconds.
+Callers = Callable[[float, float], Awaitable[list[Called]]]
 
 
 async def on_the_spot(taken: Baselines, plan: Baseline) -> None:

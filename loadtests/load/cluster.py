@@ -7,8 +7,8 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any
 
@@ -23,7 +23,8 @@ from sandlot_kube.errors import KubeError
 from loadtests.cluster import agents
 from loadtests.cluster.site import POOL, Installation, Pool, Site
 from loadtests.load import peers_in_pod, pods_exec
-from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.bare_pod import bare_pod
+from loadtests.load.baselines import Baselines, Callers, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
 from loadtests.load.open_files import OpenFiles, Part
 from loadtests.load.peers import Peer
@@ -135,7 +136,7 @@ class Cluster:
     async def bare(self, count: int) -> AsyncIterator[None]:
         """Run pods with two sleeping containers each, like a sandbox's."""
         namespace = self.site.stack.namespace
-        pods = [_bare_pod(f"{BARE}-{n}", runtime=self._runtime) for n in range(count)]
+        pods = [bare_pod(f"{BARE}-{n}", runtime=self._runtime) for n in range(count)]
         if not pods:
             yield
             return
@@ -232,6 +233,12 @@ class Cluster:
         assert self._pool is not None
         await pods_exec.measure(taken, plan, site=self.site, pool=self._pool, make=make)
 
+    def pods_exec(
+        self, callers: int, *, command: Sequence[str], make: MakeSandbox
+    ) -> AbstractAsyncContextManager[Callers]:
+        assert self._pool is not None
+        return pods_exec.beside(callers, command=command, site=self.site, pool=self._pool, make=make)
+
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_in_pod.measure(found, plan, box, peer)
 
@@ -278,22 +285,3 @@ class Cluster:
             return True
         except (TimeoutError, ClusterError) as error:
             raise PlaceFailed(f"the sidecar of {box.id} could not be killed: {error}") from error
-
-
-def _bare_pod(name: str, *, runtime: str) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {"name": part, "image": IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "infinity"]}
-            for part in ("sidecar", "sandbox")
-        ],
-    }
-    if runtime == "gvisor":
-        spec["runtimeClassName"] = "gvisor"
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": BARE}},
-        "spec": spec,
-    }

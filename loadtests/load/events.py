@@ -13,13 +13,14 @@ from sandlot import errors
 Outcome = Literal["ok", "wrong", "refused", "infrastructure"]
 TASK = "task"
 BESIDE = "beside"
+PODS_EXEC = "pods_exec"
 
 
 class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One call. Times are seconds since the run began, by one clock for all processes.
 
-    `kind` is create, exec, write, read, delete, task for all that belongs together, or beside
-    (loadtests/load/beside.py). `intended` is when the schedule wanted it: in a closed loop, and for what follows an
+    `kind` is create, exec, write, read, delete, task for all that belongs together, beside
+    (loadtests/load/beside.py), or pods_exec, of callers beside the phase's own. `intended` is when the schedule wanted it: in a closed loop, and for what follows an
     earlier step, that is when it began. `outcome`: `wrong` is the code's own doing, `refused` an honest no,
     `infrastructure` what a trainer would mask; `verdict` says it exactly.
     """
@@ -45,7 +46,7 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     @property
     def is_call(self) -> bool:
         """True for a single call to the server."""
-        return self.kind not in (TASK, BESIDE)
+        return self.kind not in (TASK, BESIDE, PODS_EXEC)
 
     @property
     def latency(self) -> float:

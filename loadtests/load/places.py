@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.errors import NotFound
 from sandlot.models import SandboxInfo
 
-from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.baselines import Baselines, Callers, MakeSandbox, Taken
 from loadtests.load.dataset import layout, tag, unpacked
 from loadtests.load.peers import Peer
 from loadtests.load.proc import ProcProbe
@@ -109,6 +109,12 @@ class Place(Protocol):
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         """Measure the baselines that only this kind of place has; `make` returns a sandbox for them."""
+        ...
+
+    def pods_exec(
+        self, callers: int, *, command: Sequence[str], make: MakeSandbox
+    ) -> AbstractAsyncContextManager[Callers | None]:
+        """Prepare so many callers of the API server's own `pods/exec`, each for its share of pods; None without one."""
         ...
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
@@ -223,6 +229,11 @@ class Local:
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         return
+
+    def pods_exec(
+        self, callers: int, *, command: Sequence[str], make: MakeSandbox
+    ) -> AbstractAsyncContextManager[Callers | None]:
+        return nullcontext()
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         # Importing aiohttp takes a fifth of a second, and only --peers needs it.

@@ -136,7 +136,8 @@ class Phase(Strict, frozen=True):
 
     `sandbox`: each task has its `own`, makes one for later phases (`keep`), or uses one of those (`kept`). `ledger` is a
     file in the sandbox to which commands append $NUMBER; it shows which commands were lost or ran twice. With `cold`
-    each sandbox asks for a size that no warm one has, so it is started for its task.
+    each sandbox asks for a size that no warm one has, so it is started for its task. `pods_exec`: so many callers of the API server's
+    own `pods/exec` run the baseline's command meanwhile, where there is one, in pods of their own.
     """
 
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
@@ -154,15 +155,26 @@ class Phase(Strict, frozen=True):
     ledger: str | None = None
     faults: list[Fault] = msgspec.field(default_factory=list)
     strangers: Strangers | None = None
+    pods_exec: Count | None = None
 
     def __post_init__(self) -> None:
         kind = one_of(self, *KINDS)
-        self._faults_are_within(getattr(getattr(self, kind), "seconds", None), kind=kind)
+        self._faults_are_within(self.seconds, kind=kind)
+        if self.pods_exec is not None and self.seconds is None:
+            raise ValueError(
+                f"`pods_exec` needs `{kind}.seconds`: its callers do not know when the others end"
+            )
         without_steps = kind not in WITH_STEPS
         if without_steps and (self.steps or self.ledger):
             raise ValueError(f"a phase with `{kind}` has no steps and no ledger")
         if self.sandbox == "kept" and not without_steps and not self.steps:
             raise ValueError("`steps` is empty: tasks in kept sandboxes would do nothing")
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long tasks begin; None: until so many are done."""
+        load = next(load for load in (getattr(self, kind) for kind in KINDS) if load is not None)
+        return getattr(load, "seconds", None)
 
     @property
     def together(self) -> int:

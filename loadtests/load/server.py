@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 
@@ -11,7 +11,7 @@ from sandlot import AsyncClient, AsyncSandbox
 from sandlot.models import SandboxInfo
 
 from loadtests.load import peers_in_pod
-from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.baselines import Baselines, Callers, MakeSandbox, Taken
 from loadtests.load.peers import Peer
 from loadtests.load.places import Listener, PlaceFailed, gateway_pool, no_counts, no_images
 from loadtests.load.proc import ProcProbe
@@ -69,6 +69,11 @@ class Server:
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         return
+
+    def pods_exec(
+        self, callers: int, *, command: Sequence[str], make: MakeSandbox
+    ) -> AbstractAsyncContextManager[Callers | None]:
+        return nullcontext()
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_in_pod.measure(found, plan, box, peer)

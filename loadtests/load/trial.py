@@ -10,7 +10,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +21,10 @@ from sandlot import AsyncSandbox
 from loadtests.code_env.rollouts import RolloutProcess, rollout_process
 from loadtests.load import events as journal
 from loadtests.load import summary
-from loadtests.load.baselines import Baselines, in_a_sandbox, on_the_spot
+from loadtests.load.baselines import Baselines, Called, Callers, MakeSandbox, in_a_sandbox, on_the_spot
 from loadtests.load.beside import Beside
 from loadtests.load.breaking import carry_out
-from loadtests.load.events import Event
+from loadtests.load.events import PODS_EXEC, Event
 from loadtests.load.generators import Generators
 from loadtests.load.messages import Setup
 from loadtests.load.peers import peers as take_peers
@@ -138,6 +138,7 @@ async def trial(
             before = await place.supplied() if images else {}
             quiet = phase.rest is not None or phase.warm_up is not None
             async with (
+                _callers(phase, place=place, command=profile.baseline.command, make=make) as callers,
                 contextlib.nullcontext() if quiet else beside.during(phase.name),
                 during(phase.strangers, place=place, make=make) as attack,
             ):
@@ -152,7 +153,12 @@ async def trial(
                 elif phase.rollouts is not None and rollouts is not None:
                     span = await _rollouts(phase, rollouts, sampler=sampler, zero=zero)
                 else:
-                    span = await _phase(phase, generators=generators, sampler=sampler, place=place, zero=zero)
+                    span, called = await _phase(
+                        phase, generators=generators, sampler=sampler, place=place, callers=callers, zero=zero
+                    )
+                    if called:
+                        others = events_of(called, phase=phase.name, zero=zero)
+                        journal.write(others, parts / f"pods-exec-{phase.name}.jsonl")
             after = await place.supplied() if images else {}
             supplied = {name: after[name] - before.get(name, 0) for name in after}
             spans.append(replace(span, attack=attack, supplied=supplied))
@@ -200,17 +206,56 @@ def _emptied(folder: Path) -> Path:
 
 
 async def _phase(
-    phase: Phase, *, generators: Generators, sampler: Sampler, place: Place, zero: float
-) -> Span:
+    phase: Phase,
+    *,
+    generators: Generators,
+    sampler: Sampler,
+    place: Place,
+    callers: Callers | None,
+    zero: float,
+) -> tuple[Span, list[Called]]:
+    """Run a phase, with what `callers` call meanwhile."""
     start = time.monotonic() + AHEAD
     async with asyncio.TaskGroup() as group:
         done = group.create_task(generators.run(phase, start=start))
         broken = group.create_task(carry_out(phase.faults, place=place, start=start, zero=zero))
+        others = group.create_task(_called(callers, start=start, seconds=phase.seconds))
         group.create_task(sampler.take(at=start))
     last = await sampler.take()
-    return Span(
+    span = Span(
         name=phase.name, begun=start - zero, ended=last.at, done=done.result(), broken=broken.result()
     )
+    return span, others.result()
+
+
+def _callers(
+    phase: Phase, *, place: Place, command: Sequence[str], make: MakeSandbox
+) -> AbstractAsyncContextManager[Callers | None]:
+    if phase.pods_exec is None:
+        return contextlib.nullcontext()
+    return place.pods_exec(phase.pods_exec, command=command, make=make)
+
+
+async def _called(callers: Callers | None, *, start: float, seconds: float | None) -> list[Called]:
+    return [] if callers is None or seconds is None else await callers(start, seconds)
+
+
+def events_of(called: Sequence[Called], *, phase: str, zero: float) -> list[Event]:
+    """Return the calls of `pods/exec` as events of the phase; a failed one is that of the infrastructure."""
+    return [
+        Event(
+            phase=phase,
+            process=-1,
+            number=one.caller,
+            kind=PODS_EXEC,
+            intended=round(one.began - zero, 6),
+            began=round(one.began - zero, 6),
+            ended=round(one.ended - zero, 6),
+            outcome="infrastructure" if one.error else "ok",
+            verdict=one.error or "exited",
+        )
+        for one in called
+    ]
 
 
 async def _rollouts(phase: Phase, rollouts: RolloutProcess, *, sampler: Sampler, zero: float) -> Span:

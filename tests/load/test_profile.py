@@ -124,6 +124,11 @@ def test_shell_variables_are_left_alone() -> None:
             "`faults` needs `closed.seconds`: a phase of so many tasks may end before",
         ),
         (
+            {"phases": [{**CLOSED, "pods_exec": 4}]},
+            "`pods_exec` needs `closed.seconds`: its callers do not know when the others end",
+        ),
+        ({"phases": [{**OPEN, "pods_exec": 0}]}, r"phases\[0\].pods_exec: expected `int` >= 1"),
+        (
             {"phases": [{**OPEN, "strangers": {"connections": 3, "sandboxes": 4}}]},
             r"phases\[0\].strangers: `connections` is 3 and must be at least `sandboxes` \(4\)",
         ),

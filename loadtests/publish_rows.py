@@ -1,0 +1,88 @@
+"""Publishes the last run of a profile on simulated nodes: `python -m loadtests.publish_rows NAME [REPORTS]` writes its table.
+
+The table is in docs/performance.md, between two comments with the profile's name; what it means is said around it. It has
+all rows of `reports/NAME.json`, with the date, the machine and the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sandlot_grade.report.scale import seconds
+
+from loadtests.bounds import Bound, read_bounds
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+NAMES = ("thousands", "autoscale")
+
+
+class PublishError(Exception):
+    """Nothing was written; the message says why."""
+
+
+def table(told: dict[str, Any], *, name: str, bounds: dict[str, Bound]) -> Iterator[str]:
+    """Yield the lines of a profile's table. Raises PublishError if the report lacks a row."""
+    rows: dict[str, Any] = told["rows"]
+    if absent := [row for row in bounds if row not in rows]:
+        raise PublishError(f"the report has no row {absent[0]}: run the profile without --only")
+    machine = told["machine"]
+    yield (
+        f"{datetime.fromisoformat(told['began']).date()}, {machine['cores']} cores, {machine['kernel']}, Python "
+        f"{machine['python']}, load {machine['load at the beginning']} at the beginning, {seconds(told['seconds'])} in all; "
+        f"`make loadtest-cluster PROFILE={name}`:"
+    )
+    yield from ("", "| measurement | bound | measured | made of |", "|---|---|---|---|")
+    for row, bound in bounds.items():
+        yield _row(rows[row], bound)
+
+
+def _row(row: dict[str, Any], bound: Bound) -> str:
+    value = "none" if row["value"] is None else f"{row['value']:.3g} {bound.unit}".strip()
+    measured = value if row["held"] else f"**missed**: {value}"
+    again = ", at the second try" if row["second_try"] else ""
+    parts = "; ".join(f"{name} {part}" for name, part in row["parts"].items())
+    cells = (bound.what, f"{bound.limit} {bound.unit}".strip(), measured + again, parts)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def publish(name: str, reports: Path, page: Path = PAGE) -> Path:
+    """Write the profile's table into the page, and return its path. Raises PublishError."""
+    report = reports / f"{name}.json"
+    try:
+        told = json.loads(report.read_text())
+    except FileNotFoundError as error:
+        raise PublishError(
+            f"{report}: is not there; `make loadtest-cluster PROFILE={name}` writes it"
+        ) from error
+    bounds = read_bounds(Path(__file__).with_name(f"rangespec-{name}.yaml"))
+    lines = "\n".join(table(told, name=name, bounds=bounds))
+    between = re.compile(rf"(<!-- {name}: [^\n]* -->\n)(.*?)(<!-- end of {name} -->)", re.DOTALL)
+    text, count = between.subn(lambda found: f"{found[1]}\n{lines}\n\n{found[3]}", page.read_text())
+    if count != 1:
+        raise PublishError(f"{page}: needs one place between the comments of {name}, has {count}")
+    page.write_text(text)
+    return page
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=NAMES, help="the profile")
+    parser.add_argument("reports", type=Path, nargs="?", default=Path("reports"))
+    given = parser.parse_args()
+    try:
+        print(publish(given.name, given.reports))
+    except PublishError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
