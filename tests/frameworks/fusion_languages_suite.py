@@ -42,9 +42,6 @@ def test_it_runs_with_input_and_files(program: Program) -> None:
     assert program.stdout in getattr(told.run_result, program.stream), told
     assert base64.b64decode(told.files["out.txt"]) == b"xyxy"
     assert (told.compile_result is not None) == program.compiled
-    print(
-        f"{program.language}: {told.compile_result and told.compile_result.execution_time} {told.run_result.execution_time}"
-    )
 
 
 @EACH
