@@ -48,10 +48,9 @@ def _build(image: ToolchainImage, out: Path) -> None:
         ]:
             layers.append(work / "more.layer")
             write_layer(layers[-1], entries=entries, epoch=EPOCH)
-        config = {
-            "Env": [f"PATH={PATH}", "LANG=C.UTF-8", "HOME=/root", *image.environment],
-            "WorkingDir": "/",
-        }
+        defaults = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": "/root"}
+        variables = defaults | dict(variable.split("=", 1) for variable in image.environment)
+        config = {"Env": [f"{name}={value}" for name, value in variables.items()], "WorkingDir": "/"}
         write_archive(
             out,
             reference=f"sandlot.test/toolchains/{image.name}:1",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from images.contents import PATH
+
 # Images that set up alternatives for manual pages fail without this directory, whose files are left out.
 _MAN = ("--essential-hook=mkdir -p $1/usr/share/man/man1",)
 
@@ -73,7 +75,8 @@ IMAGES = (
             "nvidia-cuda-nvcc==13.5.37", "nvidia-cuda-crt==13.5.37", "nvidia-nvvm==13.5.37",
             "nvidia-cuda-runtime==13.5.37",
         ),
-        links=(f"usr/local/bin/nvcc -> {_CUDA}/bin/nvcc",),
+        # Not by a link: nvcc looks for its parts beside the name by which it was called.
+        environment=(f"PATH={PATH}:{_CUDA}/bin",),
     ),
     # The last Debian with Julia.
     ToolchainImage(name="julia", languages=("julia",), debian=(*_BASE, "julia"), suite="bullseye"),
