@@ -57,7 +57,7 @@ IMAGES = (
         # Without compiled standard packages each request would compile those that it imports.
         hooks=(*_MAN, "--customize-hook=chroot $1 env HOME=/root GOFLAGS=-p=2 go build std"),
     ),
-    ToolchainImage(name="swift", languages=("swift",), debian=(*_BASE, "swiftlang")),
+    ToolchainImage(name="swift", languages=("swift",), debian=(*_BASE, "swiftlang", "g++")),
     ToolchainImage(
         name="java",
         languages=("java", "junit", "scala", "kotlin_script"),
