@@ -36,8 +36,13 @@ def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None, cwd
     return done.stdout
 
 
-def bootstrap(out: Path, *, packages: Sequence[str], variant: str) -> None:
-    """Write a root file system of Debian packages as a tar archive. Raises ImageError."""
+def bootstrap(
+    out: Path, *, packages: Sequence[str], variant: str, suite: str = DEBIAN, hooks: Sequence[str] = ()
+) -> None:
+    """Write a root file system of Debian packages as a tar archive. Raises ImageError.
+
+    `hooks`: further options of mmdebstrap, such as `--customize-hook=COMMAND`.
+    """
     if os.geteuid() != 0:
         raise ImageError(
             "building an image needs root, for mmdebstrap; run as root, or use the Dockerfiles in images/"
@@ -52,8 +57,9 @@ def bootstrap(out: Path, *, packages: Sequence[str], variant: str) -> None:
         "--mode=root",
         f"--variant={variant}",
         *excluded,
+        *hooks,
         include,
-        DEBIAN,
+        suite,
         part,
     ]
     run(command, env={"SOURCE_DATE_EPOCH": str(EPOCH)})

@@ -9,7 +9,7 @@ from typing import Any
 from .languages import TOOLCHAINS, Toolchain, class_of, object_of, source
 from .sandbox import BadInput, Finished, SandboxClient
 from .wire import RunCodeRequest, ended_by_code, run_code_answer, sandbox_error
-from .working import DIRECTORY, STDIN, encoded, fetch, program_of, write_all
+from .working import DIRECTORY, STDIN, encoded, fetch, need_jars, program_of, write_all
 
 
 class CodeJob:
@@ -29,17 +29,24 @@ class CodeJob:
     ) -> dict[str, Any]:
         request = self._request
         toolchain = _toolchain_of(request.language)
+        given = request.contents()
         words = {
             "program": await program_of(toolchain, client, programs, language=request.language, place=place)
         }
+        if toolchain.jars is not None and not any(path.endswith(".jar") for path in given):
+            await need_jars(toolchain.jars, client, programs, language=request.language, place=place)
         random = f"tmp{secrets.token_hex(4)}"
         name = toolchain.name.replace("{random}", random).replace("{class}", class_of(request.code))
         words["file"] = shlex.quote(f"{DIRECTORY}/{name}")
         words["args"] = shlex.join(request.args)
         if request.language == "scala":
             words["object"] = _scala_object(request.code)
-        await write_all(client.write, request.contents())
-        contents = {f"{DIRECTORY}/{name}": encoded(source(request.language, request.code), "code")}
+        if toolchain.beside:
+            await write_all(client.write, dict(toolchain.beside))
+        await write_all(client.write, given)
+        contents: dict[str, bytes] = {}
+        if request.code or request.language != "junit":  # whose classes may all be among the files
+            contents[f"{DIRECTORY}/{name}"] = encoded(source(request.language, request.code), "code")
         if request.stdin:
             contents[STDIN] = encoded(request.stdin, "stdin")
         await write_all(client.write, contents)

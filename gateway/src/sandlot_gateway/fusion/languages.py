@@ -14,6 +14,8 @@ class Toolchain:
     """`run` and `compile` are shell commands; `{file}` is the code's file, `{program}` the first of `programs` found.
 
     `name`: of the code's file, in which `{random}` keeps it apart from the request's files. `also`: further programs.
+    `jars`: a pattern of paths, one of which the image must have if the request sends no JAR. `beside`: names and contents
+    of files in the code's directory; the request's own replace them.
     """
 
     name: str
@@ -21,11 +23,29 @@ class Toolchain:
     programs: tuple[str, ...]
     compile: str | None = None
     also: tuple[str, ...] = ()
+    jars: str | None = None
+    beside: tuple[tuple[str, bytes], ...] = ()
 
 
 _PYTHON = Toolchain("{random}.py", "{program} {file}", ("python", "python3"))
 _JARS = '".:./*"'
 _JUNIT = '".:./*:/usr/share/java/*"'
+# Without a configuration jest runs nothing, and without these presets it reads neither types nor `import`.
+_BABEL = b"""const installed = (name) => {
+  try {
+    return [require.resolve(name)];
+  } catch {
+    return [];
+  }
+};
+const node = { targets: { node: "current" } };
+module.exports = {
+  presets: [
+    ...installed("@babel/preset-env").map((preset) => [preset, node]),
+    ...installed("@babel/preset-typescript"),
+  ],
+};
+"""
 
 TOOLCHAINS: dict[str, Toolchain] = {
     "python": _PYTHON,
@@ -49,10 +69,16 @@ TOOLCHAINS: dict[str, Toolchain] = {
         ("javac",),
         compile=f"javac -cp {_JUNIT} *.java",
         also=("java",),
+        jars="/usr/share/java/junit-platform-console*.jar",
     ),
     "nodejs": Toolchain("{random}.js", "node {file}", ("node",)),
     "typescript": Toolchain("{random}.ts", "tsx {file}", ("tsx",)),
-    "jest": Toolchain("{random}.test.ts", "jest {file}", ("jest",)),
+    "jest": Toolchain(
+        "{random}.test.ts",
+        "jest {file}",
+        ("jest",),
+        beside=(("package.json", b"{}"), ("babel.config.js", _BABEL)),
+    ),
     "php": Toolchain("{random}.php", "php -f {file}", ("php",)),
     "csharp": Toolchain(
         "{random}.txt",
@@ -63,7 +89,9 @@ TOOLCHAINS: dict[str, Toolchain] = {
     "lua": Toolchain("{random}.lua", "lua {file}", ("lua",)),
     "R": Toolchain("{random}.R", "Rscript {file}", ("Rscript",)),
     "perl": Toolchain("{random}.pl", "perl {file}", ("perl",)),
-    "D_ut": Toolchain("{random}.d", "./test", ("dmd",), compile="dmd {file} -unittest -of=test"),
+    "D_ut": Toolchain(
+        "{random}.d", "./test", ("dmd", "ldmd2"), compile="{program} {file} -unittest -of=test"
+    ),
     "ruby": Toolchain("{random}.rb", "ruby {file}", ("ruby",)),
     "scala": Toolchain(
         "{random}.scala", "scala {object}", ("scalac",), compile="scalac {file}", also=("scala",)

@@ -38,15 +38,31 @@ async def program_of(
     return shlex.quote(path)
 
 
+async def need_jars(
+    pattern: str, client: SandboxClient, programs: dict[str, str | None], *, language: str, place: str
+) -> None:
+    """Raise BadInput if the image has no file of the pattern."""
+    if await _looked_up(pattern, f"ls {pattern}", client, programs) is None:
+        raise BadInput(
+            f"language {language!r} needs a JAR {pattern}, which {place} lacks:"
+            " use another image for it (--fusion), or send the JAR in `files`"
+        )
+
+
 async def _found(
     wanted: tuple[str, ...], client: SandboxClient, programs: dict[str, str | None]
 ) -> str | None:
-    key = wanted[0]
+    look = " || ".join(f"command -v {name}" for name in wanted)
+    return await _looked_up(wanted[0], look, client, programs)
+
+
+async def _looked_up(
+    key: str, look: str, client: SandboxClient, programs: dict[str, str | None]
+) -> str | None:
     if key not in programs:
-        look = " || ".join(f"command -v {name}" for name in wanted)
         done = await client.run(look, cwd="/", timeout=_PROBE_TIMEOUT, memory=None)
         if done.verdict != CommandVerdict.EXITED:  # of a busy machine, which says nothing about the image
-            raise Lost(f"looking for the program {key!r} did not end by itself: {done.verdict}", ran=False)
+            raise Lost(f"looking for {key!r} did not end by itself: {done.verdict}", ran=False)
         programs[key] = done.stdout.decode("utf-8", "replace").strip() if done.succeeded else None
     return programs[key]
 
