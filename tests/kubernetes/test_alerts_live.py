@@ -1,0 +1,231 @@
+"""A real Prometheus scrapes an installed release: a healthy one is quiet, and each alert fires under a real fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from tests.chart.boards import BOARDS
+from tests.cluster import cluster
+from tests.cluster.config import REGISTRY_HOST
+from tests.cluster.paths import IMAGES
+from tests.kubernetes import alert_faults as faults
+from tests.kubernetes.alert_load import COLD, FORGE, MISSING, POOLED, callers
+from tests.kubernetes.boxes import filled, pods_exec, until
+from tests.kubernetes.killing import own_cluster_only
+from tests.kubernetes.node_agents import Agent
+from tests.kubernetes.releases import release_of_its_own
+from tests.kubernetes.stack import IMAGE, POOL, Stack
+from tests.kubernetes.watched import Watched, Watcher, watched
+from tests.waiting import wait_until_empty
+
+pytestmark = pytest.mark.whole_cluster
+AUDIT = "/var/lib/sandlot/audit.log"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    own_cluster_only()
+    with release_of_its_own("live", runtime="runc") as made:
+        values = {
+            "nodeAgent": {"enabled": True, "config": {"minFree": 0, "budget": 220 << 20}},
+            "gateway.config": {
+                "registries": [REGISTRY_HOST, faults.DEAD_REGISTRY, "sandlot.test"],
+                "leave": 0,
+                "drain": 0,
+                "maxRunning": 2,
+                "maxQueued": 1,
+            },
+        }
+        more = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
+        made.install("--set-json", more)
+        # The chart writes records to stdout, which cannot be full.
+        deployment = (f"deployment/{made.release}-gateway", "-n", made.namespace)
+        made.kubectl("set", "env", *deployment, f"SANDLOT_AUDIT_LOG={AUDIT}")
+        made.kubectl("rollout", "status", *deployment, "--timeout=240s")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def live(stack: Stack) -> Iterator[Watched]:
+    with watched(stack) as made:
+        yield made
+
+
+@pytest.fixture
+def server(live: Watched) -> Iterator[Watcher]:
+    """One that begins when the release is whole and its pool is full."""
+    filled(live.stack, size=POOL)
+    with live.prometheus() as made:
+        yield made
+
+
+def test_a_healthy_release_under_load_is_quiet_and_its_boards_show_data(
+    live: Watched, server: Watcher
+) -> None:
+    nodes = live.stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"]
+    image = cluster.push_image(IMAGES / "archives" / "python.tar")
+    for node in nodes:
+        Agent(live.stack, node["metadata"]["name"]).prepare(image)
+    with callers(live.stack) as ours:
+        for _ in range(4):
+            ours.work()
+            server.scraped()
+    queries = {
+        target["expr"].replace(
+            "$namespace", f"({live.stack.namespace}|{live.stack.sandboxes})"
+        ): f"{name}: {panel['title']}"
+        for name, board in BOARDS.items()
+        for panel in board["panels"]
+        for target in panel["targets"]
+    }
+    wait_until_empty(
+        lambda: {queries[one]: one for one in queries if not server.shows(one)}, pause=0.5, seconds=15
+    )
+    server.is_quiet()
+
+
+def test_pools_that_cannot_start(live: Watched, server: Watcher) -> None:
+    with faults.pool(live.stack, "huge", {"image": IMAGE, "cpu": 900}):
+        server.fires("SandlotPoolEmpty huge")
+        with faults.pool(live.stack, "broken", {"image": MISSING}):
+            server.fires("SandlotPoolDoesNotStart broken", "SandlotPoolEmpty broken")
+
+
+def test_node_agents_that_cannot_prepare(live: Watched, server: Watcher) -> None:
+    node = live.stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"][0]["metadata"][
+        "name"
+    ]
+    agent = Agent(live.stack, node)
+    big = cluster.push_image(IMAGES / "archives" / "gateway.tar")
+    status, error = agent.call("POST", "/v1/images?wait=30", {"image": big})
+    assert (status, error["code"]) == (507, "no_space"), error
+    server.fires(f"SandlotNodeOutOfSpace {agent.pod()['metadata']['name']}")
+    status, error = agent.call("POST", "/v1/images?wait=30", {"image": faults.dead_registry()})
+    assert error["code"] == "unavailable", (status, error)
+    server.fires("SandlotImagesFail")
+
+
+def test_files_and_descriptors_of_gateways(live: Watched, server: Watcher) -> None:
+    one, other = faults.pods(live.stack, "gateway")
+    with faults.no_room_for_records(live.stack, one, AUDIT):
+        with callers(live.stack, url=f"http://{one['status']['podIP']}:8642") as ours:
+            ours.client.get("/api/v1/sandbox").raise_for_status()
+        server.fires(f"SandlotAuditLogFails {one['metadata']['name']}")
+    with faults.few_descriptors(other, 8642):
+        server.fires(f"SandlotDescriptorsRunOut {other['metadata']['name']}")
+    with faults.bad_api_keys(live.stack):
+        server.fires(*(f"SandlotReloadFails {each['metadata']['name']} api_keys" for each in (one, other)))
+
+
+def test_requests_and_creates_that_are_refused_or_fail(live: Watched, server: Watcher) -> None:
+    with callers(live.stack) as ours:
+        with ExitStack() as ends:
+            box = ours.begin(**POOLED)
+            ends.callback(ours.end, box)
+            for _ in range(3):
+                ours.too_much(box)
+                server.scraped()
+            server.fires("SandlotTurnsAway")
+        for _ in range(4):
+            with ThreadPoolExecutor(4) as threads:
+                for answer in threads.map(lambda _: ours.create(MISSING, **COLD), range(4)):
+                    print(answer.status_code, answer.text)
+            server.scraped()
+        server.fires("SandlotCreatesFail")
+
+
+def test_forged_webhooks(live: Watched, server: Watcher) -> None:
+    gateway = faults.pods(live.stack, "gateway")[0]
+    with callers(live.stack) as ours:
+        box = ours.begin(network="full", **COLD)
+        try:
+            chosen = ("-n", live.stack.sandboxes, "-l", "app.kubernetes.io/component=sandbox")
+            pod = live.stack.get("pods", *chosen)["items"][0]["metadata"]["name"]
+            pods_exec(live.stack, pod, ["python3", "-c", FORGE, gateway["status"]["podIP"], pod])
+            server.fires("SandlotWebhooksUnsigned")
+        finally:
+            ours.end(box)
+
+
+def test_sandboxes_that_cannot_be_reached(live: Watched, server: Watcher) -> None:
+    with callers(live.stack) as ours:
+        boxes = [ours.begin(**POOLED) for _ in range(3)]
+        try:
+            for box in boxes:
+                assert ours.execute(box, "true") == 200
+            with faults.no_way_in(live.stack), ThreadPoolExecutor(6) as threads:
+
+                def fails() -> bool:
+                    codes = list(threads.map(lambda box: ours.execute(box, "true", timeout=5), boxes * 2))
+                    print(codes)
+                    server.scraped()
+                    return {"SandlotCannotReachSandboxes", "SandlotRequestsFail"} <= server.fired()
+
+                until(fails)
+                server.fires("SandlotCannotReachSandboxes", "SandlotRequestsFail")
+        finally:
+            for box in boxes:
+                ours.end(box)
+
+
+def test_lost_sandboxes(live: Watched, server: Watcher) -> None:
+    with callers(live.stack) as ours:
+        for _ in range(2):
+            filled(live.stack, size=POOL)
+            box = ours.begin(**POOLED)
+            ours.execute(box, "true")
+            live.stack.kubectl(
+                "delete", "pods", "-n", live.stack.sandboxes, "-l", "app.kubernetes.io/component=sandbox"
+            )
+            until(lambda box=box: ours.client.get(f"/api/v1/sandbox/{box}").json().get("verdict"))
+            server.scraped()
+        server.fires("SandlotLosesSandboxes", may=("SandlotPoolEmpty default",))
+
+
+def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> None:
+    with faults.no_more_pods(live.stack), callers(live.stack) as ours, ThreadPoolExecutor(10) as threads:
+        for _ in range(4):
+            for answer in threads.map(lambda _: ours.create(**{**COLD, "wait_seconds": 0}), range(10)):
+                print(answer.status_code, answer.text[:300])
+            server.scraped()
+        server.fires("SandlotWritesFail Forbidden")
+
+
+def test_pods_that_hang(live: Watched, server: Watcher) -> None:
+    gateway, agent = faults.pods(live.stack, "gateway")[0], faults.pods(live.stack, "node-agent")[0]
+    with faults.stopped(gateway), faults.stopped(agent):
+        server.fires(
+            f"SandlotDoesNotAnswer {gateway['metadata']['name']}",
+            f"SandlotNodeAgentDoesNotAnswer {agent['metadata']['name']}",
+        )
+
+
+def test_a_controller_that_is_killed_again_and_again(live: Watched, server: Watcher) -> None:
+    name = faults.names(faults.pods(live.stack, "controller"))[0]
+    starts = f'process_start_time_seconds{{pod="{name}"}}'
+    for _ in range(3):
+        (pod,) = [each for each in faults.pods(live.stack, "controller") if each["metadata"]["name"] == name]
+        before = server.query(starts)
+        faults.kill(pod)
+        until(lambda before=before: (now := server.query(starts)) and now != before)
+        until(lambda pod=pod: server.query(f'up{{pod="{name}"}} == 1'))
+    server.fires(f"SandlotRestarts {name}", may=(f"SandlotDoesNotAnswer {name}", "SandlotNoController"))
+
+
+def test_nothing_runs(live: Watched, server: Watcher) -> None:
+    with faults.none_of(live.stack, "gateway"):
+        server.fires("SandlotNoGateway")
+        with faults.none_of(live.stack, "controller"):
+            server.fires("SandlotNoController")
+            with faults.no_node_agent(live.stack):
+                server.fires("SandlotNoNodeAgent")
+
+
+def test_a_controller_without_a_right(live: Watched, server: Watcher) -> None:
+    with faults.without_right(live.stack, "sandboxpools"):
+        server.fires("SandlotControllerCannotRead sandboxpools", "SandlotNoController")
