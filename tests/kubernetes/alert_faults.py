@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from tests.cluster import cluster
 from tests.cluster.registry import tell
 from tests.kubernetes.boxes import until
+from tests.kubernetes.killing import metric
 from tests.kubernetes.stack import Stack
 
 DEAD_REGISTRY = "dead.sandlot.test:5000"
@@ -63,25 +65,37 @@ def stopped(pod: dict[str, Any]) -> Iterator[None]:
         _signal(pod, "SIGCONT")
 
 
-def kill(pod: dict[str, Any]) -> None:
-    """As the kernel does that has no memory left."""
+def restart(stack: Stack, name: str) -> None:
+    """Kill a controller, as the kernel does that has no memory left, and wait until it has begun again."""
+
+    def running(restarts: int) -> dict[str, Any] | None:
+        pod = stack.get("pod", name, "-n", stack.namespace)
+        (status,) = pod["status"]["containerStatuses"]
+        return pod if status["ready"] and status["restartCount"] >= restarts else None
+
+    pod = until(lambda: running(0))
+    assert pod is not None
+    (status,) = pod["status"]["containerStatuses"]
     _signal(pod, "SIGKILL")
+    until(lambda: running(status["restartCount"] + 1))
 
 
 @contextmanager
-def few_descriptors(pod: dict[str, Any], port: int, *, most: int = 400) -> Iterator[None]:
-    """A runtime that gives the pod's process a small limit, and clients with many connections."""
-    engine, node = cluster.recorded(), pod["spec"]["nodeName"]
+def few_descriptors(stack: Stack, gateway: dict[str, Any], *, most: int = 400) -> Iterator[None]:
+    """A runtime that gives a gateway's process a small limit, and clients with many connections."""
+    engine, node = cluster.recorded(), gateway["spec"]["nodeName"]
     tasks = engine.on_node(node, "ctr", "-n", "k8s.io", "tasks", "list").splitlines()
-    (process,) = [line.split()[1] for line in tasks if line.startswith(_container(pod))]
+    (process,) = [line.split()[1] for line in tasks if line.startswith(_container(gateway))]
     before = engine.on_node(
         node, "prlimit", "--pid", process, "--nofile", "--output=SOFT,HARD", "--noheadings"
     )
     engine.on_node(node, "prlimit", "--pid", process, f"--nofile={most}:")
     try:
         with ExitStack() as connections:
-            for _ in range(most * 17 // 20):
-                connections.enter_context(socket.create_connection((pod["status"]["podIP"], port), 10))
+            while metric(stack, gateway, "process_open_fds") < 0.85 * most:
+                for _ in range(10):
+                    address = (gateway["status"]["podIP"], 8642)
+                    connections.enter_context(socket.create_connection(address, 10))
             yield
     finally:
         engine.on_node(node, "prlimit", "--pid", process, f"--nofile={before.split()[0]}:")
@@ -106,7 +120,7 @@ def bad_api_keys(stack: Stack) -> Iterator[None]:
 def _read_again(stack: Stack) -> None:
     """A kubelet writes changed Secrets into a pod that changes at once, and else within a minute."""
     for name in names(pods(stack, "gateway")):
-        changed = json.dumps({"metadata": {"annotations": {"read": str(id(object()))}}})
+        changed = json.dumps({"metadata": {"annotations": {"read": str(time.time_ns())}}})
         stack.kubectl("patch", "pod", name, "-n", stack.namespace, "--type=merge", "-p", changed)
 
 
@@ -177,12 +191,15 @@ def without_right(stack: Stack, resource: str) -> Iterator[None]:
         stack.kubectl("rollout", "status", *deployment, "--timeout=240s")
 
 
-def dead_registry() -> str:
-    """An image of a registry at which nothing listens any more, for every node."""
+@contextmanager
+def dead_registry(node: str) -> Iterator[str]:
+    """An image of a registry at whose address nothing listens any more."""
     engine = cluster.recorded()
-    for node in cluster.nodes(engine):
-        tell(engine, node, host=DEAD_REGISTRY, address="127.0.0.1:9")
-    return f"{DEAD_REGISTRY}/image:1"
+    tell(engine, node, host=DEAD_REGISTRY, address="127.0.0.1:9")
+    try:
+        yield f"{DEAD_REGISTRY}/image:1"
+    finally:
+        engine.on_node(node, "rm", "-r", f"/etc/containerd/certs.d/{DEAD_REGISTRY}")
 
 
 def _merge(stack: Stack, *words: Any) -> None:
