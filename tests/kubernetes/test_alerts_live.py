@@ -59,16 +59,31 @@ def live(stack: Stack) -> Iterator[Watched]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def watcher(live: Watched) -> Iterator[Watcher]:
+    with live.prometheus("faults") as made:
+        yield made
+
+
 @pytest.fixture
-def server(live: Watched) -> Iterator[Watcher]:
-    """One that begins when the release is whole and its pool is full."""
+def server(live: Watched, watcher: Watcher) -> Iterator[Watcher]:
+    """The one that watches all faults, of which one begins after another has healed and the pool is full."""
     filled(live.stack, size=POOL)
-    with live.prometheus() as made:
+    watcher.begin()
+    yield watcher
+    watcher.heals()
+
+
+@pytest.fixture
+def fresh(live: Watched) -> Iterator[Watcher]:
+    """One that has never seen a fault."""
+    filled(live.stack, size=POOL)
+    with live.prometheus("health") as made:
         yield made
 
 
 def test_a_healthy_release_under_load_is_quiet_and_its_boards_show_data(
-    live: Watched, server: Watcher
+    live: Watched, fresh: Watcher
 ) -> None:
     nodes = live.stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"]
     image = cluster.push_image(IMAGES / "archives" / "python.tar")
@@ -77,7 +92,7 @@ def test_a_healthy_release_under_load_is_quiet_and_its_boards_show_data(
     with callers(live.stack) as ours:
         for _ in range(4):
             ours.work()
-            server.scraped()
+            fresh.scraped()
     queries = {
         target["expr"].replace(
             "$namespace", f"({live.stack.namespace}|{live.stack.sandboxes})"
@@ -87,9 +102,10 @@ def test_a_healthy_release_under_load_is_quiet_and_its_boards_show_data(
         for target in panel["targets"]
     }
     wait_until_empty(
-        lambda: {queries[one]: one for one in queries if not server.shows(one)}, pause=0.5, seconds=15
+        lambda: {queries[one]: one for one in queries if not fresh.shows(one)}, pause=0.5, seconds=15
     )
-    server.is_quiet()
+    fresh.fires()
+    fresh.is_quiet()
 
 
 def test_pools_that_cannot_start(live: Watched, server: Watcher) -> None:

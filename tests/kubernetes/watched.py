@@ -1,7 +1,4 @@
-"""A real Prometheus in a pod beside a release: it finds and scrapes the release's pods and evaluates the chart's alerts.
-
-Each one begins with no past, so that a range of an alert reaches back no further than its own test.
-"""
+"""A real Prometheus in a pod beside a release: it finds and scrapes the release's pods and evaluates the chart's alerts."""
 
 from __future__ import annotations
 
@@ -15,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chart import prometheus
+from tests.chart.alerts import rendered
 from tests.chart.render import Resource, render
 from tests.cluster import cluster
 from tests.kubernetes import monitors
 from tests.kubernetes.boxes import namespace, plain_pod
 from tests.kubernetes.discovery import discovery
 from tests.kubernetes.stack import IMAGE, Stack
-from tests.waiting import wait_until
+from tests.waiting import wait_until, wait_until_empty
 
 QUIET = 5  # evaluations, one a second
 _DIRECTORY = "/var/lib/sandlot-test"  # on the node
@@ -30,16 +28,23 @@ SWITCHED_ON = {"serviceMonitor": {"enabled": True}, "alerts": {"enabled": True}}
 
 
 class Watcher(prometheus.Prometheus):
-    """A running server, and what it has seen since it began."""
+    """A running server. `lasting`: the alerts with a range, which are active for as long after their fault's end."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, lasting: set[str]) -> None:
         super().__init__(url)
-        self._quiet_since = 0.0
+        self._lasting = lasting
+        self._since = 0.0
+        self._earlier: set[str] = set()  # what an earlier fault has left active
         self._expected: set[str] = set()
 
+    def begin(self) -> None:
+        """From now on only what is waited for may fire."""
+        self._expected, self._since = set(), time.time()
+        self._earlier = {named(labels) for labels, _ in self.query(f"last_over_time(ALERTS[{QUIET}s])")}
+
     def fired(self) -> set[str]:
-        """Each alert that has fired since all was quiet, with what it is of."""
-        range_ = f"[{int(time.time() - self._quiet_since)}s]"
+        """Each alert that has fired since, with what it is of."""
+        range_ = f"[{max(1, int(time.time() - self._since))}s]"
         found = self.query(f'last_over_time(ALERTS{{alertstate="firing"}}{range_})')
         return {named(labels) for labels, _ in found}
 
@@ -56,12 +61,12 @@ class Watcher(prometheus.Prometheus):
         return any(not math.isnan(value) for _, value in self.query(expression))
 
     def fires(self, *alerts: str, may: tuple[str, ...] = ()) -> None:
-        """Wait until these fire; since all was quiet only they, those that it waited for before, and `may` have."""
+        """Wait until these fire, besides those that it waited for before; of others only `may` may have fired, too."""
         self._expected |= {*alerts}
 
         def all_fire() -> bool:
             found = self.fired()
-            wrong = found - self._expected - {*may}
+            wrong = found - self._earlier - self._expected - {*may}
             assert not wrong, f"{wrong} fired beside {found - wrong}"
             return found >= {*alerts}
 
@@ -71,7 +76,11 @@ class Watcher(prometheus.Prometheus):
         """Wait until no alert has been pending for some evaluations; before it sees any pod, a server is not quiet."""
         expression = f"count_over_time(ALERTS[{QUIET}s])"
         wait_until(lambda: not self.query(expression), what="no alert is pending", pause=0.5)
-        self._quiet_since = time.time() - QUIET + 1
+        self.begin()
+
+    def heals(self) -> None:
+        """Wait until no alert is active, except for what lasts."""
+        wait_until_empty(lambda: self.active() - self._lasting, pause=0.5, seconds=120)
 
 
 def named(labels: dict[str, str]) -> str:
@@ -104,13 +113,15 @@ class Watched:
         return {item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]}
 
     @contextmanager
-    def prometheus(self) -> Iterator[Watcher]:
+    def prometheus(self, name: str) -> Iterator[Watcher]:
         """A server that scrapes every pod and sees no fault."""
         self._apply("ConfigMap", "rules", {"rules.json": json.dumps(monitors.rules(self.resources))})
         config = monitors.configuration(self.resources, discovery=self.discovery, secret=self._secret)
         self._apply("Secret", "config", {"prometheus.json": json.dumps(config)})
-        with plain_pod(self.stack, self.place, "prometheus", self._pod()) as address:
-            server = Watcher(f"http://{address}:9090")
+        with plain_pod(self.stack, self.place, name, self._pod()) as address:
+            alerts = rendered(self.resources).values()
+            lasting = {alert["alert"] for alert in alerts if "[" in alert["expr"]}
+            server = Watcher(f"http://{address}:9090", lasting)
             wait_until(lambda: self._sees_all(server), what="all pods are scraped", pause=0.3)
             server.is_quiet()
             yield server
