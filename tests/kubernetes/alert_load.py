@@ -26,8 +26,6 @@ for number in range(60):
 
 
 class Callers:
-    """Callers of one gateway, or of all by the address of its Service."""
-
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
 
@@ -50,11 +48,13 @@ class Callers:
         self.client.delete(f"/api/v1/sandbox/{sandbox}").raise_for_status()
 
     def work(self) -> None:
-        """Warm and cold sandboxes with commands that end well, take too long, and are left by their caller."""
+        """Warm and cold sandboxes with commands that end well, queue, take too long, and are left by their caller."""
         warm, cold = self.begin(**POOLED), self.begin(**COLD)
         for sandbox in (warm, cold):
             for _ in range(10):
                 assert self.execute(sandbox, "true") == 200
+        with ThreadPoolExecutor(3) as threads:
+            assert set(threads.map(lambda _: self.execute(warm, "sleep 0.3"), range(3))) == {200}
         assert self.execute(warm, "sleep 9", timeout=0.1) == 408
         try:
             self.client.post(f"/sbx/{warm}/exec", json={"command": "sleep 2", "timeout": 9}, timeout=0.2)
@@ -71,7 +71,9 @@ class Callers:
 
 
 @contextmanager
-def callers(stack: Stack, *, url: str | None = None) -> Iterator[Callers]:
+def callers(stack: Stack, gateway: dict[str, Any] | None = None) -> Iterator[Callers]:
+    """Callers of this gateway's pod, or of all by the Service."""
     headers = {"Authorization": f"Bearer {stack.api_key}"}
-    with plain_http.client(base_url=url or stack.url, headers=headers, timeout=60) as client:
+    url = stack.url if gateway is None else f"http://{gateway['status']['podIP']}:8642"
+    with plain_http.client(base_url=url, headers=headers, timeout=60) as client:
         yield Callers(client)

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -39,11 +39,13 @@ def discovery(stack: Stack, address: str) -> Iterator[str]:
                 asked = urlsplit(self.path)
                 (namespace,) = parse_qs(asked.query)["namespace"]
                 body = json.dumps(lists[asked.path](official.CoreV1Api(api), namespace)).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                # A Prometheus that ends waits for no answer.
+                with suppress(ConnectionError):
+                    self.send_response(200)
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 pass
