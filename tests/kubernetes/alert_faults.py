@@ -13,10 +13,17 @@ from typing import Any
 from tests.cluster import cluster
 from tests.cluster.registry import tell
 from tests.kubernetes.boxes import until
-from tests.kubernetes.killing import metric
+from tests.kubernetes.killing import is_ready, metric
 from tests.kubernetes.stack import Stack
 
 DEAD_REGISTRY = "dead.sandlot.test:5000"
+# Sets the limit of the pod's first process and prints the one before.
+LIMIT = """
+import resource, sys
+soft, hard = resource.prlimit(1, resource.RLIMIT_NOFILE)
+resource.prlimit(1, resource.RLIMIT_NOFILE, (int(sys.argv[1]), hard))
+print(soft)
+"""
 _CHOSEN = "app.kubernetes.io/component="
 
 
@@ -25,6 +32,12 @@ def pods(stack: Stack, component: str) -> list[dict[str, Any]]:
     where = stack.sandboxes if component == "node-agent" else stack.namespace
     found = stack.get("pods", "-n", where, "-l", f"{_CHOSEN}{component}")["items"]
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def warm_pods(stack: Stack) -> list[dict[str, Any]]:
+    """Those of the pool that run."""
+    found = stack.get("pods", "-n", stack.sandboxes, "-l", "sandlot.dev/pool=default")["items"]
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and is_ready(pod)]
 
 
 def names(found: list[dict[str, Any]]) -> list[str]:
@@ -83,13 +96,8 @@ def restart(stack: Stack, name: str) -> None:
 @contextmanager
 def few_descriptors(stack: Stack, gateway: dict[str, Any], *, most: int = 400) -> Iterator[None]:
     """A runtime that gives a gateway's process a small limit, and clients with many connections."""
-    engine, node = cluster.recorded(), gateway["spec"]["nodeName"]
-    tasks = engine.on_node(node, "ctr", "-n", "k8s.io", "tasks", "list").splitlines()
-    (process,) = [line.split()[1] for line in tasks if line.startswith(_container(gateway))]
-    before = engine.on_node(
-        node, "prlimit", "--pid", process, "--nofile", "--output=SOFT,HARD", "--noheadings"
-    )
-    engine.on_node(node, "prlimit", "--pid", process, f"--nofile={most}:")
+    words = ("exec", "-n", stack.namespace, gateway["metadata"]["name"], "--", "python3", "-c", LIMIT)
+    before = stack.kubectl(*words, str(most)).strip()
     try:
         with ExitStack() as connections:
             while metric(stack, gateway, "process_open_fds") < 0.85 * most:
@@ -98,7 +106,7 @@ def few_descriptors(stack: Stack, gateway: dict[str, Any], *, most: int = 400) -
                     connections.enter_context(socket.create_connection(address, 10))
             yield
     finally:
-        engine.on_node(node, "prlimit", "--pid", process, f"--nofile={before.split()[0]}:")
+        stack.kubectl(*words, before)
 
 
 @contextmanager
