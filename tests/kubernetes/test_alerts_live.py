@@ -14,7 +14,7 @@ from tests.cluster import cluster
 from tests.cluster.config import REGISTRY_HOST
 from tests.cluster.paths import IMAGES
 from tests.kubernetes import alert_faults as faults
-from tests.kubernetes.alert_load import COLD, FORGE, MISSING, POOLED, callers
+from tests.kubernetes.alert_load import COLD, FORGE, MISSING, POOLED, Callers, callers
 from tests.kubernetes.boxes import filled, pods_exec, until
 from tests.kubernetes.killing import held_lease, kill, own_cluster_only, running_requests
 from tests.kubernetes.node_agents import Agent
@@ -203,22 +203,25 @@ def test_sandboxes_that_are_lost_while_they_run_commands(live: Watched, server: 
     for _ in range(2):
         filled(live.stack, size=POOL)
         with callers(live.stack) as ours, ThreadPoolExecutor(6) as threads:
-            boxes = [ours.begin(**POOLED) for _ in range(3)]
-            codes = [threads.submit(ours.execute, box, "sleep 40", timeout=50) for box in boxes * 2]
-            wait_until(lambda: running(live.stack) == len(codes), what="all commands run")
-            for pod in faults.names(faults.warm_pods(live.stack)):
-                kill(live.stack.sandboxes, pod, "sidecar")
-            assert [code.result() for code in codes].count(200) == 0
-            for box in boxes:
-                until(lambda box=box: ours.client.get(f"/api/v1/sandbox/{box}").json()["status"] == "ERROR")
+            lose_sandboxes(live.stack, ours, threads)
         server.scraped()
     may = ("SandlotPoolEmpty default", "SandlotCannotReachSandboxes")
     server.fires("SandlotLosesSandboxes", "SandlotRequestsFail", may=may)
 
 
-def running(stack: Stack) -> float:
-    """How many commands run."""
-    return sum(running_requests(stack, gateway) for gateway in faults.pods(stack, "gateway"))
+def lose_sandboxes(stack: Stack, ours: Callers, threads: ThreadPoolExecutor) -> None:
+    """Kill the sidecars of three, each with two commands; none ends well."""
+    boxes = [ours.begin(**POOLED) for _ in range(3)]
+    codes = [threads.submit(ours.execute, box, "sleep 40", timeout=50) for box in boxes * 2]
+
+    def all_run() -> bool:
+        gateways = faults.pods(stack, "gateway")
+        return sum(running_requests(stack, gateway) for gateway in gateways) == len(codes)
+
+    wait_until(all_run, what="all commands run")
+    for pod in faults.names(faults.warm_pods(stack)):
+        kill(stack.sandboxes, pod, "sidecar")
+    assert 200 not in {code.result() for code in codes}
 
 
 def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> None:
