@@ -34,6 +34,11 @@ def pods(stack: Stack, component: str) -> list[dict[str, Any]]:
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
+def workers(stack: Stack) -> list[str]:
+    """The nodes of sandboxes."""
+    return names(stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"])
+
+
 def warm_pods(stack: Stack) -> list[dict[str, Any]]:
     """Those of the pool that run."""
     found = stack.get("pods", "-n", stack.sandboxes, "-l", "sandlot.dev/pool=default")["items"]
@@ -41,7 +46,7 @@ def warm_pods(stack: Stack) -> list[dict[str, Any]]:
 
 
 def names(found: list[dict[str, Any]]) -> list[str]:
-    return [pod["metadata"]["name"] for pod in found]
+    return [each["metadata"]["name"] for each in found]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tests.kubernetes import alert_faults as faults
 from tests.kubernetes.alert_load import COLD, FORGE, MISSING, POOLED, Callers, callers
 from tests.kubernetes.boxes import filled, pods_exec, until
 from tests.kubernetes.killing import held_lease, kill, own_cluster_only, running_requests
-from tests.kubernetes.node_agents import Agent
+from tests.kubernetes.node_agents import Agent, leave_no_image
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 from tests.kubernetes.watched import Watched, Watcher, watched
@@ -53,6 +53,7 @@ def stack() -> Iterator[Stack]:
         made.kubectl("set", "env", *deployment, f"SANDLOT_AUDIT_LOG={AUDIT}")
         made.kubectl("rollout", "status", *deployment, "--timeout=240s")
         yield made
+        leave_no_image(made)
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +88,9 @@ def fresh(live: Watched) -> Iterator[Watcher]:
 def test_a_healthy_release_under_load_is_quiet_and_its_boards_show_data(
     live: Watched, fresh: Watcher
 ) -> None:
-    nodes = live.stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"]
     image = cluster.push_image(IMAGES / "archives" / "python.tar")
-    for node in nodes:
-        Agent(live.stack, node["metadata"]["name"]).prepare(image)
+    for node in faults.workers(live.stack):
+        Agent(live.stack, node).prepare(image)
     for _ in range(2):
         for gateway in faults.pods(live.stack, "gateway"):
             with callers(live.stack, gateway) as ours:
@@ -124,9 +124,7 @@ def test_pools_that_cannot_start(live: Watched, server: Watcher) -> None:
 
 
 def test_node_agents_that_cannot_prepare(live: Watched, server: Watcher) -> None:
-    node = live.stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"][0]["metadata"][
-        "name"
-    ]
+    node = faults.workers(live.stack)[0]
     agent = Agent(live.stack, node)
     big = cluster.push_image(IMAGES / "archives" / "gateway.tar")
     assert failure(agent, big) == "no_space"

@@ -16,6 +16,7 @@ from tests.chart.alerts import rendered
 from tests.chart.render import Resource, render
 from tests.cluster import cluster
 from tests.kubernetes import monitors
+from tests.kubernetes.alert_faults import workers
 from tests.kubernetes.boxes import namespace, plain_pod
 from tests.kubernetes.discovery import discovery
 from tests.kubernetes.stack import IMAGE, Stack
@@ -176,7 +177,7 @@ class Watched:
 @contextmanager
 def watched(stack: Stack) -> Iterator[Watched]:
     """The release as a Prometheus can see it, with the program on one of the nodes."""
-    node = stack.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"][0]["metadata"]["name"]
+    node = workers(stack)[0]
     engine = cluster.recorded()
     program = f"{_DIRECTORY}/prometheus"
     script = f"mkdir -p {_DIRECTORY} && cat > {program} && chmod 755 {program}"
