@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +21,7 @@ from tests.kubernetes.stack import Stack
 
 META = "__meta_kubernetes_"
 _Group = dict[str, Any]
+_Resource = dict[str, Any]
 
 
 def label(name: str) -> str:
@@ -47,7 +48,7 @@ def discovery(stack: Stack, address: str) -> Iterator[str]:
                     self.end_headers()
                     self.wfile.write(body)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         with ThreadingHTTPServer((address, 0), Handler) as server:
@@ -61,42 +62,52 @@ def discovery(stack: Stack, address: str) -> Iterator[str]:
 
 
 def _pods(api: official.CoreV1Api, namespace: str) -> list[_Group]:
-    found = api.list_namespaced_pod(namespace).items
     return [
-        _group(pod, port.container_port, {**_labels("pod", pod), f"{META}pod_container_port_name": port.name})
-        for pod in found
-        if pod.status.pod_ip
-        for container in pod.spec.containers
-        for port in container.ports or []
+        _group(
+            pod,
+            port["containerPort"],
+            {**_labels("pod", pod), f"{META}pod_container_port_name": port["name"]},
+        )
+        for pod in _items(api.list_namespaced_pod, namespace)
+        if "podIP" in pod["status"]
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
     ]
 
 
 def _endpoints(api: official.CoreV1Api, namespace: str) -> list[_Group]:
-    pods = {pod.metadata.name: pod for pod in api.list_namespaced_pod(namespace).items}
-    services = {each.metadata.name: each for each in api.list_namespaced_service(namespace).items}
-    found = official.DiscoveryV1Api(api.api_client).list_namespaced_endpoint_slice(namespace).items
+    pods = {pod["metadata"]["name"]: pod for pod in _items(api.list_namespaced_pod, namespace)}
+    services = {each["metadata"]["name"]: each for each in _items(api.list_namespaced_service, namespace)}
+    slices = _items(official.DiscoveryV1Api(api.api_client).list_namespaced_endpoint_slice, namespace)
     groups: list[_Group] = []
-    for each in found:
-        service = services.get(each.metadata.labels["kubernetes.io/service-name"])
-        for endpoint in each.endpoints or []:
-            pod = pods.get(endpoint.target_ref.name)
-            if service is not None and pod is not None and pod.status.pod_ip:
-                for port in each.ports:
-                    more = {f"{META}endpointslice_port_name": port.name, **_labels("service", service)}
-                    groups.append(_group(pod, port.port, more))
+    for each in slices:
+        service = services.get(each["metadata"]["labels"]["kubernetes.io/service-name"])
+        for endpoint in each.get("endpoints") or []:
+            pod = pods.get(endpoint["targetRef"]["name"])
+            if service is not None and pod is not None and "podIP" in pod["status"]:
+                for port in each["ports"]:
+                    more = {f"{META}endpointslice_port_name": port["name"], **_labels("service", service)}
+                    groups.append(_group(pod, port["port"], more))
     return groups
 
 
-def _group(pod: Any, port: int, more: dict[str, str]) -> _Group:
+def _items(read: Callable[..., Any], namespace: str) -> list[_Resource]:
+    return json.loads(read(namespace, _preload_content=False).data)["items"]
+
+
+def _group(pod: _Resource, port: int, more: dict[str, str]) -> _Group:
     labels = {
-        f"{META}namespace": pod.metadata.namespace,
-        f"{META}pod_name": pod.metadata.name,
-        f"{META}pod_container_name": pod.spec.containers[0].name,
-        f"{META}pod_phase": pod.status.phase,
+        f"{META}namespace": pod["metadata"]["namespace"],
+        f"{META}pod_name": pod["metadata"]["name"],
+        f"{META}pod_container_name": pod["spec"]["containers"][0]["name"],
+        f"{META}pod_phase": pod["status"]["phase"],
     }
-    return {"targets": [f"{pod.status.pod_ip}:{port}"], "labels": labels | more}
+    return {"targets": [f"{pod['status']['podIP']}:{port}"], "labels": labels | more}
 
 
-def _labels(kind: str, resource: Any) -> dict[str, str]:
-    labels = {f"{META}{kind}_label_{label(name)}": value for name, value in resource.metadata.labels.items()}
-    return {f"{META}{kind}_name": resource.metadata.name, **labels}
+def _labels(kind: str, resource: _Resource) -> dict[str, str]:
+    metadata = resource["metadata"]
+    labels = {
+        f"{META}{kind}_label_{label(name)}": value for name, value in metadata.get("labels", {}).items()
+    }
+    return {f"{META}{kind}_name": metadata["name"], **labels}
