@@ -66,7 +66,7 @@ def _pods(api: official.CoreV1Api, namespace: str) -> list[_Group]:
         _group(
             pod,
             port["containerPort"],
-            {**_labels("pod", pod), f"{META}pod_container_port_name": port["name"]},
+            {**_labels("pod", pod), f"{META}pod_container_port_name": port.get("name", "")},
         )
         for pod in _items(api.list_namespaced_pod, namespace)
         if "podIP" in pod["status"]
@@ -83,10 +83,13 @@ def _endpoints(api: official.CoreV1Api, namespace: str) -> list[_Group]:
     for each in slices:
         service = services.get(each["metadata"]["labels"]["kubernetes.io/service-name"])
         for endpoint in each.get("endpoints") or []:
-            pod = pods.get(endpoint["targetRef"]["name"])
+            pod = pods.get(endpoint.get("targetRef", {}).get("name", ""))
             if service is not None and pod is not None and "podIP" in pod["status"]:
                 for port in each["ports"]:
-                    more = {f"{META}endpointslice_port_name": port["name"], **_labels("service", service)}
+                    more = {
+                        f"{META}endpointslice_port_name": port.get("name", ""),
+                        **_labels("service", service),
+                    }
                     groups.append(_group(pod, port["port"], more))
     return groups
 
