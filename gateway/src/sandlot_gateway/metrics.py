@@ -10,6 +10,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
+from sandlot_gateway.data.connection_queues import DialResult
+
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "e2b", "other")
 ReloadedFile = Literal["api_keys", "quotas", "prices", "master_key", "certificate", "sidecar_tls"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
@@ -178,8 +180,7 @@ class Metrics:
         )
         self._event_webhooks = {outcome: webhooks.labels(outcome) for outcome in get_args(WebhookOutcome)}
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
-        self._dial_ok = dials.labels("ok")
-        self._dial_failed = dials.labels("failed")
+        self._dials: dict[DialResult, Counter] = {each: dials.labels(each) for each in get_args(DialResult)}
         self._udp_flows = Gauge("sandlot_udp_flows", "Clients of UDP exposures.", registry=registry)
         carried = Counter(
             "sandlot_datagrams", "Datagrams of UDP exposures.", ["direction"], registry=registry
@@ -209,8 +210,8 @@ class Metrics:
     def event_webhook(self, outcome: WebhookOutcome) -> None:
         self._event_webhooks[outcome].inc()
 
-    def dialled(self, *, ok: bool) -> None:
-        (self._dial_ok if ok else self._dial_failed).inc()
+    def dialled(self, result: DialResult) -> None:
+        self._dials[result].inc()
 
     def audit_written(self, records: int) -> None:
         self._audit_written.inc(records)
