@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.cluster.config import REGISTRY_HOST
@@ -64,10 +65,22 @@ def _spawn(command: list[str], *, env: Mapping[str, str], log: Path) -> int:
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), create, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
+        # Else it would hold a lock of its caller's for as long as it runs.
+        *((os.POSIX_SPAWN_CLOSE, number) for number in _inheritable() if number > 2),
     ]
     program = shutil.which(command[0], path=env["PATH"]) or command[0]
     ignored = [signal.SIGPIPE]  # by Python, which a program is not to inherit
     return os.posix_spawn(program, command, env, file_actions=files, setsid=True, setsigdef=ignored)
+
+
+def _inheritable() -> list[int]:
+    """The open descriptors that a program started here would have."""
+    found: list[int] = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # the one that read the directory is closed
+            if os.get_inheritable(number):
+                found.append(number)
+    return found
 
 
 def tell(engine: Engine, node: str, *, host: str, address: str) -> None:
