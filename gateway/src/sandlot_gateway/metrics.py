@@ -10,8 +10,6 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
-from sandlot_gateway.data.connection_queues import DialResult
-
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "e2b", "other")
 ReloadedFile = Literal["api_keys", "quotas", "prices", "master_key", "certificate", "sidecar_tls"]
 RELOADED: tuple[ReloadedFile, ...] = get_args(ReloadedFile)
@@ -27,6 +25,7 @@ DropReason = Literal[
     "unasked",
 ]
 StreamEnd = Literal["complete", "left", "leaving", "expired", "stalled", "key_withdrawn"]
+DialResult = Literal["ok", "failed", "refused"]  # as of data/connection_queues.py
 WebhookOutcome = Literal["delivered", "retried", "rejected", "lost"]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
