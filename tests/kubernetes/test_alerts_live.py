@@ -180,24 +180,6 @@ def test_forged_webhooks(live: Watched, server: Watcher) -> None:
     server.fires("SandlotWebhooksUnsigned")
 
 
-def test_sandboxes_that_cannot_be_reached(live: Watched, server: Watcher) -> None:
-    with callers(live.stack) as ours, ExitStack() as ends, ThreadPoolExecutor(6) as threads:
-        boxes = [ours.begin(**POOLED) for _ in range(3)]
-        for box in boxes:
-            ends.callback(ours.end, box)
-        with faults.no_way_in(live.stack):
-
-            def fires() -> bool:
-                list(threads.map(ours.attempt, boxes * 2))
-                return "SandlotCannotReachSandboxes" in server.fired()
-
-            until(fires)
-            # New pods of the pool are of no use either.
-            server.fires("SandlotCannotReachSandboxes", may=("SandlotPoolEmpty default",))
-        for box in boxes:
-            assert ours.execute(box, "true") == 200
-
-
 def test_sandboxes_that_are_lost_while_they_run_commands(live: Watched, server: Watcher) -> None:
     for _ in range(2):
         filled(live.stack, size=POOL)
@@ -221,6 +203,25 @@ def lose_sandboxes(stack: Stack, ours: Callers, threads: ThreadPoolExecutor) -> 
     for pod in faults.names(faults.warm_pods(stack)):
         kill(stack.sandboxes, pod, "sidecar")
     assert 200 not in {code.result() for code in codes}
+
+
+def test_sandboxes_that_cannot_be_reached(live: Watched, server: Watcher) -> None:
+    with callers(live.stack) as ours, ExitStack() as ends, ThreadPoolExecutor(6) as threads:
+        boxes = [ours.begin(**POOLED) for _ in range(3)]
+        for box in boxes:
+            ends.callback(ours.end, box)
+        with faults.no_way_in(live.stack):
+
+            def fires() -> bool:
+                list(threads.map(ours.attempt, boxes * 2))
+                server.scraped()
+                return "SandlotCannotReachSandboxes" in server.fired()
+
+            until(fires)
+            # New pods of the pool are of no use either.
+            server.fires("SandlotCannotReachSandboxes", may=("SandlotPoolEmpty default",))
+        for box in boxes:
+            assert ours.execute(box, "true") == 200
 
 
 def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> None:
