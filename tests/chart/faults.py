@@ -240,6 +240,7 @@ HARMLESS: dict[str, Series] = {
         GATEWAYS, "sandlot_requests_total", counter(300, 3000), route="expose", code="5xx", verdict="none"
     ),
     "callers that leave": failed_requests(counter(0, 900), "gone"),
+    "many cold starts": dials("refused", counter(90, 900)),
     "an idle installation whose sandboxes end": dials("ok", counter(60, 0)) | dials("failed", counter(4, 1)),
     "writes of what is gone": on(
         LEADER, "sandlot_controller_api_errors_total", counter(0, 600), method="DELETE", reason="NotFound"

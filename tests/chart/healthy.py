@@ -95,6 +95,7 @@ def _gateways() -> Series:
         | gateways("sandlot_rejected_total", _always(0), route="files", scope="sandbox")
         | gateways("sandlot_dials_total", _each_minute(60), result="ok")
         | gateways("sandlot_dials_total", _each_minute(4), result="failed")
+        | gateways("sandlot_dials_total", _each_minute(90), result="refused")
         | gateways("sandlot_sandbox_ends_total", _each_minute(60), verdict="deleted")
         | gateways("sandlot_sandbox_ends_total", _each_minute(1), verdict="evicted")
         | gateways("sandlot_ready_queue_depth", _always(4), pool="default")

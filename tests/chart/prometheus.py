@@ -84,8 +84,7 @@ class Target:
 class Prometheus:
     """A running server."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
-        self.process = process
+    def __init__(self, url: str) -> None:
         self._url = url
 
     def query(self, expression: str) -> list[tuple[Labels, float]]:
@@ -141,6 +140,6 @@ def scraping(
     ]
     listening = f"--web.listen-address=127.0.0.1:{port}"
     with running([*command, listening], log=directory / "prometheus.log", variables={}) as process:
-        server = Prometheus(process, f"http://127.0.0.1:{port}")
+        server = Prometheus(f"http://127.0.0.1:{port}")
         until(process, server.answers, bool)
         yield server

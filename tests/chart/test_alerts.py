@@ -78,7 +78,23 @@ def test_a_url_is_one() -> None:
 
 
 def test_the_page_has_each_in_order() -> None:
-    assert re.findall(r"^## (.+)$", PAGE, re.MULTILINE) == NAMES
+    assert re.findall(r"^## (.+)$", PAGE, re.MULTILINE) == [*NAMES, "Tested faults"]
+
+
+@pytest.mark.parametrize(
+    ("where", "files"),
+    [("cluster", "kubernetes/test_alerts_live.py"), ("one machine", "chart/test_*_board*.py")],
+    ids=["cluster", "one machine"],
+)
+def test_the_page_tells_where_tests_see_each(where: str, files: str) -> None:
+    rows = re.findall(r"^\| (Sandlot\w+) \| ([^|]+) \| [^|]+ \|$", PAGE, re.MULTILINE)
+    assert [name for name, _ in rows] == NAMES
+    texts = [file.read_text() for file in (ROOT / "tests").glob(files)]
+    # What a Prometheus without any other part notices is no fault.
+    named = {
+        name for text in texts for name in re.findall(r'"(Sandlot\w+)', re.sub(r"OTHERS = .*", "", text))
+    }
+    assert {name for name, seen in rows if where in seen.split(", ")} == named
 
 
 @pytest.mark.parametrize("name", NAMES)

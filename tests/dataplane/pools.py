@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
+from sandlot_gateway.data.connection_queues import DialResult
 from sandlot_gateway.data.dial import DialSettings
 from sandlot_gateway.data.pool import HttpPool, PoolSettings
 
@@ -19,8 +20,8 @@ class Dials:
         self.ok = 0
         self.failed = 0
 
-    def dialled(self, *, ok: bool) -> None:
-        if ok:
+    def dialled(self, result: DialResult) -> None:
+        if result == "ok":
             self.ok += 1
         else:
             self.failed += 1

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
-from sandlot_gateway.data.connection_queues import ConnectionQueues
+from sandlot_gateway.data.connection_queues import ConnectionQueues, DialResult
 from sandlot_gateway.data.dial import DialSettings, dial
 from sandlot_gateway.data.errors import DialError
 
@@ -21,7 +21,7 @@ class Owner:
 
     def __init__(self, **settings: float) -> None:
         self.kept: list[Connection] = []
-        self.dialled: list[bool] = []
+        self.dialled: list[DialResult] = []
         self.lines = ConnectionQueues(
             settings=ConnectionQueueSettings(**settings),  # type: ignore[arg-type]
             dialling=QUICK,

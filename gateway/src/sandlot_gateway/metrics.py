@@ -25,6 +25,7 @@ DropReason = Literal[
     "unasked",
 ]
 StreamEnd = Literal["complete", "left", "leaving", "expired", "stalled", "key_withdrawn"]
+DialResult = Literal["ok", "failed", "refused"]  # as of data/connection_queues.py
 WebhookOutcome = Literal["delivered", "retried", "rejected", "lost"]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
@@ -178,8 +179,7 @@ class Metrics:
         )
         self._event_webhooks = {outcome: webhooks.labels(outcome) for outcome in get_args(WebhookOutcome)}
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
-        self._dial_ok = dials.labels("ok")
-        self._dial_failed = dials.labels("failed")
+        self._dials: dict[DialResult, Counter] = {each: dials.labels(each) for each in get_args(DialResult)}
         self._udp_flows = Gauge("sandlot_udp_flows", "Clients of UDP exposures.", registry=registry)
         carried = Counter(
             "sandlot_datagrams", "Datagrams of UDP exposures.", ["direction"], registry=registry
@@ -209,8 +209,8 @@ class Metrics:
     def event_webhook(self, outcome: WebhookOutcome) -> None:
         self._event_webhooks[outcome].inc()
 
-    def dialled(self, *, ok: bool) -> None:
-        (self._dial_ok if ok else self._dial_failed).inc()
+    def dialled(self, result: DialResult) -> None:
+        self._dials[result].inc()
 
     def audit_written(self, records: int) -> None:
         self._audit_written.inc(records)

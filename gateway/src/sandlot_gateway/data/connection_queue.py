@@ -74,6 +74,10 @@ class ConnectionQueue(Generic[Ticket]):
         """Return whether a failed dial should try again for a waiting call."""
         return self.dials <= len(self._waiting)
 
+    def is_known_alive(self) -> bool:
+        """Return whether a waiting call knows of the upstream that it is alive."""
+        return any(waiter.known_alive for waiter in self._waiting)
+
     def connected(self) -> None:
         """Record a successful attempt."""
         self.timeouts = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from .conn import Connection
 from .connection_queue import ConnectionQueue, ConnectionQueueSettings
@@ -12,6 +13,8 @@ from .errors import DialError
 
 Dial = Callable[[], Awaitable[Connection]]
 _Ticket = asyncio.Future[Connection]
+# `refused`: nothing listens there, and no caller knew that anything does, as when a sidecar has not begun to.
+DialResult = Literal["ok", "failed", "refused"]
 
 
 class ConnectionQueues:
@@ -23,7 +26,7 @@ class ConnectionQueues:
         settings: ConnectionQueueSettings,
         dialling: DialSettings,
         free: Callable[[Connection], None],
-        dialled: Callable[[bool], None],
+        dialled: Callable[[DialResult], None],
         tls: Encryption | None = None,
     ) -> None:
         self._settings = settings
@@ -134,7 +137,7 @@ class ConnectionQueues:
                 failures = 0
                 line.connected()
                 self.heard(key)
-                self._dialled(True)
+                self._dialled("ok")
                 self._free(connection)
         finally:
             line.dials -= 1
@@ -158,7 +161,7 @@ class ConnectionQueues:
         return connection
 
     def _failed(self, key: str, line: ConnectionQueue[_Ticket], error: DialError) -> None:
-        self._dialled(False)
+        self._dialled("refused" if error.refused and not line.is_known_alive() else "failed")
         now = asyncio.get_running_loop().time()
         heard = self._heard.get(key)
         told = line.failed(now=now, refused=error.refused, reason=error.reason, heard=heard)

@@ -12,7 +12,7 @@ import msgspec
 
 from .conn import Connection
 from .connection_queue import ConnectionQueueSettings
-from .connection_queues import ConnectionQueues, Dial
+from .connection_queues import ConnectionQueues, Dial, DialResult
 from .dial import DialSettings, Encryption
 from .errors import DialError, PoolError, UpstreamError
 from .idle import IdleConnections
@@ -51,7 +51,7 @@ class PoolSettings:
 class PoolObserver(Protocol):
     """Counts dials; see metrics.py."""
 
-    def dialled(self, *, ok: bool) -> None: ...
+    def dialled(self, result: DialResult) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +239,9 @@ class HttpPool:
         """Fail all calls that wait for a connection to a dead upstream."""
         self._lines.dismiss(key, reason)
 
-    def _dialled(self, ok: bool) -> None:
+    def _dialled(self, result: DialResult) -> None:
         if self._observer is not None:
-            self._observer.dialled(ok=ok)
+            self._observer.dialled(result)
 
     def _offer(self, connection: Connection) -> None:
         """Hand a free connection to the first call in its queue, or keep it idle."""
