@@ -38,7 +38,9 @@ class CheckpointResponse(BaseModel):
     depth: int = Field(description="Number of ancestors. Each checkpoint contains all its files.")
     docker_image: str
     disk_size_bytes: int | None
-    stored_bytes: int | None = Field(description="Bytes that it added to the store, once DURABLE: less what earlier ones have.")
+    stored_bytes: int | None = Field(
+        description="Bytes that it added to the store, once DURABLE: less what earlier ones have."
+    )
     occupied_bytes: int = Field(description="Sum of the file sizes.")
     entries: int = Field(description="(Sandlot) Number of files, directories, links and deletions in it.")
     origin_id: str | None = Field(

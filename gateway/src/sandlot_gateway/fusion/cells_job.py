@@ -21,7 +21,7 @@ _MOST_CELLS = 10_000
 _CELL_OUTPUT = 4 << 20  # bytes
 _OUTPUT = 24 << 20  # bytes of all cells; those that find less room than one may need do not run
 # Python and the program that reports its end are killed one after the other: what could still be reported is chance.
-_KILLED = {
+_KILLED: dict[str, str] = {
     CommandVerdict.OOM: "the cells reached their memory limit",
     CommandVerdict.SIGNALED: "the program that runs the cells was killed",
 }
@@ -64,8 +64,8 @@ class CellsJob:
         )
         cells = Cells(len(request.cells), timeout=request.cell_timeout)
         await cells.feed(finished.stdout)
-        if finished.verdict in _KILLED:
-            cells.killed(_KILLED[finished.verdict])
+        if (why := _KILLED.get(finished.verdict)) is not None:
+            cells.killed(why)
         if not cells.ready and finished.verdict == CommandVerdict.EXITED:
             why = finished.stderr.decode("utf-8", "replace").strip()[-300:]
             raise BadInput(
