@@ -19,6 +19,9 @@ session_servers: set[int] = set()
 # Of the directories below /tmp in which the tests of gVisor run their containers.
 GVISOR_PREFIX = "sandlot-gvisor-"
 
+# On the command lines of our processes: a package's name, or that of the process that deletes an adapter's sandboxes.
+OURS = (b"sandlot_", b"sandlot.integrations._orphans")
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -49,7 +52,7 @@ def _sandlot_processes() -> dict[int, bytes]:
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if state != "Z" and b"sandlot_" in command:
+        if state != "Z" and any(name in command for name in OURS):
             found[int(entry.name)] = command
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -59,3 +60,22 @@ def test_a_network_is_a_leak_of_the_process_that_made_it(own: bool) -> None:
             make_network(path).__exit__(None, None, None)
     finally:
         remove_network(path)
+
+
+def test_a_process_that_deletes_sandboxes_is_a_leak_while_it_lives() -> None:
+    module = "sandlot.integrations._orphans"
+    with (
+        subprocess.Popen([sys.executable, "-m", module], stdin=subprocess.DEVNULL) as ends,
+        no_leaks(marker=module),
+    ):
+        ends.wait()
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        with (
+            pytest.raises(AssertionError, match=r"sandlot_processes: .*_orphans"),
+            no_leaks(marker=module, grace=0.1),
+        ):
+            started.append(subprocess.Popen([sys.executable, "-m", module], stdin=subprocess.PIPE))
+    finally:
+        for process in started:
+            process.communicate()

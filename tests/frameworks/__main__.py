@@ -100,10 +100,9 @@ def _run(run: Run, home: Path, *, pinned: bool) -> None:
     if not pinned:
         environment[NEWEST_IN] = str(home.parent)
     report = home.with_suffix(".xml")
-    left_out = [f"--deselect={test}" for test in framework.without]
     # A worker sees only its own mounts and control groups: no leaks of what else this machine does.
     alone = ("-n", "1", "-p", "no:randomly", "-q", f"--junitxml={report}")
-    words = (*alone, *left_out, *framework.tests)
+    words = (*alone, *framework.selection(pinned=pinned))
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, check=False)
     if report.exists():
         run.found = read(report)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 import sandlot
@@ -13,6 +15,10 @@ from deepagents_code.integrations.sandbox_registry import SandboxRegistry
 from sandlot.integrations.deepagents_code import SandlotProvider
 
 NEW = {"image": "host", "labels": ["dcode"]}
+
+
+context = ContextVar("context", default="")
+seen_in: list[str] = []
 
 
 def left() -> list[str]:
@@ -36,6 +42,20 @@ async def cancelled() -> None:
     assert making.cancelled()
 
 
+class Labels(list[str]):
+    """Tells from which context they are read."""
+
+    def __iter__(self) -> Iterator[str]:
+        seen_in.append(context.get())
+        return super().__iter__()
+
+
+async def in_its_context() -> None:
+    context.set("the loop's")
+    backend = SandlotProvider().get_or_create(**{**NEW, "labels": Labels(["dcode"])})
+    SandlotProvider().delete(sandbox_id=backend.id)
+
+
 configured = SandboxRegistry.load(Path(sys.argv[1]))
 assert configured.get_params("sandlot") == {"image": "host", "memory": "2GiB"}
 assert isinstance(configured.create_provider("sandlot"), SandlotProvider)
@@ -54,4 +74,6 @@ assert "working_dir" in raised(
     SandboxError, lambda: SandlotProvider().get_or_create(working_dir="/etc/hostname", **NEW)
 )
 asyncio.run(cancelled())
+asyncio.run(in_its_context())
+assert set(seen_in) == {"the loop's"}, seen_in
 assert left() == []

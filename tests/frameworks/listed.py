@@ -25,6 +25,7 @@ class Framework:
     also: tuple[str, ...] = ()
     python: str = "3.11"
     alone: bool = False
+    by_version: bool = False
     oldest: str = ""
     npm: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -37,6 +38,12 @@ class Framework:
     def release(self) -> str:
         """The packages and versions that tests pin."""
         return releases_of(self.npm) if self.npm else f"{self.package} {self.version}"
+
+    def selection(self, *, pinned: bool) -> list[str]:
+        """Arguments of pytest that select its tests, for the pinned release or the newest one."""
+        left_out = [f"--deselect={test}" for test in self.without]
+        one = ["-k", self.version] if pinned and self.by_version else []
+        return [*left_out, *one, *self.tests]
 
     @property
     def newest_also(self) -> tuple[str, ...]:

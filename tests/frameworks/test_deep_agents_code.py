@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,12 @@ from tests.frameworks.conftest import framework_python
 from tests.frameworks.test_agent_frameworks import HERE, assert_nothing_left, example
 from tests.prime.scripted_model import serve
 from tests.prime.server import Server
-from tests.waiting import wait_until_empty
+from tests.sdk.conftest import service
+from tests.sdk.service.faults import Fault
+from tests.sdk.service.server import Service
+from tests.waiting import wait_until, wait_until_empty
+
+__all__ = ["service"]
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -53,6 +59,26 @@ def dcode(sdk_path: Path, tmp_path: Path) -> list[str]:
     return [str(home / "bin" / "python"), "-B", str(package.with_name("dcode"))]
 
 
+def command(dcode: list[str], *more: str) -> list[str]:
+    return [
+        *(*dcode, "--sandbox", "sandlot", *more, "--no-mcp", "--shell-allow-list", "all"),
+        *("--model", "openai:scripted", "--model-params", json.dumps({"use_responses_api": False})),
+        *("--quiet", "--non-interactive", "Do what you are told."),
+    ]
+
+
+def variables(server: Server, home: Path, *, model: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "OPENAI_BASE_URL": model,
+        "OPENAI_API_KEY": "x",
+        "SANDLOT_URL": server.url,
+        "SANDLOT_API_KEY": server.api_key,
+        **ALONE,
+    }
+
+
 @pytest.mark.parametrize("configured", [False, True], ids=["default", "configured"])
 def test_dcode_runs_its_commands_in_a_sandbox(
     configured: bool, server: Server, dcode: list[str], tmp_path: Path
@@ -66,20 +92,8 @@ def test_dcode_runs_its_commands_in_a_sandbox(
         more = ["--sandbox-setup", "setup.sh"]
     with serve(TURNS, tool="execute") as url:
         done = subprocess.run(
-            [
-                *(*dcode, "--sandbox", "sandlot", *more, "--no-mcp", "--shell-allow-list", "all"),
-                *("--model", "openai:scripted", "--model-params", json.dumps({"use_responses_api": False})),
-                *("--quiet", "--non-interactive", "Do what you are told."),
-            ],
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(home),
-                "OPENAI_BASE_URL": url,
-                "OPENAI_API_KEY": "x",
-                "SANDLOT_URL": server.url,
-                "SANDLOT_API_KEY": server.api_key,
-                **ALONE,
-            },
+            command(dcode, *more),
+            env=variables(server, home, model=url),
             cwd=home,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -95,3 +109,45 @@ def test_dcode_runs_its_commands_in_a_sandbox(
     assert not (home / "dcode-was-here").exists()
     with Client(url=server.url, api_key=server.api_key) as client:
         wait_until_empty(lambda: Sandbox.list(client=client))
+
+
+def test_a_signal_that_ends_dcode_ends_its_sandbox(server: Server, dcode: list[str], tmp_path: Path) -> None:
+    with (
+        serve([{"command": "touch /workspace/begun; sleep 600"}], tool="execute") as url,
+        Client(url=server.url, api_key=server.api_key) as client,
+        subprocess.Popen(
+            command(dcode),
+            env=variables(server, tmp_path, model=url),
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as running,
+    ):
+        try:
+            (found,) = wait_until(lambda: Sandbox.list(client=client))
+            box = Sandbox.connect(found.id, client=client)
+            wait_until(lambda: box.files.exists("/workspace/begun"))
+            running.terminate()
+            assert running.wait(60) == 128 + signal.SIGTERM
+        finally:
+            running.kill()
+        wait_until_empty(lambda: Sandbox.list(client=client))
+
+
+def test_a_process_that_is_killed_while_it_prepares_its_sandbox_leaves_none(
+    service: Service, sdk_path: Path
+) -> None:
+    service.faults.append(Fault("/mkdir", hold=True))
+    script = (
+        "from sandlot.integrations.deepagents_code import SandlotProvider; SandlotProvider().get_or_create()"
+    )
+    with subprocess.Popen(
+        [str(framework_python("deepagents-code")), "-c", script],
+        env={**service.environment(), "PYTHONPATH": str(sdk_path)},
+    ) as making:
+        try:
+            wait_until(lambda: service.calls("/mkdir") or making.poll() is not None)
+        finally:
+            making.kill()
+    wait_until(lambda: [box["status"] for box in service.sandboxes.values()] == ["TERMINATED"])

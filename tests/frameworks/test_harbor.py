@@ -124,6 +124,18 @@ def test_our_environment_runs_every_task(jobs: Path, backend: Backend):
     assert nop == dict.fromkeys(backend.idle(every), (0.0, None)) | refused
 
 
+def test_preflight_takes_the_keywords_of_newer_releases(server: Server, run_framework: Run):
+    """harbor 0.26 gives them, by name; the pinned one and older ones give none."""
+    script = (
+        "import json, sys; from sandlot.integrations.harbor import SandlotEnvironment as ours\n"
+        "for calls in json.loads(sys.argv[1]): ours.preflight(**calls)"
+    )
+    given = json.dumps([{}, {"kwargs": {"pool": "default"}}, {"kwargs": None}])
+    run_framework("harbor", "-c", script, given, environment=ALONE)
+    with pytest.raises(AssertionError, match=r"sandlot: .*API key"):
+        run_framework("harbor", "-c", script, given, environment={**ALONE, "SANDLOT_API_KEY": "wrong"})
+
+
 def test_a_dockerfile_is_built_once_also_for_another_run(jobs: Path):
     places = [by_task(jobs / name)["dockerfile"].folder for name in ("sandlot-oracle", "again")]
     first, second = [(place / "agent" / "when").read_text() for place in places]

@@ -12,6 +12,7 @@ import pytest
 from tests.frameworks.listed import Framework, all_listed, frameworks
 from tests.frameworks.outcomes import Outcomes, read
 from tests.frameworks.recorded import BEGIN, CLUSTER, END, LOCAL, recorded, rows_of, with_rows
+from tests.prime.environments import WHOLE
 from tests.tools import tool
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +150,22 @@ def test_newest_runs_resolve_requirements_anew_where_an_installer_can() -> None:
     assert listed["e2b-code-interpreter"].newest_also == ("e2b",)
     assert listed["harbor"].newest_also == ("prime-sandboxes",)
     assert listed["skyrl"].newest_also == listed["skyrl"].also
+
+
+def test_a_run_of_pinned_releases_has_no_tests_of_other_releases() -> None:
+    prime = frameworks()["prime-sandboxes"]
+    words = ("-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+    done = subprocess.run(
+        [sys.executable, *words, *prime.selection(pinned=True)],
+        cwd=ROOT,
+        env={**os.environ, WHOLE: "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    collected = [line for line in done.stdout.splitlines() if "::" in line]
+    assert len(collected) > 5
+    assert [line for line in collected if not line.endswith(f"[{prime.version}]")] == []
 
 
 def test_every_test_of_the_list_exists() -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -33,7 +34,7 @@ Result = TypeVar("Result")
 class SandlotProvider(SandboxProvider):
     """Creates, finds and deletes sandboxes of the server of SANDLOT_URL and SANDLOT_API_KEY.
 
-    Those that it created and that nobody deleted are deleted when the process has ended.
+    Those that it created and that nobody deleted are deleted when the process has ended, also by a signal.
     """
 
     _metadata = SandboxProviderMetadata(
@@ -66,30 +67,29 @@ class SandlotProvider(SandboxProvider):
         except SandlotError as error:
             raise SandboxError(f"cannot create a sandbox: {error}") from error
         try:
+            # The server of `dcode` dies of the signal that ends it, before it would delete its sandbox.
+            _orphans.watch(box)
             box.files.mkdir(working_dir)
         except BaseException as error:
-            box.delete()
+            _delete(box)
             if isinstance(error, SandlotError):
                 raise SandboxError(f"working_dir: cannot make {working_dir}: {error}") from error
             raise
-        # The server of `dcode` dies of the signal that ends it, before it would delete its sandbox.
-        _orphans.watch(box.id)
         return _Backend(box, working_dir=working_dir)
 
     async def aget_or_create(self, *, sandbox_id: str | None = None, **create: Any) -> SandlotBackend:
         """Do as `get_or_create`; a cancelled caller leaves no new sandbox."""
         return await in_cancellable_thread(
             partial(self.get_or_create, sandbox_id=sandbox_id, **create),
-            discard=_end if sandbox_id is None else None,
+            discard=_discard if sandbox_id is None else None,
         )
 
     def delete(self, *, sandbox_id: str, **_: Any) -> None:
         """End a sandbox; one that has ended already is no error. Raises SandboxNotFoundError."""
         try:
-            _off_the_loop(lambda: Sandbox.connect(sandbox_id).delete())
+            _off_the_loop(lambda: _delete(Sandbox.connect(sandbox_id)))
         except NotFound as error:
             raise SandboxNotFoundError(sandbox_id) from error
-        _orphans.release(sandbox_id)
 
 
 class _Backend(SandlotBackend):
@@ -107,12 +107,16 @@ def _off_the_loop(call: Callable[[], Result]) -> Result:
     except RuntimeError:
         return call()
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(call).result()
+        return thread.submit(contextvars.copy_context().run, call).result()
 
 
-def _end(backend: SandlotBackend) -> None:
-    backend.box.delete()
-    _orphans.release(backend.box.id)
+def _delete(box: Sandbox) -> None:
+    box.delete()
+    _orphans.release(box.id)
+
+
+def _discard(backend: SandlotBackend) -> None:
+    _delete(backend.box)
 
 
 def _found(sandbox_id: str) -> Sandbox:
