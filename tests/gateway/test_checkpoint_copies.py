@@ -15,6 +15,7 @@ from sandlot_gateway.checkpoints.store import Store
 
 from tests.checkpoint_copies import DIRECTORY, page_program
 from tests.gateway.checkpoint_documents import checkpoint
+from tests.waiting import wait_until
 
 END = b"\0\0\xff\xff"  # of what a sidecar has compressed on its own
 SIZE = 1_000_000  # bytes of a chunk: a pipe has room for less
@@ -118,7 +119,10 @@ def test_one_that_changes_while_its_files_are_read_is_whole_or_not_there(tmp_pat
 def test_packs_are_shared_in_a_copy_and_names_keep_their_order(tmp_path: Path) -> None:
     place = tmp_path / "checkpoints"
     store = Store(place, limits=StoreLimits())
-    made = [saved(store, 0), *(saved(store, 0, 1) for _ in range(8))]
+    made: list[Checkpoint] = []
+    for numbers in ((0,), *[(0, 1)] * 8):
+        made.append(saved(store, *numbers))
+        wait_for_the_next_time(place / f"{made[-1].id}.manifest", tmp_path / "clock")
     copy = subprocess.run(words("copy", place), capture_output=True, check=True, timeout=60)
     assert len(copy.stdout) < 2.5 * SIZE
     copied = restored(copy.stdout, tmp_path / "copy")
@@ -129,3 +133,13 @@ def test_packs_are_shared_in_a_copy_and_names_keep_their_order(tmp_path: Path) -
     assert read(copied, made[-1]) == BLOCKS[0] + BLOCKS[1]
     copied.delete(made[-1])
     assert list((tmp_path / "copy").iterdir()) == []
+
+
+def wait_for_the_next_time(file: Path, clock: Path) -> None:
+    """Until the file system gives new files a later time than this one's."""
+
+    def later() -> bool:
+        clock.touch()
+        return clock.stat().st_ctime_ns > file.stat().st_ctime_ns
+
+    wait_until(later, pause=0.001)
