@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.config import REGISTRY_HOST
 from tests.cluster.engine import Engine
 from tests.cluster.paths import BIN, HERE, LOGS, STATE
+from tests.cluster.push import connect
+from tests.cluster.shell import ClusterError
 
 PORT = 5000
+ANSWERS_WITHIN = 120.0  # seconds
 
 
 def is_running(pid: int) -> bool:
@@ -59,7 +64,9 @@ class Registry:
 
 @contextmanager
 def another(engine: Engine, *, nodes: Sequence[str], host: str, directory: Path) -> Iterator[Registry]:
-    """An empty registry that the nodes have under the name `host`, with its port, until the block ends."""
+    """An empty registry that the nodes have under the name `host`, with its port, until the block ends; it answers."""
+    record = STATE / f"registry-{host}.json"
+    _end(record)  # that of a run which was killed
     address = f"{_beside(engine, nodes[0])}:{host.partition(':')[2]}"
     settings = _settings(directory / "registry.yaml", address=address, storage=directory / "storage")
     made = Registry(address, directory / "registry.log")
@@ -71,15 +78,35 @@ def another(engine: Engine, *, nodes: Sequence[str], host: str, directory: Path)
             stdout=log,
             stderr=log,
         )
-    try:
+    with ExitStack() as at_the_end:  # all of it, also after an error
+        at_the_end.callback(record.unlink, missing_ok=True)
+        at_the_end.callback(process.wait)
+        at_the_end.callback(process.kill)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps({"pid": process.pid, "address": address}))
+        _wait_for_an_answer(made, process)
         for node in nodes:
+            at_the_end.callback(engine.on_node, node, "rm", "-rf", f"/etc/containerd/certs.d/{host}")
             tell(engine, node, host=host, address=address)
         yield made
-    finally:
-        process.kill()
-        process.wait()
-        for node in nodes:
-            engine.on_node(node, "rm", "-r", f"/etc/containerd/certs.d/{host}")
+
+
+def _wait_for_an_answer(made: Registry, process: subprocess.Popen[bytes]) -> None:
+    """Raises ClusterError with the end of its log if it ends before, or takes too long."""
+    deadline = time.monotonic() + ANSWERS_WITHIN
+    while True:
+        ended = process.poll() is not None
+        try:
+            if not ended:
+                connect(made.address, seconds=0).close()
+                return
+        except OSError:
+            if time.monotonic() < deadline:
+                time.sleep(0.1)
+                continue
+        how = f"ended with {process.returncode}" if ended else f"did not answer within {ANSWERS_WITHIN:.0f} s"
+        log = made.log.read_text(errors="replace")[-4000:]
+        raise ClusterError(f"the registry at {made.address} {how}:\n{log}")
 
 
 def _beside(engine: Engine, node: str) -> str:
@@ -147,10 +174,19 @@ def push(engine: Engine, *, nodes: Sequence[str], source: Path) -> list[str]:
 
 
 def stop() -> None:
-    """Ends the registry, if one was started."""
-    record = STATE / "registry.json"
+    """Ends the registry, if one was started, and those of tests that were killed."""
+    for record in STATE.glob("registry*.json"):
+        _end(record)
+
+
+def _end(record: Path) -> None:
     if record.exists():
         pid = json.loads(record.read_text())["pid"]
         if is_running(pid):
-            os.kill(pid, 9)
+            process = os.pidfd_open(pid)
+            try:
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+                select.select([process], [], [], 10)  # until then it has its port
+            finally:
+                os.close(process)
         record.unlink()

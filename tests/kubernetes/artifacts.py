@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from images.oci import archive_index
+from images.oci import MANIFEST, archive_index
 from tests.cluster import cluster, registry
-from tests.cluster.push import connect
+from tests.cluster.engine import Engine
 from tests.kubernetes.stack import CHART
 from tests.release.trees import release
 
@@ -41,8 +42,19 @@ class Artifacts:
 
     def ask(self, path: str) -> dict[str, Any]:
         """What the registry answers."""
-        with urllib.request.urlopen(f"http://{self.registry.address}/v2/{path}", timeout=60) as answer:
+        request = urllib.request.Request(
+            f"http://{self.registry.address}/v2/{path}", headers={"Accept": MANIFEST}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
+
+    def digest(self, path: str) -> str:
+        """Of all the bytes that the registry gives."""
+        request = urllib.request.Request(
+            f"http://{self.registry.address}/v2/{path}", headers={"Accept": MANIFEST}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return f"sha256:{hashlib.file_digest(answer, 'sha256').hexdigest()}"
 
     def asked_by_nodes(self) -> set[str]:
         """The paths of which nodes were given something, from the registry's log of requests."""
@@ -59,29 +71,41 @@ class Artifacts:
 def published(directory: Path) -> Iterator[Artifacts]:
     """With the images that the cluster's tests use, so that nothing is built twice; nodes keep none of them."""
     if shutil.which("skopeo") is None:
-        pytest.skip("needs skopeo, to push the images")
+        pytest.fail("skopeo, which pushes the images, is missing; `make cluster` installs it")
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
     directory.mkdir(exist_ok=True)
     out = directory / version
     engine = cluster.recorded()
     nodes = cluster.nodes(engine)
     try:
-        with registry.another(engine, nodes=nodes, host=HOST, directory=directory) as own:
-            connect(own.address).close()
+        with (
+            registry.another(engine, nodes=nodes, host=HOST, directory=directory) as own,
+            ExitStack() as last,
+        ):
+            _forget(engine, nodes)  # what a killed run has left
             made = Artifacts(version, out, own)
             assert made.ask("_catalog")["repositories"] == []
             _done("build", version, "--registry", REGISTRY, "--out", str(out), "--dirty")
             where = ("--registry", f"{own.address}/sandlot", "--out", str(out), "--plain-http")
             _done("publish", version, *where)
-            assert [name for node in nodes for name in _images(node)] == []
-            try:
-                yield made
-            finally:
-                for node in nodes:
-                    for name in _images(node):
-                        engine.on_node(node, "ctr", "-n", "k8s.io", "images", "remove", "--sync", name)
+            assert [name for node in nodes for name in _images(engine, node)] == []
+            last.callback(_forget, engine, nodes)
+            yield made
     finally:
         shutil.rmtree(directory)  # two gigabytes
+
+
+def _forget(engine: Engine, nodes: list[str]) -> None:
+    """Takes the registry's images from the nodes; goes on after an error, and raises it at the end."""
+    with ExitStack() as each:
+        for node in nodes:
+            each.callback(_forget_on, engine, node)
+
+
+def _forget_on(engine: Engine, node: str) -> None:
+    with ExitStack() as each:
+        for name in _images(engine, node):
+            each.callback(engine.on_node, node, "ctr", "-n", "k8s.io", "images", "remove", "--sync", name)
 
 
 def _done(*words: str) -> None:
@@ -89,7 +113,7 @@ def _done(*words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _images(node: str) -> list[str]:
+def _images(engine: Engine, node: str) -> list[str]:
     """Those of the registry that a node has."""
-    listed = cluster.recorded().on_node(node, "ctr", "-n", "k8s.io", "images", "list", "--quiet")
+    listed = engine.on_node(node, "ctr", "-n", "k8s.io", "images", "list", "--quiet")
     return [name for name in listed.split() if name.startswith(f"{HOST}/")]

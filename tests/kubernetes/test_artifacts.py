@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -66,6 +67,20 @@ def test_the_registry_has_the_release_and_nothing_else(artifacts: Artifacts) -> 
     assert set(artifacts.ask("_catalog?n=1000")["repositories"]) == names
     for name in names:
         assert artifacts.ask(f"{name}/tags/list")["tags"] == [artifacts.version]
+
+
+def test_what_the_registry_gives_is_the_release_byte_by_byte(artifacts: Artifacts) -> None:
+    for name, digest in artifacts.digests.items():
+        assert artifacts.digest(f"sandlot/{name}/manifests/{artifacts.version}") == digest
+    chart = artifacts.chart.partition("/sandlot/")[2]
+    for name in (*artifacts.digests, chart):
+        manifest = artifacts.ask(f"sandlot/{name}/manifests/{artifacts.version}")
+        parts = [one["digest"] for one in (manifest["config"], *manifest["layers"])]
+        assert len(parts) > 1
+        assert [artifacts.digest(f"sandlot/{name}/blobs/{part}") for part in parts] == parts
+    (file,) = (artifacts.out / "chart").iterdir()
+    (layer,) = artifacts.ask(f"sandlot/{chart}/manifests/{artifacts.version}")["layers"]
+    assert layer["digest"] == f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def test_the_packages_give_the_command_line(artifacts: Artifacts, programs: Path) -> None:

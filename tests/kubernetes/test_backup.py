@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import base64
 import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandlot import Accounting, Client, Pools, Runs, Sandbox
+import pytest
+from sandlot import Accounting, Client, NotFound, Pools, Runs, Sandbox
 
+from tests.checkpoint_copies import DIRECTORY, page_program
 from tests.kubernetes.boxes import POOLED, filled, until, warm
 from tests.kubernetes.doctors import sandlot, told_alone
 from tests.kubernetes.prime.shared_directory import shared_directory
@@ -18,6 +20,7 @@ from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import CHART, IMAGE, Stack, program
 from tests.kubernetes.upgrades import words
 
+pytestmark = pytest.mark.timeout(1800)
 OPERATOR, TRAINER = "a-key-of-an-operator", "a-key-of-a-trainer"
 KEYS = f"{OPERATOR}:ops::operate\n{TRAINER}:training:2"
 VALUES = {
@@ -27,7 +30,7 @@ VALUES = {
     "controller.replicas": 1,
     "pools": {"default": {"size": 1, "template": {"image": IMAGE, **POOLED}}},
 }
-PAGE = CHART.parents[1] / "docs" / "operate.md"
+NO_FILES = f"import glob, sys; sys.exit(str(glob.glob('{DIRECTORY}/cp-*') or ''))"
 
 
 @contextmanager
@@ -54,21 +57,27 @@ def test_a_release_that_is_lost_comes_back_with_what_must_last(tmp_path: Path) -
         before = secrets(stack)
         run(stack, "backup", str(backup), "--with-secrets", directory=tmp_path)
         run(stack, "backup", str(plain), directory=tmp_path)
-        assert all(key.encode() not in content(plain) for key in (OPERATOR, TRAINER, *before.values()))
-        in_gateway(stack, "copy", stdout=archive)
+        assert "secrets.jsonl" in members(backup)
+        assert "secrets.jsonl" not in members(plain)
+        told = b"".join(members(plain).values())
+        assert [value for value in values_of(before) if value in told] == []
+        in_gateway(stack, page_program("copy"), stdout=archive)
 
     with empty_cluster() as stack:
         run(stack, "restore", str(backup), "--only-secrets", directory=tmp_path)
         assert secrets(stack) == before
         values = tmp_path / "values.json"
-        values.write_bytes(member(backup, "values.json"))
+        values.write_bytes(members(backup)["values.json"])
         stack.helm("install", stack.release, str(CHART), "-n", stack.namespace, "--values", str(values))
         run(stack, "restore", str(backup), directory=tmp_path)
         where = (f"deployment/{stack.fullname}-gateway", "-n", stack.namespace, "--timeout=240s")
         stack.kubectl("rollout", "status", *where)
         filled(stack, size=1)
         assert "created" not in run(stack, "restore", str(backup), directory=tmp_path)
-        in_gateway(stack, "back", stdin=archive)
+        in_gateway(stack, NO_FILES)
+        with Client(url=stack.url, api_key=TRAINER) as client, pytest.raises(NotFound):
+            Sandbox.get_checkpoint(checkpoint, client=client)
+        in_gateway(stack, page_program("back"), stdin=archive)
         assert secrets(stack) == before
         check(stack, checkpoint, epoch=epoch)
         told_alone(stack, set(), tmp_path)
@@ -114,10 +123,19 @@ def restart_gateway(stack: Stack) -> None:
     until(lambda: stack.get("configmaps", "-n", stack.sandboxes, *label)["items"], seconds=120)
 
 
-def secrets(stack: Stack) -> dict[str, str]:
-    """The release's own namespace's, those of Helm left out."""
+def secrets(stack: Stack) -> dict[str, dict[str, str]]:
+    """The data of the release's own namespace's, those of Helm left out."""
     found = stack.get("secrets", "-n", stack.namespace)["items"]
-    return {each["metadata"]["name"]: json.dumps(each["data"]) for each in found if each["type"] == "Opaque"}
+    return {each["metadata"]["name"]: each["data"] for each in found if each["type"] == "Opaque"}
+
+
+def values_of(found: dict[str, dict[str, str]]) -> set[bytes]:
+    """Each value as a Secret has it, in base64, and as it is; the keys also one by one."""
+    encoded = {value.encode() for data in found.values() for value in data.values()}
+    assert len(encoded) > 1
+    plain = {base64.b64decode(value) for value in encoded}
+    assert KEYS.encode() in plain
+    return {*encoded, *plain, OPERATOR.encode(), TRAINER.encode()}
 
 
 def run(stack: Stack, *words: str, directory: Path) -> str:
@@ -126,9 +144,8 @@ def run(stack: Stack, *words: str, directory: Path) -> str:
     return done.stdout
 
 
-def in_gateway(stack: Stack, name: str, *, stdin: Path | None = None, stdout: Path | None = None) -> None:
-    """Run the program that the page has under this name."""
-    (script,) = [line.split("'")[1] for line in PAGE.read_text().splitlines() if line.startswith(f"{name}='")]
+def in_gateway(stack: Stack, script: str, *, stdin: Path | None = None, stdout: Path | None = None) -> None:
+    """Run a program in Python as the page says."""
     context = ("--context", stack.context) if stack.context else ()
     command = [program("kubectl"), "--kubeconfig", stack.kubeconfig, *context, "-n", stack.namespace, "exec"]
     command += ["-i", f"deployment/{stack.fullname}-gateway", "--", "python3", "-c", script]
@@ -139,13 +156,7 @@ def in_gateway(stack: Stack, name: str, *, stdin: Path | None = None, stdout: Pa
     assert done.returncode == 0, done.stderr
 
 
-def member(path: Path, name: str) -> bytes:
+def members(path: Path) -> dict[str, bytes]:
+    """What the files in an archive have, by their names."""
     with tarfile.open(path) as tar:
-        file = tar.extractfile(name)
-        assert file is not None
-        return file.read()
-
-
-def content(path: Path) -> bytes:
-    with tarfile.open(path) as tar:
-        return b"".join(file.read() for each in tar if (file := tar.extractfile(each)) is not None)
+        return {each.name: file.read() for each in tar if (file := tar.extractfile(each)) is not None}

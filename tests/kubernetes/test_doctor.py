@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sandlot import Client
 
-from tests.kubernetes.boxes import POOLED, filled, until, warm
+from tests.kubernetes.boxes import POOLED, filled, pod_of, until, warm
 from tests.kubernetes.doctors import (
     applied,
     findings,
@@ -25,24 +25,31 @@ from tests.kubernetes.doctors import (
 )
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE, Stack
+from tests.kubernetes.upgrades import words
 
 SIZE = 1
 NOWHERE = "127.0.0.1:9/nothing:1"  # a port at which no node has a registry
 VALUES = {
+    "auth.existingApiKeySecret": "keys",
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}}},
     "sandboxes.pods.imagePullPolicy": "IfNotPresent",
     "gateway.replicas": 1,
     "gateway.config.registries": ["sandlot.test", NOWHERE.partition("/")[0]],
     "controller.replicas": 1,
 }
-# Like no key, so that only its place can tell that it is one.
+# Like no key, so that only its place can tell that it is one; nor is it in base64.
+KEY = "words-of-nobody"
 USERS = "plain words of a user"
+NOTE = "example.com/note"
 
 
 @pytest.fixture(scope="module")
 def healthy() -> Iterator[Stack]:
     with release_of_its_own("doctor", runtime="runc") as stack:
-        stack.install("--set-json", ",".join(f"{name}={json.dumps(value)}" for name, value in VALUES.items()))
+        stack.kubectl("create", "namespace", stack.namespace)
+        secret = ("secret", "generic", "keys", "-n", stack.namespace)
+        stack.kubectl("create", *secret, f"--from-literal=api-key={KEY}:ops::operate")
+        stack.install(*words(VALUES))
         filled(stack, size=SIZE)
         yield stack
 
@@ -93,15 +100,32 @@ def test_a_support_bundle_has_logs_and_metrics_and_no_secret(
         warm(client, env={"GREETING": USERS}, secrets={"WORD": USERS}) as box,
     ):
         assert box.exec("echo $GREETING; echo $GREETING >&2; false", timeout=60).stdout == f"{USERS}\n"
+        pod = pod_of(healthy, box)
+        name = pod["metadata"]["name"]
         secrets = known_secrets(healthy)
-        try:
-            found = until(whole, seconds=120)
-        except AssertionError:
-            pytest.fail(lacking)
+        free = {KEY, *tokens([pod]), base64.b64encode(KEY.encode()).decode()}
+        assert len(free) == 3
+        assert free <= secrets | {base64.b64encode(KEY.encode()).decode()}
+        words_of_others = "; ".join(f"mark={each} and so on" for each in sorted(free))
+        with (
+            applied(healthy, event(healthy, name, words_of_others)),
+            applied(healthy, noted(words_of_others)),
+        ):
+            try:
+                found = until(whole, seconds=120)
+            except AssertionError:
+                pytest.fail(lacking)
     assert found is not None
     assert len(secrets) > 4
-    leaks = {name for name, text in found.items() for secret in {*secrets, USERS} if secret in text}
+    leaks = {name for name, text in found.items() for secret in {*secrets, *free, USERS} if secret in text}
     assert leaks == set()
+    removed_from_it = "; ".join(["mark=(removed) and so on"] * len(free))
+    events, pools = (
+        json.loads(found[f"resources/{healthy.sandboxes}/{kind}.json"]) for kind in ("events", "sandboxpools")
+    )
+    assert [one["message"] for one in events if one["metadata"]["name"] == "planted"] == [removed_from_it]
+    annotations = [one["metadata"]["annotations"] for one in pools if one["metadata"]["name"] == "noted"]
+    assert [each[NOTE] for each in annotations] == [removed_from_it]
     top = {name for name in found if "/" not in name}
     assert top == {"README.txt", "doctor.txt", "doctor.json", "versions.json", "not-included.txt"}
     kinds = {(name.split("/")[0], name.rpartition("/")[2].partition("-")[0]) for name in found if "/" in name}
@@ -120,11 +144,37 @@ def known_secrets(stack: Stack) -> set[str]:
             if each["type"] != "helm.sh/release.v1":  # the chart itself
                 found |= set((each.get("data") or {}).values())
     found |= {base64.b64decode(value).decode(errors="replace").strip() for value in found}
-    for each in stack.get("pods", "-n", stack.sandboxes)["items"]:
-        variables = [one for container in each["spec"]["containers"] for one in container.get("env", [])]
-        configs = [one["value"] for one in variables if one["name"] == "SANDLOT_SIDECAR_CONFIG"]
-        found |= {json.loads(config)["token"] for config in configs}
+    found |= tokens(stack.get("pods", "-n", stack.sandboxes)["items"])
     return {value for value in found if len(value) > 5}
+
+
+def tokens(pods: Iterable[dict[str, Any]]) -> set[str]:
+    """Of sandboxes' pods, from the configuration of their sidecars."""
+    containers = [container for pod in pods for container in pod["spec"]["containers"]]
+    variables = [one for container in containers for one in container.get("env", [])]
+    configs = [one["value"] for one in variables if one["name"] == "SANDLOT_SIDECAR_CONFIG"]
+    return {json.loads(config)["token"] for config in configs}
+
+
+def event(stack: Stack, pod: str, message: str) -> dict[str, Any]:
+    """One of a pod, as anybody's controller writes them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "planted"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": stack.sandboxes},
+        "reason": "Planted",
+        "message": message,
+        "type": "Normal",
+    }
+
+
+def noted(note: str) -> dict[str, Any]:
+    """A pool without sandboxes that has an annotation."""
+    made = pool("noted")
+    made["spec"]["size"] = 0
+    made["metadata"]["annotations"] = {NOTE: note}
+    return made
 
 
 def test_a_runtime_class_that_does_not_exist_is_named(healthy: Stack, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.kubernetes.upgrades import (
     words,
 )
 
+pytestmark = pytest.mark.timeout(1800)
 SIZE = 2
 VALUES = {
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}}},
