@@ -53,6 +53,11 @@ class Bound:
         return value <= self.at_most if self.at_most is not None else value >= self._least
 
     @property
+    def counts_losses(self) -> bool:
+        """Return whether each count above 0 is a fault: a second measurement without one would not undo the first."""
+        return not self.unit and self.at_most == 0
+
+    @property
     def _least(self) -> float:
         assert self.at_least is not None
         return self.at_least

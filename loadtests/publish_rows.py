@@ -46,10 +46,19 @@ def table(told: dict[str, Any], *, name: str, bounds: dict[str, Bound]) -> Itera
 def _row(row: dict[str, Any], bound: Bound) -> str:
     value = "none" if row["value"] is None else f"{row['value']:.3g} {bound.unit}".strip()
     measured = value if row["held"] else f"**missed**: {value}"
-    again = ", at the second try" if row["second_try"] else ""
+    again = _tries(row, bound) if row["second_try"] else ""
     parts = "; ".join(f"{name} {part}" for name, part in row["parts"].items())
     cells = (bound.what, f"{bound.limit} {bound.unit}".strip(), measured + again, parts)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _tries(row: dict[str, Any], bound: Bound) -> str:
+    if "second_taken" not in row:  # a report from before it was told
+        return ", the better of two tries"
+    if not row["second_taken"]:
+        return ", a second try was no better"
+    first = "none" if row["first"] is None else f"{row['first']:.3g} {bound.unit}".strip()
+    return f", at the second try; {first} at the first"
 
 
 def publish(name: str, reports: Path, page: Path = PAGE) -> Path:

@@ -15,3 +15,11 @@ class Reading:
     value: float
     parts: dict[str, str] = field(default_factory=dict)
     curves: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A row was measured twice: its `first` value, and whether the second one was `taken`, which is the better one."""
+
+    first: float
+    taken: bool

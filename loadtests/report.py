@@ -8,7 +8,7 @@ from sandlot.reports.page import Figure, Page, Table
 from sandlot_grade.report import charts
 
 from loadtests.bounds import Bound
-from loadtests.reading import Reading
+from loadtests.reading import Again, Reading
 
 
 def write_report(
@@ -16,7 +16,7 @@ def write_report(
     *,
     readings: dict[str, Reading],
     bounds: dict[str, Bound],
-    again: list[str],
+    again: dict[str, Again],
     machine: dict[str, str],
 ) -> None:
     """Write the page. `again` are the rows that were measured twice, `machine` (name, value) facts."""
@@ -50,7 +50,7 @@ def write_report(
             bounds[name].what,
             f"{reading.value:.4g} {bounds[name].unit}",
             bounds[name].limit,
-            states[name] + (" at the second try" if name in again else ""),
+            states[name] + _tries(again.get(name)),
             "; ".join(f"{part} {value}" for part, value in reading.parts.items()),
         )
         for name, reading in readings.items()
@@ -60,3 +60,9 @@ def write_report(
     page.add("Rows", Table(head, rows, bad=bad, words=frozenset({0, 3, 4})), wide=True)
     page.add("Machine", Table(("what", "value"), list(machine.items()), words=frozenset({0, 1})))
     page.write(path)
+
+
+def _tries(again: Again | None) -> str:
+    if again is None:
+        return ""
+    return " at the second try" if again.taken else "; a second try was no better"

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from loadtests.bounds import Bound, missed, read_bounds
 from loadtests.interrupts import end_in_order
-from loadtests.reading import Reading
+from loadtests.reading import Again, Reading
 from loadtests.report import write_report
 from loadtests.requirements import Requirement
 
@@ -44,10 +44,13 @@ class Group:
 
 async def run(
     groups: Sequence[Group], *, bounds: dict[str, Bound], only: set[str], console: Console
-) -> tuple[Readings, list[str]]:
-    """Return all readings, and the rows that were measured twice because the first value missed its bound."""
+) -> tuple[Readings, dict[str, Again]]:
+    """Return all readings, and the rows that were measured twice because the first value missed its bound.
+
+    Rows that count losses keep their first value.
+    """
     readings: Readings = {}
-    again: list[str] = []
+    again: dict[str, Again] = {}
     for group in groups:
         if only.isdisjoint(group.rows):
             continue
@@ -55,12 +58,14 @@ async def run(
         found = await _measure(group, console=console)
         values = {name: reading.value for name, reading in found.items()}
         over = missed(values, bounds={name: bounds[name] for name in group.rows})
-        if over:
+        spoiled = [name for name in over if math.isnan(values[name]) or not bounds[name].counts_losses]
+        if spoiled:
             # Retry once, because other load can spoil a single measurement; the table marks it.
-            again += over
-            console.print(f"measuring {', '.join(over)} once more", highlight=False)
+            console.print(f"measuring {', '.join(spoiled)} once more", highlight=False)
             second = await _measure(group, console=console)
-            found |= {name: second[name] for name in over if _better(second, found, bound=bounds[name])}
+            better = [name for name in spoiled if _better(second, found, bound=bounds[name])]
+            again |= {name: Again(values[name], taken=name in better) for name in spoiled}
+            found |= {name: second[name] for name in better}
         readings |= found
         told = ", ".join(f"{name} {found[name].value:.3g} {bounds[name].unit}".strip() for name in group.rows)
         console.print(f"{told} in {time.monotonic() - begun:.0f} s", highlight=False)
@@ -85,7 +90,7 @@ def _better(second: Readings, first: Readings, *, bound: Bound) -> bool:
     return bound.used(second[bound.name].value) < bound.used(first[bound.name].value)
 
 
-def table(readings: Readings, *, bounds: dict[str, Bound], again: list[str]) -> Table:
+def table(readings: Readings, *, bounds: dict[str, Bound], again: dict[str, Again]) -> Table:
     """Return the rows as a table for the terminal."""
     made = Table(box=box.SIMPLE_HEAD)
     for name in ("row", "measured", "bound", "", "made of"):
@@ -93,7 +98,9 @@ def table(readings: Readings, *, bounds: dict[str, Bound], again: list[str]) -> 
     values = {name: reading.value for name, reading in readings.items()}
     for name, reading in readings.items():
         bound = bounds[name]
-        state = _SHOWN[bound.state(values)] + (" (2nd try)" if name in again else "")
+        state = _SHOWN[bound.state(values)]
+        if tried := again.get(name):
+            state += " (2nd try)" if tried.taken else " (2nd try no better)"
         parts = "; ".join(f"{part} {value}" for part, value in reading.parts.items())
         made.add_row(
             bound.what, f"{reading.value:.3g} {bound.unit}", f"{bound.limit} {bound.unit}", state, parts
@@ -132,7 +139,7 @@ def main(
             highlight=False,
         )
 
-    async def measure() -> tuple[Readings, list[str]]:
+    async def measure() -> tuple[Readings, dict[str, Again]]:
         async with around or contextlib.nullcontext():
             return await run(groups, bounds=bounds, only=only, console=console)
 
@@ -156,7 +163,7 @@ def _write(
     name: str,
     readings: Readings,
     bounds: dict[str, Bound],
-    again: list[str],
+    again: dict[str, Again],
     load: float,
     began: datetime,
 ) -> None:
@@ -170,13 +177,16 @@ def _write(
     }
     rows = {
         row: {
-            "value": None if math.isnan(reading.value) else reading.value,
+            "value": _number(reading.value),
             "unit": bounds[row].unit,
             "at_most": bounds[row].at_most,
             "at_least": bounds[row].at_least,
             "held": bounds[row].held(reading.value),
             "at_floor": bounds[row].state(values) == "at the floor",
             "second_try": row in again,
+            **(
+                {"first": _number(again[row].first), "second_taken": again[row].taken} if row in again else {}
+            ),
             "parts": reading.parts,
         }
         for row, reading in readings.items()
@@ -189,3 +199,7 @@ def _write(
     }
     (folder / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
     write_report(folder / f"{name}.html", readings=readings, bounds=bounds, again=again, machine=machine)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -34,7 +34,7 @@ class Sidecars:
 
     async def count(self) -> Count:
         told = [json.loads(await self._ask(process, "count")) for process in self.processes]
-        return Count(*(sum(one[name] for one in told) for name in ("runs", "held", "attached")))
+        return Count(*(sum(one[name] for one in told) for name in ("runs", "held", "attached", "dropped")))
 
     async def release(self, command: str = HOLD) -> None:
         """End all held commands of this text."""

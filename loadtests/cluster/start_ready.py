@@ -127,7 +127,7 @@ class _Run:
         # One that is ready before its place is read was served meanwhile.
         seen = [one for one in self.places if self.ready.get(one.sandbox, 0.0) > one.at]
         ready = sorted(self.ready.values())
-        places = [self._served(one, ready) / one.place for one in seen]
+        places = [one.place / self._served(one, ready) for one in seen]
         waits = [one.wait / self._left(one) for one in seen if one.wait is not None]
         refusals = [estimate / actual for at, estimate in self.refused if (actual := self._wait(at))]
         return {

@@ -27,12 +27,13 @@ _END = {
 @dataclass(frozen=True, slots=True)
 class Count:
     """`runs`: commands that were started; `held`: those that wait for the release; `attached`: requests that wait for
-    one, each on a connection.
+    one, each on a connection; `dropped`: such connections that were closed so far.
     """
 
     runs: int
     held: int
     attached: int
+    dropped: int
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class StubCommands:
         self._held: dict[str, str] = {}  # commands by op
         self._waiting: dict[object, tuple[str, Callable[[bytes], None]]] = {}  # by connection
         self._runs = 0
+        self._dropped = 0
 
     def run(
         self, op: str, body: bytes, *, sandbox: str, connection: object, answer: Callable[[bytes], None]
@@ -90,7 +92,8 @@ class StubCommands:
 
     def left(self, connection: object) -> None:
         """Note that a connection is closed: nobody waits on it any more, and its command goes on."""
-        self._waiting.pop(connection, None)
+        if self._waiting.pop(connection, None) is not None:
+            self._dropped += 1
 
     def release(self, command: str = HOLD) -> None:
         """End all held commands of this text."""
@@ -124,7 +127,7 @@ class StubCommands:
         self._of.pop(sandbox, None)
 
     def count(self) -> Count:
-        return Count(self._runs, len(self._held), len(self._waiting))
+        return Count(self._runs, len(self._held), len(self._waiting), self._dropped)
 
 
 def _end(op: str) -> bytes:

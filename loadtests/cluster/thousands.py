@@ -19,7 +19,9 @@ from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import SandlotError
 from sandlot_contract.names import API_VERSION, POOL_KIND
 from sandlot_kube import paths
+from sandlot_kube.answers import read
 from sandlot_kube.client import KubeClient
+from sandlot_kube.objects import Sandbox, SandboxPhase
 
 from loadtests.cluster import api_requests, one_address, parts
 from loadtests.cluster.control_plane import ROOM
@@ -36,7 +38,6 @@ IMAGE = "python:3.12"
 PER_NODE = 10  # sandboxes
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
 _LONGEST = 1_500.0  # seconds for the whole run
-_SETTLED = 4.0  # seconds with few requests to the API server: an end may be written 2 s late
 _SPARE = f"{HOLD} spare"  # commands that end before the kill: for them the other gateway has no files
 
 
@@ -106,7 +107,7 @@ class _Run:
         moments["quiet"] = await self._look()
         held = self._start(self.boxes[: self.size.survivable], HOLD)
         spare = self._start(self.boxes[self.size.survivable :], _SPARE)
-        await self._until_attached(len(self.boxes))
+        await self._until_attached(len(self.boxes), lost=0)
         moments["attached"], in_flight = await self._look(), (await self.sidecars.count()).held
         busy = await self._short()
         moments["busy"], memory = await self._look(), self._memory()
@@ -196,29 +197,39 @@ class _Run:
             if not result.ok:
                 self.lost.append(f"{result.verdict}: {result.message}")
 
-    async def _until_attached(self, commands: int) -> None:
+    async def _until_attached(self, commands: int, *, lost: int, dropped: int = 0) -> None:
+        """Wait until so many connections of commands are closed, and so many commands have callers or were lost since."""
+
         async def attached() -> bool:
             count = await self.sidecars.count()
-            return count.attached + len(self.lost) >= commands
+            return count.dropped >= dropped and count.attached + len(self.lost) - lost >= commands
 
         await parts.until(attached, pause=0.1)
 
     async def _kill(self) -> float:
         """Kill a gateway; return the seconds until all commands have their callers again."""
+        share = int(await self.gateways.parts[-1].number("sandlot_running"))
+        before, lost = await self.sidecars.count(), len(self.lost)
         killed = time.monotonic()
         await self.gateways.kill_last()
-        await self._until_attached(self.size.survivable)
+        # Until the stubs have seen the dead one's connections close, its commands seem to have callers.
+        await self._until_attached(before.attached, lost=lost, dropped=before.dropped + share)
         return time.monotonic() - killed
 
     async def _until_settled(self) -> None:
-        """Wait until all that the deletes left to write is written: then the API server gets few requests."""
-        few, before = max(30, self.size.sandboxes // 100), await api_requests.look(self.client)
-        while True:
-            await asyncio.sleep(_SETTLED)
-            now = await api_requests.look(self.client)
-            if (now - before).total() < few:
-                return
-            before = now
+        """Wait until all that the deletes left to do is done: each record has its end, and the pool is full again."""
+
+        async def ended() -> bool:
+            path = paths.sandboxes(self.namespace)
+            async for page in self.client.pages(path, limit=1_000, timeout=60.0):
+                if any(
+                    read(item, Sandbox).status.phase is not SandboxPhase.ENDED for item in page.items or ()
+                ):
+                    return False
+            return True
+
+        await parts.until(lambda: self.gateways.all_warm(self.size.sandboxes))
+        await parts.until(ended, pause=2.0)
 
     async def _look(self) -> Moment:
         cpu = {name: parts.cpu(part.process) for name, part in self._processes().items()}

@@ -56,7 +56,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run measured.
+    """What a run measured. `reattached`: seconds from the kill until the dead gateway's connections were seen to close, and
+    all their commands had callers again.
 
     Moments: `empty`, `filled` (all claimable), `created`, `first` (each sandbox has run a command), `quiet` (short ones
     have run), `attached` (all in flight), `busy` (short ones have run beside them), `ended` (the killed gateway is back,

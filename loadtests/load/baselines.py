@@ -12,6 +12,7 @@ from sandlot import AsyncSandbox
 from sandlot.errors import SandlotError
 
 from loadtests.floors import IN_SANDBOX, spawn_once, spawn_rate
+from loadtests.load.messages import Done
 from loadtests.load.profile import Baseline
 
 BATCH = 16  # spawns in a sandbox by one op
@@ -24,6 +25,8 @@ class Taken:
     times: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     failures: int = 0
+    open: int = 0  # calls of many that had not ended when no more might begin
+    lagged: list[str] = field(default_factory=list[str])  # why the callers' own delays distort the rates
     missing: str = ""
 
 
@@ -37,10 +40,18 @@ class Called:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What many callers made, and what it cost each of their processes."""
+
+    made: list[Called]
+    by: list[Done]
+
+
 Baselines = dict[str, Taken]
 MakeSandbox = Callable[[], Awaitable[AsyncSandbox]]
 # Calls from one moment of the monotonic clock on, for so many seconds.
-Callers = Callable[[float, float], Awaitable[list[Called]]]
+Callers = Callable[[float, float], Awaitable[Calls]]
 
 
 async def on_the_spot(taken: Baselines, plan: Baseline) -> None:

@@ -16,8 +16,23 @@ def baseline_cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:
         seconds(found["p50"]) if "p50" in found else "",
         seconds(found["p99"]) if "p99" in found else "",
         f"{found['rate']:.1f}" if "rate" in found else "",
-        found.get("missing", "") or (f"{found['failures']} failed" if found["failures"] else ""),
+        found.get("missing", "")
+        or ", ".join(
+            f"{found[name]} {text}"
+            for name, text in (("failures", "failed"), ("open", "not ended in time"))
+            if found.get(name)
+        ),
     )
+
+
+def caller_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Return what became of the calls of `pods/exec` beside a phase's own, and how its callers' processes did."""
+    if told := found.get("pods_exec"):
+        for kind in ("exec", "pods_exec"):
+            if of_it := found["kinds"].get(kind):
+                yield f"{kind}: {of_it['failed']} failed, {of_it['open']} had not ended when no more began"
+        late = f", their loop {seconds(told['lag']['p99'])} late (p99)" if told["lag"] else ""
+        yield f"{told['processes']} processes of pods/exec, {told['cores']:.2f} cores{late}"
 
 
 def fault_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -11,12 +11,18 @@ from pathlib import Path
 import msgspec
 
 from loadtests.code_env.messages import Setup as RolloutSetup
+from loadtests.load.exec_messages import ExecSetup
 from loadtests.load.messages import Assignment, Done, Setup
 from loadtests.load.profile import Phase
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = 64 << 20  # bytes: an hour's lags are one line
 STOP_SECONDS = 20.0
+
+
+def program(module: str) -> tuple[str, ...]:
+    """Return the command of a module that generates load."""
+    return sys.executable, "-m", module
 
 
 class GeneratorFailed(Exception):
@@ -28,10 +34,10 @@ class Generators:
 
     def __init__(
         self,
-        setups: Sequence[Setup | RolloutSetup],
+        setups: Sequence[Setup | RolloutSetup | ExecSetup],
         *,
         log: Path,
-        command: Sequence[str] = (sys.executable, "-m", "loadtests.load.worker"),
+        command: Sequence[str] = program("loadtests.load.worker"),
         env: Mapping[str, str] | None = None,
     ) -> None:
         """One process for each setup; `env` replaces this process's environment."""

@@ -11,6 +11,7 @@ from sandlot_grade.report.scale import seconds
 
 from loadtests.load.cells import (
     baseline_cells,
+    caller_lines,
     dataset_lines,
     fault_lines,
     figure_lines,
@@ -30,6 +31,7 @@ NOTES = {
 LINES = {
     "Faults": fault_lines,
     "Strangers": stranger_lines,
+    "Callers of `pods/exec`": caller_lines,
     "Rollouts": rollout_lines,
     "Figures": figure_lines,
     "Images": dataset_lines,

@@ -24,12 +24,16 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A phase as it ran, in seconds since the run began."""
+    """A phase as it ran, in seconds since the run began. `window`: for how many of them callers began calls, if they did so
+    in a loop; `others`: of the processes of `pods/exec`.
+    """
 
     name: str
     begun: float
     ended: float
     done: Sequence[Done]
+    window: float | None = None
+    others: Sequence[Done] = ()
     broken: Sequence[Broken] = ()
     attack: Attack | None = None
     supplied: Mapping[str, int] = field(default_factory=dict)  # what the place made for images meanwhile
@@ -55,9 +59,13 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
         "wrong": outcomes["wrong"],
         "refused": outcomes["refused"],
         "infrastructure": outcomes["infrastructure"],
-        "kinds": {kind: _of_kind(of_it, begun=span.begun) for kind, of_it in kinds.items()},
+        "kinds": {
+            kind: _of_kind(of_it, begun=span.begun, window=span.window) for kind, of_it in kinds.items()
+        },
         "generator": of_generator(span.done),
     }
+    if span.others:
+        found["pods_exec"] = of_generator(span.others)
     during = [sample for sample in samples if span.begun <= sample.at <= span.ended]
     found["parts"] = of_parts(during)
     if pods := [found["parts"][part] for part in ("sidecars", "sandboxes") if part in found["parts"]]:
@@ -110,17 +118,25 @@ def of_attack(attack: Attack) -> dict[str, Any]:
     }
 
 
-def _of_kind(events: Sequence[Event], *, begun: float) -> dict[str, Any]:
+def _of_kind(events: Sequence[Event], *, begun: float, window: float | None) -> dict[str, Any]:
+    """Summarise calls of one kind. With a window, the rate counts those that ended in it, and times are of those that began
+    in it: its last calls end when others come no more, so kinds of different length would be divided by different times.
+    """
     good = [event for event in events if event.outcome == "ok"]
-    last = max(event.ended for event in events)
+    end = max(event.ended for event in events) if window is None else begun + window
+    in_time = sum(event.ended <= end for event in good)
+    timed = [event for event in good if window is None or event.began < end]
     found: dict[str, Any] = {
         "count": len(events),
         "ok": len(good),
-        "rate": round(len(good) / max(last - begun, 1e-9), 3),
-        "latency": quantiles(event.latency for event in good),
-        "service": quantiles(event.service for event in good),
+        "failed": len(events) - len(good),
+        "rate": round(in_time / max(end - begun, 1e-9), 3),
+        "latency": quantiles(event.latency for event in timed),
+        "service": quantiles(event.service for event in timed),
         "verdicts": dict(Counter(event.verdict for event in events)),
     }
+    if window is not None:
+        found["open"] = sum(event.began < end < event.ended for event in events)
     if any(event.warm or event.queued or event.started for event in good):
         found["warm"] = sum(event.warm for event in good)
         found["queued"] = quantiles(event.queued for event in good)
@@ -208,18 +224,26 @@ def of_baselines(taken: Baselines) -> dict[str, Any]:
         found[name] = quantiles(one.times) | {"count": len(one.times), "failures": one.failures}
         if one.rates:
             found[name] |= {
+                "open": one.open,
                 "rate": round(sum(one.rates) / len(one.rates), 3),
                 "rates": [round(rate, 3) for rate in one.rates],
             }
+        if one.lagged:
+            found[name]["lagged"] = one.lagged
         if one.missing:
             found[name]["missing"] = one.missing
     return found
 
 
-def lagged(phases: Mapping[str, Any]) -> list[str]:
-    """Return a line for each phase whose load generator lagged."""
-    return [
-        f"{name}: {', '.join(phase['generator']['reasons'])}"
-        for name, phase in phases.items()
-        if phase["calls"] and phase["generator"]["lagged"]
-    ]
+def lagged(phases: Mapping[str, Any], baselines: Mapping[str, Any]) -> list[str]:
+    """Return a line for each phase and each baseline whose load generator, or whose callers of `pods/exec`, lagged."""
+    found: list[str] = []
+    for name, phase in phases.items():
+        if phase["calls"] and phase["generator"]["lagged"]:
+            found.append(f"{name}: {', '.join(phase['generator']['reasons'])}")
+        if "pods_exec" in phase and phase["pods_exec"]["lagged"]:
+            found.append(f"{name}, callers of pods/exec: {', '.join(phase['pods_exec']['reasons'])}")
+    for name, one in baselines.items():
+        if "lagged" in one:
+            found.append(f"baseline {name}: {', '.join(one['lagged'])}")
+    return found

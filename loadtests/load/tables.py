@@ -11,6 +11,7 @@ from sandlot_grade.report.scale import seconds
 
 from loadtests.load.cells import (
     baseline_cells,
+    caller_lines,
     dataset_lines,
     fault_lines,
     figure_lines,
@@ -24,6 +25,7 @@ LINES = {
     "rollouts": rollout_lines,
     "figures": figure_lines,
     "strangers": stranger_lines,
+    "callers": caller_lines,
     "fault": fault_lines,
 }
 

@@ -21,7 +21,7 @@ from sandlot import AsyncSandbox
 from loadtests.code_env.rollouts import RolloutProcess, rollout_process
 from loadtests.load import events as journal
 from loadtests.load import summary
-from loadtests.load.baselines import Baselines, Called, Callers, MakeSandbox, in_a_sandbox, on_the_spot
+from loadtests.load.baselines import Baselines, Called, Callers, Calls, MakeSandbox, in_a_sandbox, on_the_spot
 from loadtests.load.beside import Beside
 from loadtests.load.breaking import carry_out
 from loadtests.load.events import PODS_EXEC, Event
@@ -157,7 +157,7 @@ async def trial(
                         phase, generators=generators, sampler=sampler, place=place, callers=callers, zero=zero
                     )
                     if called:
-                        others = events_of(called, phase=phase.name, zero=zero)
+                        others = events_of(called.made, phase=phase.name, zero=zero)
                         journal.write(others, parts / f"pods-exec-{phase.name}.jsonl")
             after = await place.supplied() if images else {}
             supplied = {name: after[name] - before.get(name, 0) for name in after}
@@ -192,7 +192,7 @@ async def trial(
             for span in spans
         },
     }
-    told["lagged"] = summary.lagged(told["phases"])
+    told["lagged"] = summary.lagged(told["phases"], told["baselines"])
     return Found(events=found, samples=sampler.samples, spans=spans, baselines=taken, summary=told)
 
 
@@ -213,7 +213,7 @@ async def _phase(
     place: Place,
     callers: Callers | None,
     zero: float,
-) -> tuple[Span, list[Called]]:
+) -> tuple[Span, Calls | None]:
     """Run a phase, with what `callers` call meanwhile."""
     start = time.monotonic() + AHEAD
     async with asyncio.TaskGroup() as group:
@@ -222,10 +222,17 @@ async def _phase(
         others = group.create_task(_called(callers, start=start, seconds=phase.seconds))
         group.create_task(sampler.take(at=start))
     last = await sampler.take()
+    called = others.result()
     span = Span(
-        name=phase.name, begun=start - zero, ended=last.at, done=done.result(), broken=broken.result()
+        name=phase.name,
+        begun=start - zero,
+        ended=last.at,
+        done=done.result(),
+        window=None if phase.closed is None and phase.pods_exec is None else phase.seconds,
+        others=called.by if called else (),
+        broken=broken.result(),
     )
-    return span, others.result()
+    return span, called
 
 
 def _callers(
@@ -236,8 +243,8 @@ def _callers(
     return place.pods_exec(phase.pods_exec, command=command, make=make)
 
 
-async def _called(callers: Callers | None, *, start: float, seconds: float | None) -> list[Called]:
-    return [] if callers is None or seconds is None else await callers(start, seconds)
+async def _called(callers: Callers | None, *, start: float, seconds: float | None) -> Calls | None:
+    return None if callers is None or seconds is None else await callers(start, seconds)
 
 
 def events_of(called: Sequence[Called], *, phase: str, zero: float) -> list[Event]:

@@ -15,7 +15,7 @@ from loadtests.bench import GROUPS
 from loadtests.bounds import SPEC, Bound, SpecError, missed, read_bounds
 from loadtests.local.file_rows import rows
 from loadtests.processes import memory, wakeups, with_mark
-from loadtests.reading import Reading
+from loadtests.reading import Again, Reading
 from loadtests.report import write_report
 from loadtests.running import Group, run, table
 from tests.waiting import SECONDS
@@ -27,6 +27,7 @@ HELD = {
     "group_create": 8.0,
     "fork": 60.0,
     "checkpoint_s3": 3.0,
+    "checkpoint_siblings": 3.0,
     **dict.fromkeys(rows(), 1.49),
     "directory_up": 20.0,
     "directory_down": 20.0,
@@ -62,6 +63,7 @@ MISSED = {
     "group_create": 8.1,
     "fork": 60.1,
     "checkpoint_s3": 3.1,
+    "checkpoint_siblings": 3.1,
     **dict.fromkeys(rows(), 1.51),
     "directory_up": 20.1,
     "directory_down": 20.1,
@@ -111,7 +113,7 @@ def test_a_miss_by_the_machine_s_own_floor_is_none_and_is_told() -> None:
     for value, state in ((99.0, "held"), (240.0, "at the floor")):
         readings = {"time": Reading(value=value), "over_floor": Reading(value=1.0)}
         with console.capture() as shown:
-            console.print(table(readings, bounds=bounds, again=[]))
+            console.print(table(readings, bounds=bounds, again={}))
         assert state in shown.get()
 
 
@@ -178,12 +180,62 @@ async def test_a_missed_row_is_measured_again_once() -> None:
     bounds = read_bounds()
     readings, again = await run(groups, bounds=bounds, only=set(bounds), console=Console(quiet=True))
     assert readings["sdk_cpu"].value == 0.1
-    assert again == ["sdk_cpu"]
+    assert again == {"sdk_cpu": Again(0.9, taken=True)}
     assert next(values) == 7.0  # not a third time
     console = Console(width=200)
     with console.capture() as captured:
         console.print(table(readings, bounds=bounds, again=again))
     assert "held (2nd try)" in captured.get()
+
+
+async def test_a_second_value_that_is_no_better_is_told_and_not_taken() -> None:
+    values = iter([0.9, 1.0])
+
+    async def measure() -> dict[str, Reading]:
+        return {"sdk_cpu": Reading(value=next(values))}
+
+    bounds = read_bounds()
+    groups = (Group(("sdk_cpu",), measure),)
+    readings, again = await run(groups, bounds=bounds, only=set(bounds), console=Console(quiet=True))
+    assert readings["sdk_cpu"].value == 0.9
+    assert again == {"sdk_cpu": Again(0.9, taken=False)}
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(table(readings, bounds=bounds, again=again))
+    assert "MISSED (2nd try no better)" in captured.get()
+
+
+async def test_a_row_that_counts_losses_keeps_its_first_value() -> None:
+    values = iter([{"lost": 2.0, "time": 1.0}, {"lost": 3.0, "time": 9.0}, {"lost": 0.0, "time": 1.0}])
+
+    async def measure() -> dict[str, Reading]:
+        return {name: Reading(value=value) for name, value in next(values).items()}
+
+    bounds = {
+        "lost": Bound(name="lost", what="lost commands", unit="", at_most=0),
+        "time": Bound(name="time", what="time", unit="s", at_most=5),
+    }
+    groups = (Group(("lost", "time"), measure),)
+    readings, again = await run(groups, bounds=bounds, only=set(bounds), console=Console(quiet=True))
+    assert (readings["lost"].value, again) == (2.0, {})
+    readings, again = await run(groups, bounds=bounds, only=set(bounds), console=Console(quiet=True))
+    assert (readings["lost"].value, readings["time"].value) == (3.0, 1.0)
+    assert again == {"time": Again(9.0, taken=True)}
+
+
+async def test_a_row_that_counts_losses_is_measured_again_if_nothing_was_measured() -> None:
+    values = iter([RuntimeError("no cluster"), {"lost": Reading(value=0.0)}])
+
+    async def measure() -> dict[str, Reading]:
+        if isinstance(value := next(values), RuntimeError):
+            raise value
+        return value
+
+    bounds = {"lost": Bound(name="lost", what="lost commands", unit="", at_most=0)}
+    groups = (Group(("lost",), measure),)
+    readings, again = await run(groups, bounds=bounds, only=set(bounds), console=Console(quiet=True))
+    assert readings["lost"].value == 0
+    assert again["lost"].taken
 
 
 async def test_a_measurement_that_fails_is_a_missed_row_and_stops_no_other() -> None:
@@ -198,7 +250,8 @@ async def test_a_measurement_that_fails_is_a_missed_row_and_stops_no_other() -> 
     readings, again = await run(groups, bounds=bounds, only=set(bounds), console=Console(quiet=True))
     values = {name: reading.value for name, reading in readings.items()}
     assert missed(values, bounds=bounds) == ["exec_rate"]
-    assert again == ["exec_rate"]
+    assert list(again) == ["exec_rate"]
+    assert not again["exec_rate"].taken
     assert readings["exec_rate"].parts == {"failed": "RuntimeError: no sandbox"}
     assert values["sdk_cpu"] == 0.1
 
@@ -207,13 +260,13 @@ def test_the_report_marks_what_was_missed(tmp_path: Path) -> None:
     bounds = read_bounds()
     readings = {name: Reading(value=value, parts={"n": "1"}) for name, value in HELD.items()}
     readings["exec_rate"] = Reading(value=0.4, curves={"exec": [0.1, 0.2]})
-    write_report(
-        tmp_path / "b.html", readings=readings, bounds=bounds, again=["exec_rate"], machine={"cores": "2"}
-    )
+    again = {"exec_rate": Again(0.3, taken=True), "fork": Again(60.5, taken=False)}
+    write_report(tmp_path / "b.html", readings=readings, bounds=bounds, again=again, machine={"cores": "2"})
     html = (tmp_path / "b.html").read_text()
     assert f"{len(HELD) - 1} / {len(HELD)}" in html
     assert html.count("class=bad") == 1
     assert "missed at the second try" in html
+    assert "held; a second try was no better" in html
 
 
 def test_memory_of_forked_processes_is_counted_once() -> None:

@@ -146,7 +146,7 @@ def test_a_generator_that_lags_says_how(late: Done, words: str) -> None:
 def test_only_phases_with_calls_can_be_spoilt_by_a_lag() -> None:
     late = {"lagged": True, "reasons": ["it was late"]}
     phases = {"rest": {"calls": 0, "generator": late}, "load": {"calls": 3, "generator": late}}
-    assert summary.lagged(phases) == ["load: it was late"]
+    assert summary.lagged(phases, {}) == ["load: it was late"]
 
 
 def test_a_generator_that_is_in_time_says_what_it_used() -> None:

@@ -1,34 +1,43 @@
-"""Callers of `pods/exec` beside others: each call is counted once, with its caller, its time and how it failed."""
+"""Callers of `pods/exec` beside others: each call is counted once, with its caller, its time and how it failed, and none
+stays when no more are wanted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
+import psutil
 import pytest
 from kubernetes import client as kubernetes
 from websockets.sync.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
-from loadtests.cluster.baseline import PodsExecCallers, pods_exec_rate
+from loadtests.cluster.baseline import PodsExecCallers, pods_exec_rate, rate_of
+from loadtests.load import exec_callers as exec_callers_module
 from loadtests.load import profile_files
 from loadtests.load.baselines import Called, Callers, MakeSandbox
+from loadtests.load.exec_callers import exec_callers
+from loadtests.load.generators import GeneratorFailed
 from loadtests.load.places import Local
 from loadtests.load.trial import events_of, trial
 
 
 class Execs:
-    """An API server that ends each command at once: with 0 in pod `good`, and with 1 in any other."""
+    """An API server that ends each command at once: with 0 in pod `good`, and with 1 in any other. One in pod `held` ends
+    when it is released.
+    """
 
     def __init__(self) -> None:
         self.url = ""
         self.pods: list[str] = []
+        self.began, self.released = Event(), Event()
         self._lock = Lock()
 
     @contextmanager
@@ -42,6 +51,7 @@ class Execs:
             try:
                 yield
             finally:
+                self.released.set()
                 server.shutdown()
                 thread.join()
 
@@ -50,12 +60,29 @@ class Execs:
         pod = connection.request.path.split("/")[6]
         with self._lock:
             self.pods.append(pod)
+        if pod == "held":
+            self.began.set()
+            self.released.wait()
         cause = {"causes": [{"reason": "ExitCode", "message": "1"}]}
         status = {"status": "Success"} if pod == "good" else {"status": "Failure", "details": cause}
         connection.send(b"\x03" + json.dumps(status).encode())
 
     def core(self) -> kubernetes.CoreV1Api:
         return kubernetes.CoreV1Api(kubernetes.ApiClient(kubernetes.Configuration(host=self.url)))
+
+    def kubeconfig(self, folder: Path) -> str:
+        """Write one for it, and return its path."""
+        path = folder / "execs.kubeconfig"
+        one = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "execs", "cluster": {"server": self.url}}],
+            "users": [{"name": "execs", "user": {}}],
+            "contexts": [{"name": "execs", "context": {"cluster": "execs", "user": "execs"}}],
+            "current-context": "execs",
+        }
+        path.write_text(json.dumps(one))
+        return str(path)
 
 
 @pytest.fixture
@@ -76,11 +103,39 @@ def test_callers_begin_together_and_each_call_is_told(execs: Execs) -> None:
     assert {one.caller for one in called if one.error} == {1, 3}, "every second caller has the bad pod"
 
 
+def test_a_caller_waits_after_an_error(execs: Execs) -> None:
+    callers = PodsExecCallers(execs.core, namespace="boxes", pods=["bad"], callers=2)
+    called = callers.run(start=time.monotonic(), seconds=0.9)
+    assert 1 <= len(called) <= 2, "one call each at most, then a second's pause"
+    assert all(one.error for one in called)
+
+
+def test_callers_that_are_stopped_begin_no_call(execs: Execs) -> None:
+    callers = PodsExecCallers(execs.core, namespace="boxes", pods=["good"], callers=2)
+    callers.stop()
+    assert callers.run(start=time.monotonic() + 30, seconds=30) == []
+    assert execs.pods == []
+
+
+def test_callers_that_are_left_in_a_call_are_an_error(execs: Execs) -> None:
+    callers = PodsExecCallers(execs.core, namespace="boxes", pods=["held", "good"], callers=4, limit=0.5)
+    with pytest.raises(RuntimeError, match=r"2 callers of pods/exec are in a call 0\.5 s after"):
+        callers.run(start=time.monotonic(), seconds=0.2)
+    execs.released.set()
+
+
 def test_a_rate_has_the_times_of_what_succeeded_and_counts_what_failed(execs: Execs) -> None:
     found = pods_exec_rate(execs.core, namespace="boxes", pods=["good", "bad"], callers=2, seconds=0.5)
     assert len(found.times) == execs.pods.count("good") > 0
     assert found.failures == execs.pods.count("bad") > 0
     assert found.rate == pytest.approx(len(found.times) / 0.5, abs=2 / 0.5)
+
+
+def test_a_rate_is_of_what_ended_in_time_and_tells_what_did_not() -> None:
+    calls = [Called(0, 10, 11), Called(1, 10, 12), Called(0, 11, 16), Called(1, 12, 17, "ApiException")]
+    found = rate_of(calls, start=10, seconds=5)
+    assert (found.rate, found.failures, found.open) == (2 / 5, 1, 2)
+    assert sorted(found.times) == [1, 2, 5]
 
 
 def test_a_rate_without_any_that_succeeded_is_an_error(execs: Execs) -> None:
@@ -98,25 +153,78 @@ def test_calls_are_events_of_their_phase_that_count_for_no_call_of_its_own() -> 
     assert not failed.is_call
 
 
+async def test_processes_share_the_callers_and_tell_their_own_delays(
+    execs: Execs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exec_callers_module, "A_PROCESS", 2)
+    path = execs.kubeconfig(tmp_path)
+    async with exec_callers(
+        3, command=["true"], namespace="boxes", pods=["good"], kubeconfig=path, context=None
+    ) as call:
+        start = time.monotonic() + 0.1
+        calls = await call(start, 1.0)
+    assert {one.caller for one in calls.made} == {0, 1, 2}
+    assert [one.calls for one in calls.by] == [
+        sum(one.caller % 2 == process for one in calls.made) for process in (0, 1)
+    ]
+    assert all(one.cpu > 0 and one.wall >= 0.9 and one.lags for one in calls.by)
+
+
+async def test_no_caller_is_left_when_the_others_fail(execs: Execs, tmp_path: Path) -> None:
+    path = execs.kubeconfig(tmp_path)
+
+    async def fails() -> None:
+        await asyncio.to_thread(execs.began.wait)
+        raise ZeroDivisionError
+
+    async def held(call: Callers) -> None:
+        await call(time.monotonic(), 600.0)
+
+    async def both() -> None:
+        async with (
+            exec_callers(
+                2, command=["true"], namespace="boxes", pods=["held"], kubeconfig=path, context=None
+            ) as call,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(held(call))
+            group.create_task(fails())
+
+    with pytest.raises(ExceptionGroup) as failed:
+        await both()
+    assert failed.group_contains(ZeroDivisionError)
+    running = psutil.Process().children(recursive=True)
+    assert [one for one in running if "loadtests.load.exec_worker" in one.cmdline()] == []
+
+
+async def test_a_kubeconfig_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    path = str(tmp_path / "none")
+    with pytest.raises(ExceptionGroup) as failed:
+        async with exec_callers(
+            1, command=["true"], namespace="boxes", pods=["good"], kubeconfig=path, context=None
+        ):
+            pass
+    assert failed.group_contains(GeneratorFailed, match="Invalid kube-config file")
+
+
 class BesideExecs(Local):
     """A local stack with an API server whose `pods/exec` ends at once."""
 
-    def __init__(self, execs: Execs) -> None:
+    def __init__(self, execs: Execs, folder: Path) -> None:
         super().__init__()
-        self._execs = execs
+        self._kubeconfig = execs.kubeconfig(folder)
 
-    @asynccontextmanager
-    async def pods_exec(
+    def pods_exec(
         self, callers: int, *, command: Sequence[str], make: MakeSandbox
-    ) -> AsyncIterator[Callers]:
-        made = PodsExecCallers(
-            self._execs.core, namespace="boxes", pods=["good", "bad"], callers=callers, command=command
+    ) -> AbstractAsyncContextManager[Callers]:
+        return exec_callers(
+            callers,
+            command=command,
+            namespace="boxes",
+            pods=["good", "bad"],
+            kubeconfig=self._kubeconfig,
+            context=None,
         )
-
-        async def call(start: float, seconds: float) -> list[Called]:
-            return await asyncio.to_thread(made.run, start=start, seconds=seconds)
-
-        yield call
 
 
 async def test_a_phase_has_both_kinds_of_callers_at_the_same_time(execs: Execs, tmp_path: Path) -> None:
@@ -138,7 +246,7 @@ async def test_a_phase_has_both_kinds_of_callers_at_the_same_time(execs: Execs, 
     ]
     document = {"what": "a test", "phases": phases, "baseline": {"seconds": 0.1}}
     loaded = profile_files.parse(document, name="t", short=False, given={})
-    async with BesideExecs(execs) as place:
+    async with BesideExecs(execs, tmp_path) as place:
         found = await trial(
             loaded, place=place, folder=tmp_path, seed=1, every=1.0, peers=False, tell=lambda _: None
         )
@@ -146,6 +254,12 @@ async def test_a_phase_has_both_kinds_of_callers_at_the_same_time(execs: Execs, 
     theirs, ours = together["kinds"]["pods_exec"], together["kinds"]["exec"]
     assert (theirs["ok"], theirs["count"]) == (execs.pods.count("good"), len(execs.pods))
     assert theirs["latency"]["p50"] > 0
+    assert theirs["failed"] == execs.pods.count("bad")
+    ended = [one for one in found.events if one.kind == "exec" and one.phase == "together"]
+    in_time = sum(one.ended <= found.spans[1].begun + 1 for one in ended)
+    assert (ours["rate"], ours["open"]) == (in_time, len(ended) - in_time), "of one second"
+    assert together["pods_exec"]["processes"] == 1
+    assert together["pods_exec"]["cores"] > 0
     assert (together["calls"], together["infrastructure"]) == (ours["count"], 0)
     assert together["ledger"]["lost"] == 0
     spans = {kind: [one for one in found.events if one.kind == kind] for kind in ("pods_exec", "exec")}
