@@ -30,10 +30,11 @@ async def console(
     size: Size = TEN_THOUSAND, *, seconds: float = 10.0, rounds: int = 3, creates: int = 5
 ) -> dict[str, Reading]:
     """Measure the rows of this file. `seconds`: of each window. Needs root, an API server and Chromium."""
-    return await asyncio.to_thread(_measured, size, seconds=seconds, rounds=rounds, creates=creates)
+    return await asyncio.to_thread(measured, size, seconds=seconds, rounds=rounds, creates=creates)
 
 
-def _measured(size: Size, *, seconds: float, rounds: int, creates: int) -> dict[str, Reading]:
+def measured(size: Size, *, seconds: float, rounds: int, creates: int) -> dict[str, Reading]:
+    """As `console`, in this thread, which must have no event loop that runs: the browser's driver has its own."""
     begun = time.monotonic()
     with (
         live_gateway(size) as live,

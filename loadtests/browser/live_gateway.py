@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 from sandlot import AsyncClient, AsyncEvents, AsyncSandbox
@@ -47,7 +47,7 @@ def pool_of(number: int) -> str:
 
 @dataclass
 class LiveGateway:
-    """`events`: those of the stream so far, by type. `lost`: calls of the turnover that failed."""
+    """`events`: those of the stream so far, by type. `lost`: calls of the turnover that failed, and tasks that ended."""
 
     url: str
     api_key: str
@@ -79,6 +79,8 @@ class LiveGateway:
             async with AsyncEvents(client=client) as stream:
                 tasks = [asyncio.create_task(self._listen(stream))]
                 tasks += [asyncio.create_task(self._come_and_go(client, number)) for number in range(8)]
+                for task in tasks:
+                    task.add_done_callback(self._ended)
                 try:
                     yield
                 finally:
@@ -129,10 +131,17 @@ class LiveGateway:
                     timeout=600,
                     client=client,
                 )
-                await box.exec("true")
-                await box.delete()
+                try:
+                    await box.exec("true")
+                finally:
+                    await box.delete()
             except SandlotError as error:
                 self.lost.append(f"{type(error).__name__}: {error}")
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Count a task that ends before it is cancelled: the load or its events are then missing."""
+        if not task.cancelled():
+            self.lost.append(f"a task of the load ended: {task.exception() or 'its stream is over'!r}")
 
     async def _listen(self, stream: AsyncEvents) -> None:
         async for event in stream:
@@ -140,32 +149,52 @@ class LiveGateway:
 
 
 @contextmanager
-def live_gateway(size: Size) -> Iterator[LiveGateway]:
-    """Run it in threads of its own, in a network namespace; `url` is reachable from here. Raises what keeps it from that."""
+def live_gateway(size: Size, *, stop: Future[None] | None = None) -> Iterator[LiveGateway]:
+    """Run it in threads of its own, in a network namespace; `url` is reachable from here.
+
+    Cancelling `stop` in any thread ends the gateway, also before it is ready. Raises what keeps it from that, and
+    RuntimeError if it is ended before.
+    """
     ready: Future[LiveGateway] = Future()
-    stop: Future[None] = Future()
-    # A socket stays in the network in which it was made: it is the way in.
-    with socket.create_server(("127.0.0.1", 0), backlog=256) as door:
+    ended: Future[None] = stop or Future()
 
-        def serve() -> None:
-            try:
-                asyncio.run(in_own_network(lambda: _serving(size, door, ready, stop)))
-            except BaseException as error:
-                if not ready.done():
-                    ready.set_exception(error)
-                    return
+    def serve() -> None:
+        try:
+            asyncio.run(_until(ended, in_own_network(lambda: _serving(size, door, ready))))
+        except asyncio.CancelledError:
+            if not ready.done():
+                ready.set_exception(RuntimeError("the gateway was ended before it was ready"))
+        except BaseException as error:
+            if ready.done():
                 raise
+            ready.set_exception(error)
 
-        thread = threading.Thread(target=serve, name="live-gateway")
-        thread.start()
+    # A socket stays in the network in which it was made: it is the way in.
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=256) as door,
+        ThreadPoolExecutor(1, thread_name_prefix="live-gateway") as thread,
+    ):
+        serving = thread.submit(serve)
         try:
             yield ready.result()
         finally:
-            stop.set_result(None)
-            thread.join()
+            ended.cancel()
+            serving.result()
 
 
-async def _serving(size: Size, door: socket.socket, ready: Future[LiveGateway], stop: Future[None]) -> None:
+async def _until(stop: Future[None], work: Coroutine[Any, Any, None]) -> None:
+    """Do the work until `stop` is cancelled, then cancel the work and wait for its end."""
+    working = asyncio.create_task(work)
+    stopped = asyncio.wrap_future(stop)
+    try:
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        working.cancel()
+    await working
+
+
+async def _serving(size: Size, door: socket.socket, ready: Future[LiveGateway]) -> None:
     each, more = divmod(size.sandboxes, len(POOLS))
     slots = each + bool(more) + size.spare // len(POOLS)
     pools = [StubPool(name, image, slots) for name, image in POOLS.items()]
@@ -177,7 +206,7 @@ async def _serving(size: Size, door: socket.socket, ready: Future[LiveGateway], 
         try:
             async with live.living(found):
                 ready.set_result(live)
-                await asyncio.wrap_future(stop)
+                await asyncio.Event().wait()  # until it is cancelled
         finally:
             way_in.close()
 

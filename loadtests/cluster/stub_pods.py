@@ -86,8 +86,12 @@ class StubPods:
         sock.bind(("0.0.0.0", port))
         connections: set[_Connection] = set()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Connection(self, connections), sock=sock, backlog=4096)
+        # A cancellation while it starts to serve would leave the socket open.
+        server = await loop.create_server(
+            lambda: _Connection(self, connections), sock=sock, backlog=4096, start_serving=False
+        )
         try:
+            await server.start_serving()
             yield
         finally:
             server.close()

@@ -30,6 +30,8 @@ from loadtests.cluster.stub_pods import StubPods
 from tests import plain_http
 from tests.ports import free_port
 
+_WARM = 600.0  # seconds to learn 10,000 slots, beside the API server on the same cores
+
 
 @dataclass(frozen=True, slots=True)
 class StubPool:
@@ -100,7 +102,11 @@ async def gateway_over(pools: Sequence[StubPool], *, options: Sequence[str] = ()
         async def warm() -> bool:
             return await gateway.number("sandlot_ready_instances") >= wanted
 
-        await parts.until(warm)
+        try:
+            async with asyncio.timeout(_WARM):
+                await parts.until(warm)
+        except TimeoutError as error:
+            raise RuntimeError(f"the gateway did not know {wanted} slots as warm in {_WARM:g} s") from error
         yield StubSlots(gateway, stub, port)
 
 

@@ -40,7 +40,8 @@ export function fill({ body, columns }, items, key, cells) {
     cells(item).forEach((cell, index) => setCell(row.children[index], cell));
     return row;
   });
-  for (const row of old.values()) row.remove();
+  const kept = new Set(rows);
+  for (const row of [...body.children]) if (!kept.has(row)) row.remove();
   rows.forEach((row, index) => {
     if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
   });

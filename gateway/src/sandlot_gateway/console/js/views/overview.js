@@ -81,7 +81,9 @@ async function oldest(pending, signal) {
   const lists = await Promise.all(
     [last - 1, last].filter((page) => page > 0).map((page) => get(["sandbox"], { ...query, page }, { signal })),
   );
-  return lists.flatMap((list) => list.sandboxes).slice(-SHOWN);
+  // A create between the two answers moves a sandbox to the next page: both may have it.
+  const all = new Map(lists.flatMap((list) => list.sandboxes).map((one) => [one.id, one]));
+  return [...all.values()].slice(-SHOWN);
 }
 
 function byPlace(a, b) {
