@@ -61,8 +61,11 @@ def test_the_summary_counts_what_the_events_say(whole: Result, name: str) -> Non
         for kind, numbers in told["kinds"].items():
             good = [event for event in of_it if event.kind == kind and event.outcome == "ok"]
             latencies = sorted(event.latency for event in good)
-            assert numbers["latency"]["max"] == pytest.approx(latencies[-1], abs=1e-5)
-            assert latencies[0] - 1e-6 <= numbers["latency"]["p50"] <= latencies[-1] + 1e-6
+            slowest = numbers["latency"]["max"]
+            # A phase of so many seconds times the calls that began within them.
+            assert any(slowest == pytest.approx(one, abs=1e-5) for one in latencies)
+            assert "open" in numbers or slowest == pytest.approx(latencies[-1], abs=1e-5)
+            assert latencies[0] - 1e-6 <= numbers["latency"]["p50"] <= slowest + 1e-6
         assert all(event.intended <= event.began <= event.ended for event in of_it)
         masked = told["rollouts"]["masked"] if "rollouts" in told else 0
         assert told["infrastructure"] == masked
