@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
-from sandlot_gateway.data.connection_queues import DialResult
 from sandlot_gateway.data.dial import DialSettings
 from sandlot_gateway.data.pool import HttpPool, PoolSettings
+from sandlot_gateway.metrics import DialResult
 
 # An attempt has long: on a loaded machine one that succeeds is late.
 QUICK = DialSettings(timeout=10.0, first_timeout=10.0, backoff=0.001, max_backoff=0.01)
@@ -19,12 +19,10 @@ class Dials:
     def __init__(self) -> None:
         self.ok = 0
         self.failed = 0
+        self.refused = 0
 
     def dialled(self, result: DialResult) -> None:
-        if result == "ok":
-            self.ok += 1
-        else:
-            self.failed += 1
+        setattr(self, result, getattr(self, result) + 1)
 
 
 @pytest.fixture

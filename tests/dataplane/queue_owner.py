@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
-from sandlot_gateway.data.connection_queues import ConnectionQueues, DialResult
+from sandlot_gateway.data.connection_queues import ConnectionQueues
 from sandlot_gateway.data.dial import DialSettings, dial
 from sandlot_gateway.data.errors import DialError
+from sandlot_gateway.metrics import DialResult
 
 QUICK = DialSettings(timeout=1.0, first_timeout=0.125, backoff=0.001, max_backoff=0.002)
 KEY = "10.0.0.7:8700"
@@ -33,8 +34,16 @@ class Owner:
         if not self.lines.serve(connection):
             self.kept.append(connection)
 
-    def wait(self, dial_with: Callable[[], Awaitable[Connection]], *, known_alive: bool = True):
-        return asyncio.create_task(self.lines.wait(KEY, dial_with, known_alive=known_alive))
+    def wait(
+        self,
+        dial_with: Callable[[], Awaitable[Connection]],
+        *,
+        known_alive: bool = True,
+        starting: bool = False,
+    ):
+        return asyncio.create_task(
+            self.lines.wait(KEY, dial_with, known_alive=known_alive, starting=starting)
+        )
 
 
 @pytest.fixture
@@ -64,4 +73,4 @@ class Script:
 
 
 def refused() -> DialError:
-    return DialError(KEY, "connection refused", refused=True)
+    return DialError(KEY, "connection refused", refused=True, nothing_listens=True)

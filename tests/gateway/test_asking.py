@@ -46,7 +46,9 @@ async def asking(
     sidecar = Sidecar()
     server = await asyncio.start_server(sidecar.serve, "127.0.0.1", 0)
     pool = HttpPool()
-    asker = Prober(pool=pool, told=lambda instance, state: told(asker, instance, state))
+    asker = Prober(
+        pool=pool, told=lambda instance, state: told(asker, instance, state), may_start=lambda instance: False
+    )
     host, port = server.sockets[0].getsockname()
     instance = Instance(ID, Template("python:3.12"), f"{host}:{port}", token="secret")
     try:

@@ -208,11 +208,11 @@ def without_right(stack: Stack, resource: str) -> Iterator[None]:
 def dead_registry(node: str) -> Iterator[str]:
     """An image of a registry at whose address nothing listens any more."""
     engine = cluster.recorded()
-    tell(engine, node, host=DEAD_REGISTRY, address="127.0.0.1:9")
     try:
+        tell(engine, node, host=DEAD_REGISTRY, address="127.0.0.1:9")
         yield f"{DEAD_REGISTRY}/image:1"
     finally:
-        engine.on_node(node, "rm", "-r", f"/etc/containerd/certs.d/{DEAD_REGISTRY}")
+        engine.on_node(node, "rm", "-rf", f"/etc/containerd/certs.d/{DEAD_REGISTRY}")
 
 
 def _merge(stack: Stack, *words: Any) -> None:

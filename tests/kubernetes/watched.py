@@ -34,14 +34,16 @@ class Watcher(prometheus.Prometheus):
     def __init__(self, url: str, lasting: set[str]) -> None:
         super().__init__(url)
         self._lasting = lasting
-        self._since = 0.0
-        self._earlier: set[str] = set()  # what an earlier fault has left active
+        self._since = time.time()
+        self._earlier: set[str] = set()  # what an earlier fault has left active, or may bring back
         self._expected: set[str] = set()
 
     def begin(self) -> None:
         """From now on only what is waited for may fire."""
+        active = {named(labels) for labels, _ in self.query(f"last_over_time(ALERTS[{QUIET}s])")}
+        before = self._earlier | self.fired() | active
+        self._earlier = {each for each in before if each.split()[0] in self._lasting}
         self._expected, self._since = set(), time.time()
-        self._earlier = {named(labels) for labels, _ in self.query(f"last_over_time(ALERTS[{QUIET}s])")}
 
     def fired(self) -> set[str]:
         """Each alert that has fired since, with what it is of."""
@@ -62,7 +64,11 @@ class Watcher(prometheus.Prometheus):
         return any(not math.isnan(value) for _, value in self.query(expression))
 
     def fires(self, *alerts: str, may: tuple[str, ...] = ()) -> None:
-        """Wait until these fire, besides those that it waited for before; of others only `may` may have fired, too."""
+        """Wait until these fire, besides those that it waited for before; of others only `may` may have fired, too.
+
+        One that an earlier fault has left active, or may bring back, would tell nothing of this one.
+        """
+        assert not (old := self._earlier & {*alerts}), f"{old} fired before this fault"
         self._expected |= {*alerts}
 
         def all_fire() -> bool:
@@ -75,9 +81,21 @@ class Watcher(prometheus.Prometheus):
 
     def is_quiet(self) -> None:
         """Wait until no alert has been pending for some evaluations; before it sees any pod, a server is not quiet."""
-        expression = f"count_over_time(ALERTS[{QUIET}s])"
-        wait_until(lambda: not self.query(expression), what="no alert is pending", pause=0.5)
+        wait_until(self._is_silent, what="no alert is pending", pause=0.5)
         self.begin()
+
+    def stays_quiet(self) -> None:
+        """Wait until no alert is pending any more; none has fired since the server began to watch."""
+
+        def ends() -> bool:
+            assert not (found := self.fired()), f"{found} fired"
+            return self._is_silent()
+
+        wait_until(ends, what="no alert is pending", pause=0.5)
+        assert self.fired() == set()
+
+    def _is_silent(self) -> bool:
+        return not self.query(f"count_over_time(ALERTS[{QUIET}s])")
 
     def heals(self) -> None:
         """Wait until no alert is active, except for what lasts."""
@@ -181,8 +199,8 @@ def watched(stack: Stack) -> Iterator[Watched]:
     engine = cluster.recorded()
     program = f"{_DIRECTORY}/prometheus"
     script = f"mkdir -p {_DIRECTORY} && cat > {program} && chmod 755 {program}"
-    engine.on_node(node, "sh", "-c", script, stdin=prometheus.program("prometheus").read_bytes())
     try:
+        engine.on_node(node, "sh", "-c", script, stdin=prometheus.program("prometheus").read_bytes())
         address = engine.on_node(node, "ip", "-4", "route", "show", "default").split()[2]
         place = namespace(stack, f"{stack.release}-monitoring")
         with discovery(stack, address) as url, place as where:

@@ -25,7 +25,8 @@ DropReason = Literal[
     "unasked",
 ]
 StreamEnd = Literal["complete", "left", "leaving", "expired", "stalled", "key_withdrawn"]
-DialResult = Literal["ok", "failed", "refused"]  # as of data/connection_queues.py
+# `refused`: nothing listens there, and only polls that wait for a starting sidecar to listen asked for the attempt.
+DialResult = Literal["ok", "failed", "refused"]
 WebhookOutcome = Literal["delivered", "retried", "rejected", "lost"]
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:

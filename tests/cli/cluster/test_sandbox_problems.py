@@ -204,6 +204,10 @@ PROBLEMS: dict[str, Problem] = {
         gateway_metrics('sandlot_dials_total{result="failed"} 9.0\nsandlot_ready_queue_depth{pool="default"} 2.0\n'),
         "gateway g-1", "none of its 9 connections", "network policies",
     ),
+    "gateway whose connections are refused": (
+        gateway_metrics('sandlot_dials_total{result="refused"} 9.0\nsandlot_ready_queue_depth{pool="default"} 2.0\n'),
+        "gateway g-1", "none of its 9 connections", "network policies",
+    ),
     "clock of this machine": (
         lambda cluster: cluster.but(local=NOW - 300),
         "clock of this machine", "5 min behind", "NTP",

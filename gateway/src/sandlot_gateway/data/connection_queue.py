@@ -26,11 +26,16 @@ class ConnectionQueueSettings:
 
 @dataclass(slots=True, eq=False)
 class Waiter(Generic[Ticket]):
-    """A waiting call. `known_alive`: the backend has not reported the upstream's end."""
+    """A waiting call.
+
+    `known_alive`: the backend has not reported the upstream's end. `starting`: it polls a sidecar that may not listen
+    yet, so that a refusal is no failure.
+    """
 
     ticket: Ticket
     since: float
     known_alive: bool
+    starting: bool = False
 
 
 class ConnectionQueue(Generic[Ticket]):
@@ -50,8 +55,10 @@ class ConnectionQueue(Generic[Ticket]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, ticket: Ticket, *, now: float, known_alive: bool) -> Waiter[Ticket]:
-        waiter = Waiter(ticket, now, known_alive)
+    def join(
+        self, ticket: Ticket, *, now: float, known_alive: bool, starting: bool = False
+    ) -> Waiter[Ticket]:
+        waiter = Waiter(ticket, now, known_alive, starting)
         self._waiting.append(waiter)
         return waiter
 
@@ -74,9 +81,9 @@ class ConnectionQueue(Generic[Ticket]):
         """Return whether a failed dial should try again for a waiting call."""
         return self.dials <= len(self._waiting)
 
-    def is_known_alive(self) -> bool:
-        """Return whether a waiting call knows of the upstream that it is alive."""
-        return any(waiter.known_alive for waiter in self._waiting)
+    def is_starting(self) -> bool:
+        """Return whether all calls that wait poll a sidecar that may not listen yet."""
+        return all(waiter.starting for waiter in self._waiting)
 
     def connected(self) -> None:
         """Record a successful attempt."""

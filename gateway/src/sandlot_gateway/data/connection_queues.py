@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
+from ..metrics import DialResult
 from .conn import Connection
 from .connection_queue import ConnectionQueue, ConnectionQueueSettings
 from .dial import DialSettings, Encryption, dial
@@ -13,8 +13,6 @@ from .errors import DialError
 
 Dial = Callable[[], Awaitable[Connection]]
 _Ticket = asyncio.Future[Connection]
-# `refused`: nothing listens there, and no caller knew that anything does, as when a sidecar has not begun to.
-DialResult = Literal["ok", "failed", "refused"]
 
 
 class ConnectionQueues:
@@ -52,14 +50,16 @@ class ConnectionQueues:
         """Return for how many seconds refused connections do not yet prove that the upstream is dead."""
         return self._settings.refused_for if known_alive else self._settings.refused_for_others
 
-    async def wait(self, key: str, dial_with: Dial | None, *, known_alive: bool) -> Connection:
+    async def wait(
+        self, key: str, dial_with: Dial | None, *, known_alive: bool, starting: bool = False
+    ) -> Connection:
         """Return a connection that is dialled or released meanwhile. Raises DialError."""
         loop = asyncio.get_running_loop()
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = ConnectionQueue(self._settings)
         ticket: _Ticket = loop.create_future()
-        waiter = line.join(ticket, now=loop.time(), known_alive=known_alive)
+        waiter = line.join(ticket, now=loop.time(), known_alive=known_alive, starting=starting)
         for _ in range(line.begin_dials()):
             task = loop.create_task(self._dial(key, line, dial_with))
             self._dials[task] = key
@@ -126,11 +126,12 @@ class ConnectionQueues:
         failures = 0
         try:
             while line.is_dial_needed():
+                starting = line.is_starting()  # before: those who wait may leave meanwhile
                 try:
                     connection = await self._attempt(key, line, dial_with)
                 except DialError as error:
                     failures += 1
-                    self._failed(key, line, error)
+                    self._failed(key, line, error, starting=starting)
                     if line.is_dial_needed():
                         await asyncio.sleep(self._dialling.pause_after(failures))
                     continue
@@ -160,8 +161,8 @@ class ConnectionQueues:
         connection.address = key
         return connection
 
-    def _failed(self, key: str, line: ConnectionQueue[_Ticket], error: DialError) -> None:
-        self._dialled("refused" if error.refused and not line.is_known_alive() else "failed")
+    def _failed(self, key: str, line: ConnectionQueue[_Ticket], error: DialError, *, starting: bool) -> None:
+        self._dialled("refused" if starting and error.nothing_listens else "failed")
         now = asyncio.get_running_loop().time()
         heard = self._heard.get(key)
         told = line.failed(now=now, refused=error.refused, reason=error.reason, heard=heard)

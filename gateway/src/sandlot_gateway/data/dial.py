@@ -69,7 +69,7 @@ async def dial(address: str, *, timeout: float, tls: Encryption | None = None) -
         raise DialError(address, f"TLS: {reason}", refused=True, tls=True) from error
     except (OSError, TimeoutError) as error:
         refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
-        raise DialError(address, _reason(error), refused=refused) from error
+        raise DialError(address, _reason(error), refused=refused, nothing_listens=refused) from error
 
 
 def split_host_port(address: str) -> tuple[str, int]:

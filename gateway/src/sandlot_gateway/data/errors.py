@@ -24,6 +24,7 @@ class DialError(PoolError):
         reason: str,
         *,
         refused: bool = False,
+        nothing_listens: bool = False,
         final: bool = False,
         tls: bool = False,
         peer: Peer | None = None,
@@ -31,7 +32,8 @@ class DialError(PoolError):
         super().__init__(f"cannot connect to {address}: {reason}")
         self.address = address
         self.reason = reason
-        self.refused = refused  # connection refused: nothing listens there
+        self.refused = refused  # its machine is up, and nothing there takes the connection
+        self.nothing_listens = nothing_listens  # the kernel says so
         self.final = final  # a retry cannot succeed
         self.tls = tls  # we refuse each other's certificates: another gateway may reach it
         self.peer: Peer = peer or ("refusing" if refused else "unknown")

@@ -6,19 +6,18 @@ import asyncio
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
-
+from ..metrics import DialResult
+from .answer import Answer
 from .conn import Connection
 from .connection_queue import ConnectionQueueSettings
-from .connection_queues import ConnectionQueues, Dial, DialResult
+from .connection_queues import ConnectionQueues, Dial
 from .dial import DialSettings, Encryption
 from .errors import DialError, PoolError, UpstreamError
 from .idle import IdleConnections
 from .open_files import OpenFiles, Room
 from .outgoing import host_header, request_bytes
-from .wire import Headers
 
 __all__ = [
     "Answer",
@@ -52,26 +51,6 @@ class PoolObserver(Protocol):
     """Counts dials; see metrics.py."""
 
     def dialled(self, result: DialResult) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A complete response."""
-
-    status: int
-    headers: Headers  # names in lower case
-    body: bytes
-
-    def header(self, name: str) -> str | None:
-        wanted = name.lower().encode()
-        return next((value.decode("latin-1") for key, value in self.headers if key == wanted), None)
-
-    def json(self) -> Any:
-        """Decode the body as JSON. Raises UpstreamError if it is invalid."""
-        try:
-            return msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
-            raise UpstreamError(f"the response (status {self.status}) is not JSON: {error}") from error
 
 
 class HttpPool:
@@ -127,11 +106,12 @@ class HttpPool:
         body: bytes = b"",
         timeout: float = 30.0,
         known_alive: bool = False,
+        starting: bool = False,
         most: int | None = None,
     ) -> Answer:
-        """Send a small request and return its whole response within `timeout` seconds; `known_alive` as in `acquire`.
+        """Send a small request and return its whole response within `timeout` seconds.
 
-        `most`: bytes of the response's body, if fewer than the pool's settings allow.
+        `known_alive`, `starting`: as in `acquire`. `most`: bytes of the response's body, if fewer than the pool's settings allow.
 
         Raises DialError (nothing was sent, a retry is safe), UpstreamError (it may have run) or ValueError (an invalid
         method, target or header).
@@ -141,7 +121,7 @@ class HttpPool:
         limit = self._settings.max_fetch if most is None else most
         try:
             async with asyncio.timeout(timeout):
-                connection = await self.acquire(address, known_alive=known_alive)
+                connection = await self.acquire(address, known_alive=known_alive, starting=starting)
                 connection.begin(request, no_body=method == "HEAD")
                 response = await connection.head()
                 pieces: list[bytes] = []
@@ -177,12 +157,13 @@ class HttpPool:
         dial_with: Dial | None = None,
         *,
         known_alive: bool = False,
+        starting: bool = False,
         timeout: float | None = None,
     ) -> Connection:
         """Return a connection for one request: an idle one, else a new one from `dial_with` (default: dial the key).
 
-        `known_alive`: the backend says that the upstream is alive, so wait for as long as it is slow. The caller
-        must `release` the connection, whatever happens. Raises DialError.
+        `known_alive`: the backend says that the upstream is alive, so wait for as long as it is slow. `starting`:
+        it may not listen yet, so that a refused attempt counts as `refused` and not as `failed`. The caller must `release` the connection, whatever happens. Raises DialError.
         """
         if self._closed:
             raise DialError(key, "the pool is closed")
@@ -191,17 +172,19 @@ class HttpPool:
             return connection
         try:
             async with asyncio.timeout(timeout):
-                return await self._wait(key, dial_with, known_alive=known_alive)
+                return await self._wait(key, dial_with, known_alive=known_alive, starting=starting)
         except TimeoutError as error:
             raise self._lines.none_within(key, timeout or 0.0) from error
 
-    async def _wait(self, key: str, dial_with: Dial | None, *, known_alive: bool) -> Connection:
+    async def _wait(
+        self, key: str, dial_with: Dial | None, *, known_alive: bool, starting: bool
+    ) -> Connection:
         """Wait in the key's queue; again if the peer closed the connection before it was used."""
         loop = asyncio.get_running_loop()
         closed_since: float | None = None
         closed = 0
         while True:
-            connection = await self._lines.wait(key, dial_with, known_alive=known_alive)
+            connection = await self._lines.wait(key, dial_with, known_alive=known_alive, starting=starting)
             self.has_room(connection.sock.fileno())
             if not connection.lost and connection.is_quiet():
                 return connection

@@ -72,6 +72,7 @@ class SeenPod:
     node: str | None
     placed_at: float | None  # when it was first seen on a node, on the monotonic clock
     reused: bool = False  # it runs one sandbox after the other
+    ready_at: float | None = None  # Unix time by this machine: when all its containers ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class SeenInstance:
     since: float
     pod: SeenPod | None = None
     generation: int = 0  # the latest that its sidecar has reported
+    reported: bool = False  # its sidecar has, to this gateway
 
     @property
     def reused(self) -> bool:
@@ -192,7 +194,7 @@ class Instances:
         elif origin is not Origin.OWN_START:
             origin = Origin.OTHERS_START
         seen = self._seen[instance_id] = replace(
-            seen, origin=origin, pod=SeenPod(node, placed_at, reuse.is_reused(pod))
+            seen, origin=origin, pod=SeenPod(node, placed_at, reuse.is_reused(pod), self._ready_at(pod))
         )
         if (made_at := clock.seconds(pod.metadata.creation_timestamp)) is not None:
             seen.instance.started_at = self._local_time(made_at)
@@ -234,6 +236,8 @@ class Instances:
                 if template is None:
                     return None
             seen = self.add(instance_id, template)
+        if not seen.reported:
+            seen = self._seen[instance_id] = replace(seen, reported=True)
         generation = state.get("generation")
         if isinstance(generation, int) and generation >= seen.generation:
             # A late report of the generation that this gateway claims or owns is older than the claim's image.
@@ -254,6 +258,13 @@ class Instances:
             instance.laid = None
         elif isinstance(image_id, str) and _IMAGE_ID.fullmatch(image_id):
             instance.laid = Laid(image_id, self._image_name(image_id))
+
+    def _ready_at(self, pod: Pod) -> float | None:
+        ready = pod.condition("Ready")
+        if ready is None or ready.status != "True":
+            return None
+        since = clock.seconds(ready.last_transition_time)
+        return None if since is None else self._local_time(since)
 
     def _place(self, seen: SeenInstance, address: str, source: Source) -> SeenInstance:
         if source < seen.source:

@@ -23,15 +23,23 @@ _EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 class Prober:
     """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`.
 
+    `may_start`: whether its sidecar may not have begun to listen, as far as anyone knows.
+
     Polls four times a second at first, because a cold start for this gateway's caller may report to another gateway;
     after a while once a second, because thousands of sidecars behind a broken network would take half a core.
     """
 
     def __init__(
-        self, *, pool: HttpPool, told: Callable[[Instance, dict[str, Any]], bool], at_once: int = 64
+        self,
+        *,
+        pool: HttpPool,
+        told: Callable[[Instance, dict[str, Any]], bool],
+        may_start: Callable[[Instance], bool],
+        at_once: int = 64,
     ) -> None:
         self._pool = pool
         self._told = told
+        self._may_start = may_start
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[InstanceId, asyncio.Task[None]] = {}
         self._left: set[asyncio.Task[None]] = set()  # cancelled, not finished yet
@@ -98,14 +106,20 @@ class Prober:
         loop = asyncio.get_running_loop()
         eager_until = loop.time() + _EAGER
         pause = 0.05
-        refused = False
+        refused = answered = False
         while True:
             async with self._slots:
                 self._again.discard(instance.id)
                 try:
                     answer = await self._pool.fetch(
-                        instance.address, "GET", "/v1/state", headers=headers, timeout=3.0
+                        instance.address,
+                        "GET",
+                        "/v1/state",
+                        headers=headers,
+                        timeout=3.0,
+                        starting=not answered and self._may_start(instance),
                     )
+                    answered = True
                     state = answer.json()
                 except PoolError:
                     answer, state = None, None

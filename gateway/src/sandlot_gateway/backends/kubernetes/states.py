@@ -19,6 +19,8 @@ from .prober import Prober
 from .recorded import Recorded
 from .reporter import Reporter
 
+_LISTENS_WITHIN = 30.0  # seconds after its containers run; until then a refused connection is no failure
+
 
 class SidecarStates:
     def __init__(
@@ -51,7 +53,7 @@ class SidecarStates:
         self._starting_for = starting_for
         # instance id -> loop time of its first report, while it is left to the gateway that started it
         self._left_since: dict[InstanceId, float] = {}
-        self._prober = Prober(pool=pool, told=self._told)
+        self._prober = Prober(pool=pool, told=self._told, may_start=self._may_start)
 
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         """Handle a webhook, see `Backend.hear`."""
@@ -154,6 +156,14 @@ class SidecarStates:
         self.forget(instance.id)
         self._reporter.events.instance_found(instance, state)
         return not state.get("restoring") or instance.id not in self._instances
+
+    def _may_start(self, instance: Instance) -> bool:
+        """Return whether it is known that its sidecar has not reported, is not claimed, and has not run for long."""
+        seen = self._instances.get(instance.id)
+        if seen is None or seen.reported or not self._watching() or self._recorded.is_claimed(instance.id, 0):
+            return False
+        running_since = seen.pod.ready_at if seen.pod is not None else None
+        return running_since is None or time.time() - running_since < _LISTENS_WITHIN
 
     def _is_not_ours(self, seen: SeenInstance, state: dict[str, Any]) -> bool:
         """Return whether a warm instance is not to be offered here: claimed, another gateway's start, or deleted."""

@@ -79,7 +79,9 @@ def _metrics(world: World) -> Iterator[Finding]:
                 advice = "set SANDLOT_API_KEY to a key of the role operate (docs/keys.md)"
             yield unchecked(label, f"its metrics cannot be read: {page.reason}", advice)
             continue
-        failed, fine = (total(page, "sandlot_dials_total", result=result) for result in ("failed", "ok"))
+        failed, refused, fine = (
+            total(page, "sandlot_dials_total", result=result) for result in ("failed", "refused", "ok")
+        )
         none_free = [pool for pool in settled if not total(page, "sandlot_ready_queue_depth", pool=pool)]
         unsigned = total(page, "sandlot_webhooks_total", event="unsigned")
         # Without a free pod a pool may just be busy: its status and pods were read earlier than this page. But a
@@ -96,10 +98,10 @@ def _metrics(world: World) -> Iterator[Finding]:
                 f"which has some{more}",
                 advice,
             )
-        elif failed and not fine:
+        elif failed + refused and not fine:
             yield problem(
                 label,
-                f"none of its {failed:g} connections to sidecars succeeded",
+                f"none of its {failed + refused:g} connections to sidecars succeeded",
                 "check the network policies of the sandboxes' namespace, and its headless Service",
             )
         else:
