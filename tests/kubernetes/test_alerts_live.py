@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -24,6 +25,8 @@ from tests.kubernetes.watched import Watched, Watcher, watched
 from tests.waiting import wait_until, wait_until_empty
 
 pytestmark = pytest.mark.whole_cluster
+# `make test-cluster` has no time for every fault.
+long = pytest.mark.skipif(not os.environ.get("SANDLOT_TEST_ALERTS"), reason="`make test-alerts` runs it")
 # The panel that a healthy release leaves empty.
 FAILED_WRITES = "controller: Failed writes"
 AUDIT = "/var/lib/sandlot/audit.log"
@@ -118,6 +121,7 @@ def panels(stack: Stack) -> dict[str, list[str]]:
     }
 
 
+@long
 def test_sandboxes_that_cannot_be_reached(live: Watched, server: Watcher) -> None:
     """The first fault: several others leave connections that fail."""
     with callers(live.stack) as ours, ExitStack() as ends, ThreadPoolExecutor(6) as threads:
@@ -144,6 +148,7 @@ def test_pools_that_cannot_start(live: Watched, server: Watcher) -> None:
         server.fires("SandlotPoolEmpty huge", "SandlotPoolDoesNotStart broken", "SandlotPoolEmpty broken")
 
 
+@long
 def test_node_agents_that_cannot_prepare(live: Watched, server: Watcher) -> None:
     node = faults.workers(live.stack)[0]
     agent = Agent(live.stack, node)
@@ -176,6 +181,7 @@ def test_files_and_descriptors_of_gateways(live: Watched, server: Watcher) -> No
             )
 
 
+@long
 def test_requests_and_creates_that_are_refused_or_fail(live: Watched, server: Watcher) -> None:
     gateway = faults.pods(live.stack, "gateway")[0]
     with callers(live.stack, gateway) as ours:
@@ -194,6 +200,7 @@ def test_requests_and_creates_that_are_refused_or_fail(live: Watched, server: Wa
         server.fires("SandlotCreatesFail", may=("SandlotCannotReachSandboxes",))
 
 
+@long
 def test_forged_webhooks(live: Watched, server: Watcher) -> None:
     gateway = faults.pods(live.stack, "gateway")[0]
     pod = faults.names(faults.warm_pods(live.stack))[0]
@@ -201,6 +208,7 @@ def test_forged_webhooks(live: Watched, server: Watcher) -> None:
     server.fires("SandlotWebhooksUnsigned")
 
 
+@long
 def test_sandboxes_that_are_lost_while_they_run_commands(live: Watched, server: Watcher) -> None:
     for _ in range(2):
         filled(live.stack, size=POOL)
@@ -226,6 +234,7 @@ def lose_sandboxes(stack: Stack, ours: Callers, threads: ThreadPoolExecutor) -> 
     assert 200 not in {code.result() for code in codes}
 
 
+@long
 def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> None:
     with faults.no_more_pods(live.stack), callers(live.stack) as ours, ThreadPoolExecutor(10) as threads:
         made: list[str] = []
@@ -242,6 +251,7 @@ def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> N
             list(threads.map(ours.end, made))
 
 
+@long
 def test_pods_that_hang(live: Watched, server: Watcher) -> None:
     gateway, agent = faults.pods(live.stack, "gateway")[0], faults.pods(live.stack, "node-agent")[0]
     with faults.stopped(gateway), faults.stopped(agent):
@@ -251,6 +261,7 @@ def test_pods_that_hang(live: Watched, server: Watcher) -> None:
         )
 
 
+@long
 def test_a_controller_that_is_killed_again_and_again(live: Watched, server: Watcher) -> None:
     lease = held_lease(live.stack)
     assert lease is not None
@@ -268,6 +279,7 @@ def test_nothing_runs(live: Watched, server: Watcher) -> None:
         server.fires("SandlotNoGateway", "SandlotNoController", "SandlotNoNodeAgent")
 
 
+@long
 def test_a_controller_without_a_right(live: Watched, server: Watcher) -> None:
     with faults.without_right(live.stack, "sandboxpools"):
         server.fires("SandlotControllerCannotRead sandboxpools", "SandlotNoController")
