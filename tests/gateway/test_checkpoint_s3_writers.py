@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 from sandlot_gateway.checkpoints.errors import StoreError
@@ -178,7 +179,7 @@ def test_manifests_are_read_one_after_another(bucket: InBucket) -> None:
     part.write(random.randbytes(5 << 20))
     reads = [number for number, one in enumerate(asked) if one == "GET pack"]
     assert len(reads) == 3
-    for before, after in zip(reads, reads[1:], strict=False):
+    for before, after in pairwise(reads):
         assert "PUT json" in asked[before:after]  # its pack is held before the next one is read
     part.discard()
 

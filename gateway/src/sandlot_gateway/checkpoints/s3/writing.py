@@ -208,9 +208,8 @@ class S3Part:
                 return
             if seen.checkpoint.state is not State.PENDING:
                 break
-            self._etag = (
-                seen.etag
-            )  # of a write of ours, which came after we had given up waiting for its answer
+            # Of a write of ours, which came after we had given up waiting for its answer.
+            self._etag = seen.etag
         self._lost = StoreError(
             "another gateway took this one for dead: it had not written to the store for too long"
         )
