@@ -72,6 +72,50 @@ def test_its_time_is_limited(program: Program) -> None:
     assert program.partial in last.stdout, told
 
 
+PLAIN = 'test("adds", () => { expect(1 + 1).toBe(2); });'
+TYPED = 'import * as fs from "fs";\ntest("is", () => { const yes: boolean = fs.existsSync("."); expect(yes).toBe(true); });'
+
+
+@pytest.mark.parametrize("language", ["jest"])
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("package.json", '{"type": "module"}', TYPED),
+        ("package.json", '{"type": "module", "babel": {"presets": []}}', PLAIN),
+        ("babel.config.json", '{"presets": ["@babel/preset-env", "@babel/preset-typescript"]}', TYPED),
+        ("babel.config.cjs", "module.exports = {};", PLAIN),
+        ("babel.config.js", "module.exports = {};", PLAIN),
+        (".babelrc", '{"presets": ["@babel/preset-env", "@babel/preset-typescript"]}', TYPED),
+    ],
+    ids=["module", "package", "json", "cjs", "js", "babelrc"],
+)
+def test_jest_runs_beside_a_configuration_of_the_request(
+    program: Program, name: str, content: str, code: str
+) -> None:
+    told = sent(program, code, files={name: base64.b64encode(content.encode()).decode()})
+    assert told.status.value == "Success", told
+    assert "1 passed" in told.run_result.stderr
+
+
+@pytest.mark.parametrize("language", ["junit"])
+def test_junits_class_is_not_one_of_a_comment(program: Program) -> None:
+    told = sent(program, "// public API of the class under test\n" + program.fails)
+    assert "WrongTest" in told.run_result.stdout, told
+
+
+@pytest.mark.parametrize("language", ["junit"])
+def test_junit_without_a_name_that_a_file_can_have_is_told(program: Program) -> None:
+    told = sent(program, program.fails.replace("WrongTest", "W" * 300))
+    assert (told.status.value, told.compile_result.status.value) == ("Failed", "Finished"), told
+
+
+@pytest.mark.parametrize("language", ["scala"])
+def test_scala_without_an_object_is_told(program: Program) -> None:
+    told = sent(program, "class Doubles")
+    assert (told.status.value, told.run_result.status.value) == ("Failed", "Finished"), told
+    assert told.run_result.return_code not in (0, 126, 127)
+
+
 @pytest.mark.parametrize("language", [*ABSENT])
 def test_what_is_absent_is_told(language: str) -> None:
     with pytest.raises(Exception, match=f"language '{language}'"):

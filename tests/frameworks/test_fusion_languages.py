@@ -28,6 +28,11 @@ pytestmark = [
 HERE = Path(__file__).parent
 PYTEST = ("-m", "pytest", "-q", "-rsf", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider")
 ONLY = os.environ.get("SANDLOT_FUSION_LANGUAGES", "").split()  # names of images, for a part
+if unknown := set(ONLY) - {image.name for image in IMAGES}:
+    raise pytest.UsageError(
+        f"SANDLOT_FUSION_LANGUAGES: no such image: {', '.join(sorted(unknown))};"
+        f" names of images are {', '.join(image.name for image in IMAGES)}"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A request's files are written a few at a time, and a program is only missing if its image lacks it."""
+"""A request's files are written a few at a time, and a program or JAR is only missing if nothing has it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from sandlot_gateway.fusion.babel import configuration
 from sandlot_gateway.fusion.languages import TOOLCHAINS
 from sandlot_gateway.fusion.sandbox import BadInput, Finished, Lost, SandboxClient
-from sandlot_gateway.fusion.working import program_of, write_all
+from sandlot_gateway.fusion.working import DIRECTORY, need_jars, program_of, top_level, write_all
 
 
 async def test_few_files_are_written_at_a_time() -> None:
@@ -58,3 +59,52 @@ async def test_a_slow_look_for_a_program_does_not_say_that_it_is_missing() -> No
     assert await program_of(TOOLCHAINS["bash"], client, programs, **where) == "/bin/bash"
     with pytest.raises(BadInput):
         await program_of(TOOLCHAINS["bash"], client, {}, **where)
+
+
+@pytest.mark.parametrize(
+    ("name", "enough"),
+    [
+        ("junit-platform-console-standalone-1.10.3.jar", True),
+        ("./junit-platform-console.jar", True),
+        (f"{DIRECTORY}/junit-platform-console.jar", True),
+        ("hamcrest-3.0.jar", False),
+        ("lib/junit-platform-console.jar", False),
+        ("../junit-platform-console.jar", False),
+        ("junit-platform-console.jar/x", False),
+    ],
+)
+async def test_only_the_launcher_beside_the_code_replaces_the_images(name: str, enough: bool) -> None:
+    pattern = TOOLCHAINS["junit"].jars
+    assert pattern is not None
+    client = cast(SandboxClient, _Sandbox(_ended("exited", 2)))
+    where = {"language": "junit", "place": "the image 'host'"}
+    if enough:
+        await need_jars(pattern, {name: b""}, client, {}, **where)
+        return
+    with pytest.raises(BadInput, match=r"needs a JAR /usr/share/java/junit-platform-console\*\.jar"):
+        await need_jars(pattern, {name: b""}, client, {}, **where)
+
+
+BOTH = {"package.json", "babel.config.cjs"}
+
+
+@pytest.mark.parametrize(
+    ("files", "added"),
+    [
+        ({}, BOTH),
+        ({"package.json": b'{"type": "module"}'}, {"babel.config.cjs"}),
+        ({"package.json": b'{"babel": {}}'}, set()),
+        ({"package.json": b'{"x": {"babel": {}}}'}, {"babel.config.cjs"}),
+        ({"package.json": b"no JSON \xff"}, {"babel.config.cjs"}),
+        ({"package.json": b"[" * 100_000}, {"babel.config.cjs"}),
+        ({"babel.config.json": b"{}"}, {"package.json"}),
+        ({"babel.config.cjs": b""}, {"package.json"}),
+        ({"./babel.config.js": b""}, {"package.json"}),
+        ({".babelrc": b"{}"}, {"package.json"}),
+        ({".babelrc.mjs": b""}, {"package.json"}),
+        ({"lib/babel.config.js": b"", "lib/package.json": b"{}"}, BOTH),
+    ],
+    ids=range(12),
+)
+def test_babel_gets_no_second_configuration(files: dict[str, bytes], added: set[str]) -> None:
+    assert configuration(top_level(files)).keys() == added

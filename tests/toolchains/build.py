@@ -1,106 +1,52 @@
-"""Builds the images of the catalogue as OCI archives in the tests' cache: each once, under a name with a digest of its parts."""
+"""Keeps the images of the catalogue as OCI archives in the tests' cache: each is built once, and named by what it is made of."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import stat
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
 from pathlib import Path
 
-from images.contents import EPOCH, PATH
-from images.oci import Entry, tree, write_archive, write_layer
-from images.rootfs import bootstrap, run
 from tests.cluster.debian import ensure_packages
 from tests.cluster.lock import exclusive
+from tests.toolchains import recipe
 from tests.toolchains.catalogue import ToolchainImage
 
 CACHE = Path(os.environ.get("SANDLOT_TOOLCHAINS_CACHE", Path.home() / ".cache" / "sandlot-toolchains"))
 _PROGRAMS = {"mmdebstrap": "mmdebstrap"}
+_UNUSED = 7 * 86400  # seconds after which no checkout is taken to need an archive
+_BUILD = "build-"
 
 
 def archive(image: ToolchainImage) -> Path:
     """Return the image's archive, which is built if the cache lacks it. Raises ImageError, ClusterError."""
-    digest = hashlib.sha256(repr(image).encode()).hexdigest()[:12]
-    found = CACHE / f"{image.name}-{digest}.tar"
-    with exclusive(CACHE / "lock"):
-        if not found.exists():
+    found = CACHE / f"{image.name}-{_digest(image)}.tar"
+    with exclusive(CACHE / "lock", why="another program that builds images with languages"):
+        if found.exists():
+            os.utime(found)  # a use, see `clean`
+        else:
             print(f"toolchains: building the image {image.name}", file=sys.stderr, flush=True)
+            clean(CACHE)
             ensure_packages(_PROGRAMS)
-            for old in CACHE.glob(f"{image.name}-*.tar"):
-                old.unlink()
-            _build(image, found)
+            with tempfile.TemporaryDirectory(prefix=_BUILD, dir=CACHE) as work:
+                recipe.build(image, found, work=Path(work))
     return found
 
 
-def _build(image: ToolchainImage, out: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="build-", dir=CACHE) as name:
-        work = Path(name)
-        base = work / "base.tar"
-        bootstrap(base, packages=image.debian, variant="minbase", suite=image.suite, hooks=image.hooks)
-        layers = [base]
-        if entries := [
-            *_of_npm(image, work / "npm"),
-            *_of_wheels(image, work / "wheels"),
-            *_links(image, work),
-        ]:
-            layers.append(work / "more.layer")
-            write_layer(layers[-1], entries=entries, epoch=EPOCH)
-        defaults = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": "/root"}
-        variables = defaults | dict(variable.split("=", 1) for variable in image.environment)
-        config = {"Env": [f"{name}={value}" for name, value in variables.items()], "WorkingDir": "/"}
-        write_archive(
-            out,
-            reference=f"sandlot.test/toolchains/{image.name}:1",
-            layers=layers,
-            config=config,
-            epoch=EPOCH,
-        )
+def _digest(image: ToolchainImage) -> str:
+    made_of = repr(image).encode() + Path(recipe.__file__).read_bytes()
+    return hashlib.sha256(made_of).hexdigest()[:12]
 
 
-def _of_npm(image: ToolchainImage, home: Path) -> list[Entry]:
-    if not image.npm:
-        return []
-    words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", home)
-    run([*words, *image.npm])
-    for program in [*home.glob("node_modules/*/bin/*"), *home.glob("node_modules/*/dist/cli.mjs")]:
-        _make_executable(program)
-    return tree(home / "node_modules", prefix="usr/local/lib/node_modules", owner=(0, 0))
-
-
-def _of_wheels(image: ToolchainImage, home: Path) -> list[Entry]:
-    if not image.wheels:
-        return []
-    uv = Path(sys.executable).with_name("uv")
-    run(
-        [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--python",
-            sys.executable,
-            "--target",
-            home,
-            *image.wheels,
-        ]
-    )
-    return tree(home, prefix="usr/local/lib/wheels", owner=(0, 0))
-
-
-def _links(image: ToolchainImage, work: Path) -> Iterable[Entry]:
-    directory = work / "links"
-    directory.mkdir()
-    for number, link in enumerate(image.links):
-        path, _, target = link.partition(" -> ")
-        source = directory / str(number)
-        source.symlink_to(target)
-        yield Entry(path=path, source=source, owner=(0, 0))
-
-
-def _make_executable(path: Path) -> None:
-    if path.is_file():
-        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+def clean(cache: Path) -> None:
+    """Delete what builds left that were killed, and archives that nobody has used for long; needs the lock."""
+    for left in cache.glob(f"{_BUILD}*"):
+        shutil.rmtree(left)
+    for part in cache.glob("*.part"):
+        part.unlink()
+    for old in cache.glob("*.tar"):
+        if time.time() - old.stat().st_mtime > _UNUSED:
+            old.unlink()

@@ -92,14 +92,11 @@ class CellsJob:
 def _input(request: RunJupyterRequest) -> bytes:
     """Return the requests of a whole context."""
     timeout = {"timeout": request.cell_timeout} if request.cell_timeout else {}
-    try:
-        lines = [
-            request_line(type="run", id=str(number), code=code, limit=_CELL_OUTPUT, **timeout)
-            for number, code in enumerate(request.cells)
-        ]
-        return b"".join([*lines, request_line(type="end", id="end")])
-    except UnicodeEncodeError as error:
-        raise BadInput("cells: not valid Unicode, since one has a lone surrogate: remove it") from error
+    lines = [
+        request_line(type="run", id=str(number), code=code, limit=_CELL_OUTPUT, **timeout)
+        for number, code in enumerate(request.cells)
+    ]
+    return b"".join([*lines, request_line(type="end", id="end")])
 
 
 def _answer(*, sandbox: str, finished: Finished, cells: Cells, fetched: dict[str, bytes]) -> dict[str, Any]:

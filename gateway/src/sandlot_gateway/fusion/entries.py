@@ -7,7 +7,8 @@ from itertools import islice
 
 MOST = 10_000  # commas outside strings
 _SMALL = 1 << 16  # bytes of a body that takes little memory, whatever it has
-_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|,', re.DOTALL)
+# A string may lack its end: else each quote in one without it would be tried as the beginning of another.
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.?+)*+(?:"|\Z)|,', re.DOTALL)
 
 
 def has_too_many(body: bytes) -> bool:

@@ -6,10 +6,11 @@ import secrets
 import shlex
 from typing import Any
 
-from .languages import TOOLCHAINS, Toolchain, class_of, object_of, source
+from .declared import class_of, object_of
+from .languages import TOOLCHAINS, Toolchain, source
 from .sandbox import BadInput, Finished, SandboxClient
 from .wire import RunCodeRequest, ended_by_code, run_code_answer, sandbox_error
-from .working import DIRECTORY, STDIN, encoded, fetch, need_jars, program_of, write_all
+from .working import DIRECTORY, STDIN, fetch, need_jars, program_of, top_level, write_all
 
 
 class CodeJob:
@@ -33,22 +34,23 @@ class CodeJob:
         words = {
             "program": await program_of(toolchain, client, programs, language=request.language, place=place)
         }
-        if toolchain.jars is not None and not any(path.endswith(".jar") for path in given):
-            await need_jars(toolchain.jars, client, programs, language=request.language, place=place)
-        random = f"tmp{secrets.token_hex(4)}"
-        name = toolchain.name.replace("{random}", random).replace("{class}", class_of(request.code))
+        if toolchain.jars is not None:
+            await need_jars(toolchain.jars, given, client, programs, language=request.language, place=place)
+        name = toolchain.name.replace("{random}", f"tmp{secrets.token_hex(4)}")
+        if "{class}" in name:
+            name = name.replace("{class}", class_of(request.code))
         words["file"] = shlex.quote(f"{DIRECTORY}/{name}")
         words["args"] = shlex.join(request.args)
         if request.language == "scala":
-            words["object"] = _scala_object(request.code)
-        if toolchain.beside:
-            await write_all(client.write, dict(toolchain.beside))
+            words["object"] = object_of(request.code)
+        if toolchain.beside is not None:
+            await write_all(client.write, toolchain.beside(top_level(given)))
         await write_all(client.write, given)
         contents: dict[str, bytes] = {}
         if request.code or request.language != "junit":  # whose classes may all be among the files
-            contents[f"{DIRECTORY}/{name}"] = encoded(source(request.language, request.code), "code")
+            contents[f"{DIRECTORY}/{name}"] = source(request.language, request.code).encode()
         if request.stdin:
-            contents[STDIN] = encoded(request.stdin, "stdin")
+            contents[STDIN] = request.stdin.encode()
         await write_all(client.write, contents)
         compiled: Finished | None = None
         run: Finished | None = None
@@ -81,13 +83,6 @@ def _toolchain_of(language: str) -> Toolchain:
     found = TOOLCHAINS.get(language)
     if found is None:
         raise BadInput(f"language {language!r} is not supported: use another one")
-    return found
-
-
-def _scala_object(code: str) -> str:
-    found = object_of(code)
-    if found is None:
-        raise BadInput("Object name not found.")
     return found
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_SCALA_OBJECT = re.compile(r"\bobject\s+(\w+)")
-_JAVA_CLASS = re.compile(r"\bpublic\s+(?:\w+\s+)*class\s+(\w+)")
+from .babel import configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +13,8 @@ class Toolchain:
     """`run` and `compile` are shell commands; `{file}` is the code's file, `{program}` the first of `programs` found.
 
     `name`: of the code's file, in which `{random}` keeps it apart from the request's files. `also`: further programs.
-    `jars`: a pattern of paths, one of which the image must have if the request sends no JAR. `beside`: names and contents
-    of files in the code's directory; the request's own replace them.
+    `jars`: a pattern of paths, one of which the image must have if the request sends no JAR of such a name. `beside`
+    returns names and contents of files for the code's directory, from those that the request has there.
     """
 
     name: str
@@ -24,28 +23,12 @@ class Toolchain:
     compile: str | None = None
     also: tuple[str, ...] = ()
     jars: str | None = None
-    beside: tuple[tuple[str, bytes], ...] = ()
+    beside: Callable[[Mapping[str, bytes]], dict[str, bytes]] | None = None
 
 
 _PYTHON = Toolchain("{random}.py", "{program} {file}", ("python", "python3"))
 _JARS = '".:./*"'
 _JUNIT = '".:./*:/usr/share/java/*"'
-# Without a configuration jest runs nothing, and without these presets it reads neither types nor `import`.
-_BABEL = b"""const installed = (name) => {
-  try {
-    return [require.resolve(name)];
-  } catch {
-    return [];
-  }
-};
-const node = { targets: { node: "current" } };
-module.exports = {
-  presets: [
-    ...installed("@babel/preset-env").map((preset) => [preset, node]),
-    ...installed("@babel/preset-typescript"),
-  ],
-};
-"""
 
 TOOLCHAINS: dict[str, Toolchain] = {
     "python": _PYTHON,
@@ -73,12 +56,7 @@ TOOLCHAINS: dict[str, Toolchain] = {
     ),
     "nodejs": Toolchain("{random}.js", "node {file}", ("node",)),
     "typescript": Toolchain("{random}.ts", "tsx {file}", ("tsx",)),
-    "jest": Toolchain(
-        "{random}.test.ts",
-        "jest {file}",
-        ("jest",),
-        beside=(("package.json", b"{}"), ("babel.config.js", _BABEL)),
-    ),
+    "jest": Toolchain("{random}.test.ts", "jest {file}", ("jest",), beside=configuration),
     "php": Toolchain("{random}.php", "php -f {file}", ("php",)),
     "csharp": Toolchain(
         "{random}.txt",
@@ -114,15 +92,3 @@ TOOLCHAINS: dict[str, Toolchain] = {
 def source(language: str, code: str) -> str:
     """Return what the file holds: PHP without its tag would be text."""
     return f"<?php\n{code}" if language == "php" and "<?php" not in code else code
-
-
-def class_of(code: str) -> str:
-    """Return the name of the public class of Java code, after which its file is named."""
-    found = _JAVA_CLASS.search(code)
-    return found[1] if found is not None else "Main"
-
-
-def object_of(code: str) -> str | None:
-    """Return the name of the first object of Scala code, which is what runs."""
-    found = _SCALA_OBJECT.search(code)
-    return found[1] if found is not None else None

@@ -7,6 +7,7 @@ import posixpath
 import shlex
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
 
 from sandlot_contract.verdicts import CommandVerdict
 
@@ -39,13 +40,22 @@ async def program_of(
 
 
 async def need_jars(
-    pattern: str, client: SandboxClient, programs: dict[str, str | None], *, language: str, place: str
+    pattern: str,
+    given: Mapping[str, bytes],
+    client: SandboxClient,
+    programs: dict[str, str | None],
+    *,
+    language: str,
+    place: str,
 ) -> None:
-    """Raise BadInput if the image has no file of the pattern."""
+    """Raise BadInput if neither the image has a file of the pattern, nor the request one of such a name beside its code."""
+    name = posixpath.basename(pattern)
+    if any(fnmatchcase(each, name) for each in top_level(given)):
+        return
     if await _looked_up(pattern, f"ls {pattern}", client, programs) is None:
         raise BadInput(
-            f"language {language!r} needs a JAR {pattern}, which {place} lacks:"
-            " use another image for it (--fusion), or send the JAR in `files`"
+            f"language {language!r} needs a JAR {pattern}, which {place} lacks: use another image for it (--fusion),"
+            f" or send {name} in `files`, in no directory"
         )
 
 
@@ -92,15 +102,18 @@ async def write_all(write: Callable[[str, bytes], Awaitable[None]], contents: Ma
             raise error
 
 
+def top_level(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return those of the request's files that are in the code's directory itself, by their names there."""
+    paths = {posixpath.normpath(_path_of(name)): content for name, content in files.items()}
+    return {
+        posixpath.basename(path): content
+        for path, content in paths.items()
+        if posixpath.dirname(path) == DIRECTORY
+    }
+
+
 def _path_of(name: str) -> str:
     return posixpath.join(DIRECTORY, name)
-
-
-def encoded(text: str, name: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise BadInput(f"{name}: not valid Unicode, since it has a lone surrogate: remove it") from error
 
 
 async def fetch(names: list[str], client: SandboxClient) -> dict[str, bytes]:
