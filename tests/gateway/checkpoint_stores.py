@@ -132,7 +132,7 @@ class InBucket:
 
     def damage(self, checkpoint: Checkpoint, how: str) -> None:
         bucket = self._own.bucket
-        (listed,) = bucket.list(f"archives/{checkpoint.id}-")
+        (listed,) = bucket.list(f"chunks/{checkpoint.id}-")
         found = bucket.get(listed.key)
         assert found is not None
         data = damaged(found.data, how)

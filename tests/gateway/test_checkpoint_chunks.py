@@ -62,6 +62,14 @@ def test_code_that_writes_only_marks_makes_no_more_chunks_than_others() -> None:
     assert len(chunks) <= 400_000 // MIN_CHUNK + 1
 
 
+def test_the_chunks_of_a_large_archive_are_larger() -> None:
+    chunker, block = Chunker(), (bytes(MIN_CHUNK - len(END)) + END) * 128
+    sizes = [len(chunk) for _ in range(400) for chunk in chunker.feed(block)]
+    assert sum(sizes) + len(chunker.rest()) == 400 * len(block)
+    assert len(sizes) < 3 * 8192  # 400 MiB, of which 8 KiB each would be 51,200
+    assert max(sizes) <= MAX_CHUNK
+
+
 def encoded(count: int) -> bytes:
     writer = ManifestWriter(OWN)
     for number in range(count):

@@ -165,7 +165,7 @@ def test_what_no_document_names_is_taken_away_in_time(
 ) -> None:
     store = bucket.open()
     whole = kept(store, tenant="a")
-    lost = f"archives/cp-{'0' * 24}-0.tar.gz"
+    lost = f"chunks/cp-{'0' * 24}-0.pack"
     store.bucket.put(lost, b"lost")
     upload = store.bucket.begin_upload(lost)
     store.bucket.put_part(lost, upload, number=1, data=bytes(5 << 20))
@@ -186,7 +186,7 @@ def test_what_no_document_names_is_taken_away_in_time(
     monkeypatch.setattr(archives, "ABANDONED_AFTER", -1.0)
     store.sweep()
     assert store.bucket.size(lost) is None
-    assert [one.key for one in store.bucket.uploads("")] == [f"archives/{part.record.archive}.tar.gz"]
+    assert [one.key for one in store.bucket.uploads("")] == [f"chunks/{part.record.archive}.pack"]
     store.finish(writing, part)
     assert {one.id for one in store.all()} == {whole.id, named[1].id, writing.id}
 

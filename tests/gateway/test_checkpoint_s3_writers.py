@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 from sandlot_gateway.checkpoints.errors import StoreError
@@ -137,6 +138,50 @@ def test_a_writer_that_lost_a_verdict_leaves_no_parts(bucket: InBucket, s3_serve
     assert list(ours.bucket.uploads("")) == []
     assert {one.key.partition("/")[0] for one in ours.bucket.list("")} == {"documents"}
     ours.close()
+
+
+def test_a_stalled_write_of_the_packs_ends_no_writer(bucket: InBucket, s3_server: S3Server) -> None:
+    with relaying(s3_server.port) as relay:
+        ours = at(bucket, s3_server, port=relay.port, renew_every=5.0)
+        theirs = at(bucket, s3_server, dead_after=12.0)
+        data = random.randbytes(100_000)
+        first = checkpoint()
+        part = ours.begin(first)
+        part.write(data)
+        ours.finish(first, part)
+        made = checkpoint()
+        part = ours.begin(made)
+        relay.stalls = once("PUT", f"documents/{made.id}")
+        writing = threading.Thread(target=part.write, args=(data + b"\0\0\xff\xff" + data,))
+        writing.start()
+        while writing.is_alive():
+            assert {one.state for one in theirs.all()} == {"DURABLE", "PENDING"}
+            writing.join(0.2)
+        ours.finish(made, part)
+        assert {one.state for one in theirs.all()} == {"DURABLE"}
+        ours.close()
+        theirs.close()
+
+
+def test_manifests_are_read_one_after_another(bucket: InBucket) -> None:
+    store = bucket.open()
+    for _ in range(3):
+        kept(store, tenant="a", size=100_000)
+    asked: list[str] = []
+    once = store.bucket.http.once
+
+    def noted(method: str, key: str, **options: object):
+        asked.append(f"{method} {key.rpartition('.')[2]}")
+        return once(method, key, **options)  # type: ignore[arg-type]
+
+    store.bucket.http.once = noted  # type: ignore[method-assign]
+    part = store.begin(checkpoint(tenant="a"))
+    part.write(random.randbytes(5 << 20))
+    reads = [number for number, one in enumerate(asked) if one == "GET pack"]
+    assert len(reads) == 3
+    for before, after in pairwise(reads):
+        assert "PUT json" in asked[before:after]  # its pack is held before the next one is read
+    part.discard()
 
 
 def test_archives_of_documents_that_cannot_be_read_stay(

@@ -32,9 +32,15 @@ SIZE = 70
 class Sidecar(StubSidecar):
     """One that shares a copy of its files, which is a file here."""
 
+    hold_restore: asyncio.Event | None = None  # it has the files then
+    restores_seen = 0
+
     async def _answer(
         self, method: str, target: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, Any]:
+        if target.startswith("/v1/restore") and self.hold_restore is not None:
+            self.restores_seen += 1
+            await self.hold_restore.wait()
         if not target.startswith("/v1/share"):
             return await super()._answer(method, target, headers, body)
         if method == "DELETE":
@@ -110,6 +116,31 @@ async def test_a_copy_that_something_else_deleted_is_let_go(started: Started, en
         else:
             assert (await parts.made()).state is State.DURABLE
         assert parts.store.deleted() == []
+
+
+async def test_a_restore_that_waits_for_its_turn_has_nothing_open(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with started(StoreLimits()) as parts:
+        made = await parts.made()
+        parts.sandbox.spec.checkpoint = made.id
+        opened: list[Checkpoint] = []
+        open_archive = parts.store.open
+
+        def noted(checkpoint: Checkpoint) -> Any:
+            opened.append(checkpoint)
+            return open_archive(checkpoint)
+
+        monkeypatch.setattr(parts.store, "open", noted)
+        parts.sidecar.hold_restore = asyncio.Event()
+        restores = [
+            asyncio.create_task(parts.checkpoints.restore(parts.sandbox, parts.instance)) for _ in range(7)
+        ]
+        await until(lambda: parts.sidecar.restores_seen == 4)
+        assert len(opened) == 4
+        parts.sidecar.hold_restore.set()
+        await asyncio.gather(*restores)
+        assert len(opened) == 7
 
 
 async def test_a_delete_that_fails_still_stops_the_writer(

@@ -26,8 +26,11 @@ def block() -> bytes:
     return random.randbytes(BLOCK - len(END)) + END
 
 
-def saved(store: CheckpointStore, blocks: list[bytes], *, tenant: str = "a") -> Checkpoint:
+def saved(
+    store: CheckpointStore, blocks: list[bytes], *, tenant: str = "a", id: str | None = None
+) -> Checkpoint:
     made = checkpoint(tenant=tenant)
+    made.id = id or made.id
     part = store.begin(made)
     data = b"".join(blocks)
     for at in range(0, len(data), 70_000):
@@ -146,6 +149,37 @@ def test_a_failed_one_and_a_revoked_one_keep_nothing(stores: Stores) -> None:
     store.revoke(second, "late")
     store.delete(first)
     assert store.used() == 0
+
+
+@pytest.mark.parametrize("digit", ["0", "f"], ids=["listed first", "listed last"])
+def test_a_pack_of_a_revoked_one_counts_while_another_needs_it(stores: Stores, digit: str) -> None:
+    store = stores.open()
+    blocks = [block() for _ in range(30)]
+    first = saved(store, blocks, id="cp-" + digit * 24)
+    second = saved(store, blocks)
+    store.revoke(first, "late")
+    assert store.used() > 30 * BLOCK
+    assert store.usage()["a"] == store.used()
+    store.delete(second)
+    assert store.used() == 0
+
+
+def test_a_read_has_as_many_bytes_as_it_asks_for(stores: Stores) -> None:
+    store = stores.open()
+    made = saved(store, [block() for _ in range(100)])
+    with closing(store.open(made)) as archive:
+        sizes = [len(archive.read(1 << 20)) for _ in range(3)]
+    assert sizes == [1 << 20, 100 * BLOCK - (1 << 20), 0]
+
+
+def test_what_is_far_from_where_it_was_is_read_back(stores: Stores) -> None:
+    store = stores.open()
+    blocks = [block() for _ in range(500)]
+    mixed = [blocks[number * 7 % 500] for number in range(1000)]
+    first = saved(store, [*blocks, *mixed])
+    second = saved(store, mixed[::-1])
+    assert read(store, first) == b"".join([*blocks, *mixed])
+    assert read(store, second) == b"".join(mixed[::-1])
 
 
 def test_a_long_line_of_checkpoints_lies_in_so_many_packs(stores: Stores) -> None:

@@ -101,7 +101,7 @@ async def test_an_archive_that_is_gone_ends_the_new_sandbox_as_the_infrastructur
 ) -> None:
     async with await AsyncSandbox.create(client=client) as box:
         made = await box.checkpoint()
-    for path in (s3_server.directory / "buckets").rglob(f"{made.id}-*.tar.gz"):
+    for path in (s3_server.directory / "buckets").rglob(f"{made.id}-*.pack"):
         path.unlink()
     with pytest.raises(SandboxLost, match="cannot restore the checkpoint") as lost:
         await AsyncSandbox.create(checkpoint=made, client=client)

@@ -19,6 +19,7 @@ class Forwarding:
 
     def __init__(self, port: int) -> None:
         self._to = port
+        self.connections = 0  # so far
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
@@ -37,6 +38,7 @@ class Forwarding:
                 client, _ = self._listening.accept()
             except OSError:
                 return
+            self.connections += 1
             thread = threading.Thread(target=self._forward, args=(client,))
             self._threads.append(thread)
             thread.start()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from sandlot_gateway.checkpoints.chunks import Chunker
 from sandlot_gateway.checkpoints.manifest import MAX_PACKS, Chunk, Manifest, ManifestWriter
+from sandlot_gateway.checkpoints.runs import Planned
 
 _MOST_KNOWN = 200_000  # chunks, of some 300 bytes of memory each; what is not known is stored again
 _WORTH = 4  # an earlier checkpoint's use of a pack is worth holding it if it is one part of so many
@@ -22,6 +23,13 @@ class Known:
     def add(self, chunk: Chunk) -> None:
         if len(self._chunks) < _MOST_KNOWN:
             self._chunks.setdefault(chunk.digest, chunk)
+
+    def replace(self, chunk: Chunk) -> None:
+        """Add a chunk that lies in another place now."""
+        if chunk.digest in self._chunks:
+            self._chunks[chunk.digest] = chunk
+        else:
+            self.add(chunk)
 
     def find(self, digest: bytes) -> Chunk | None:
         return self._chunks.get(digest)
@@ -70,6 +78,7 @@ class Packing:
         self._known: Known | None = None
         self._chunker = Chunker()
         self._manifest = ManifestWriter(own)
+        self._planned = Planned()
         self._offset = 0
 
     def write(self, data: bytes) -> int:
@@ -94,12 +103,14 @@ class Packing:
             self._known = self._look()
         digest = hashlib.sha256(data).digest()
         found = self._known.find(digest)
-        if found is not None and found.size == len(data):
+        if found is not None and found.size == len(data) and self._planned.may_use(found):
+            self._planned.add(found)
             self._manifest.add(found)
             return len(data)
         chunk = Chunk(self._own, self._offset, len(data), digest)
         self._store(data)
         self._offset += len(data)
+        self._planned.add(chunk)
         self._manifest.add(chunk)
-        self._known.add(chunk)
+        self._known.replace(chunk)
         return 0

@@ -236,15 +236,15 @@ class Checkpoints:
                 raise NotRestorable(f"checkpoint {checkpoint.id} {why}", missing=True)
             yield io.BytesIO(document)
             return
-        try:
-            archive = await self._threads.whole(self._store.open, checkpoint)
-        except FileNotFoundError:
-            raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
-        try:
-            async with self._turn:
+        async with self._turn:  # first: an open archive has a list of all its chunks, and files
+            try:
+                archive = await self._threads.whole(self._store.open, checkpoint)
+            except FileNotFoundError:
+                raise NotRestorable(f"checkpoint {checkpoint.id} was deleted", missing=True) from None
+            try:
                 yield archive
-        finally:
-            archive.close()
+            finally:
+                archive.close()
 
     async def settled(self, tenant: str, checkpoint_id: str) -> Checkpoint | None:
         """Return a checkpoint once it is DURABLE or FAILED; None if it was deleted."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sandlot_gateway.checkpoints.errors import Damaged
 from sandlot_gateway.checkpoints.manifest import Manifest
+from sandlot_gateway.checkpoints.runs import Recent
 
 
 class OpenPack(Protocol):
@@ -19,13 +20,14 @@ class OpenPack(Protocol):
 
 
 class Unpacking:
-    """`opened` opens a pack by its name; each is read from its begin to its end, as its chunks were written."""
+    """`opened` opens a pack by its name; each is read in the runs of `runs`."""
 
     def __init__(self, manifest: Manifest, *, opened: Callable[[str], OpenPack]) -> None:
         self._names = manifest.packs
         self._chunks = enumerate(manifest)
         self._open = opened
         self._packs: dict[str, OpenPack] = {}
+        self._recent: Recent[bytes] = Recent()
         self._left = memoryview(b"")
 
     def open_all(self) -> None:
@@ -34,20 +36,30 @@ class Unpacking:
             self._pack(pack)
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes. Raises Damaged."""
-        while not self._left:
-            number, chunk = next(self._chunks, (0, None))
-            if chunk is None:
-                return b""
+        """Return the next bytes, fewer than `size` only at the end. Raises Damaged."""
+        pieces: list[memoryview] = []
+        while size and (self._left or self._next()):
+            pieces.append(self._left[:size])
+            self._left = self._left[size:]
+            size -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def _next(self) -> bool:
+        """Read the next chunk; return False if there is none."""
+        number, chunk = next(self._chunks, (0, None))
+        if chunk is None:
+            return False
+        data = self._recent.find(chunk.digest)
+        if data is None:
             data = self._pack(chunk.pack).read_at(chunk.offset, chunk.size)
             if hashlib.sha256(data).digest() != chunk.digest:
                 place = f"byte {chunk.offset} of {chunk.pack}"
                 raise Damaged(
                     f"chunk {number} of its archive, {chunk.size} bytes from {place} on, has changed"
                 )
-            self._left = memoryview(data)
-        piece, self._left = self._left[:size], self._left[size:]
-        return bytes(piece)
+            self._recent.add(chunk, data)
+        self._left = memoryview(data)
+        return True
 
     def close(self) -> None:
         packs, self._packs = self._packs, {}

@@ -10,9 +10,11 @@ from sandlot_gateway.checkpoints.errors import Damaged, StoreError
 from sandlot_gateway.checkpoints.interface import OpenArchive
 from sandlot_gateway.checkpoints.packing import Holding, Known, worthwhile
 from sandlot_gateway.checkpoints.rules import ABANDONED_AFTER, bases
-from sandlot_gateway.checkpoints.s3.archives import Archives, PackReading
+from sandlot_gateway.checkpoints.runs import runs
+from sandlot_gateway.checkpoints.s3.archives import Archives
 from sandlot_gateway.checkpoints.s3.bucket import Bucket, Object
 from sandlot_gateway.checkpoints.s3.holders import Holders
+from sandlot_gateway.checkpoints.s3.receiving import PackReading
 from sandlot_gateway.checkpoints.s3.records import Held, Record, Seen
 from sandlot_gateway.checkpoints.s3.writing import S3Part
 from sandlot_gateway.checkpoints.unpacking import Unpacking
@@ -32,33 +34,34 @@ class Packs:
 
         What cannot be held or read is stored again. Raises Deleted, too.
         """
-        archive = part.record.archive
-        self._holders.create(archive)
+        self._holders.create(part.record.archive)
         records = {one.checkpoint.id: one.record for one in own}
-        found = [records[one.id] for one in bases(part.record.checkpoint, [one.checkpoint for one in own])]
-        manifests = []
-        sizes: dict[str, int] = {}
-        for record in found:
-            try:
-                manifests.append(self._archives.manifest(record.archive, size=record.stored))
-            except OSError as error:
-                _log.warning("no files of checkpoint %s are shared: %s", record.checkpoint.id, error)
-                continue
-            sizes |= {record.archive: record.stored, **{one.pack: one.bytes for one in record.held}}
-        wanted = [
-            pack for one in manifests for pack in worthwhile(one, sizes=lambda pack: sizes.get(pack, 0))
-        ]
-        if wanted:
-            # First: whoever deletes what no document names must see that this one does.
-            part.publish([Held(pack, sizes[pack]) for pack in dict.fromkeys(wanted) if pack in sizes])
         holding = Holding()
-        for manifest in manifests:
-            holding.take(
-                manifest,
-                sizes=lambda pack: sizes.get(pack, 0),
-                hold=lambda pack: pack in sizes and self._holders.enter(pack, archive),
-            )
+        named: dict[str, Held] = {}
+        for one in bases(part.record.checkpoint, [one.checkpoint for one in own]):
+            self._learn(records[one.id], holding, named, part)
         return holding.known
+
+    def _learn(self, record: Record, holding: Holding, named: dict[str, Held], part: S3Part) -> None:
+        """Hold the packs of one checkpoint; its manifest is not in memory with those of others."""
+        try:
+            manifest = self._archives.manifest(record.archive, size=record.stored)
+        except OSError as error:
+            _log.warning("no files of checkpoint %s are shared: %s", record.checkpoint.id, error)
+            return
+        sizes = _sizes(record)
+        wanted = [
+            pack for pack in worthwhile(manifest, sizes=lambda pack: sizes.get(pack, 0)) if pack in sizes
+        ]
+        if not named.keys() >= set(wanted):
+            named |= {pack: Held(pack, sizes[pack]) for pack in wanted}
+            # First: whoever deletes what no document names must see that this one does.
+            part.publish(list(named.values()))
+        holding.take(
+            manifest,
+            sizes=lambda pack: sizes.get(pack, 0),
+            hold=lambda pack: pack in sizes and self._holders.enter(pack, part.record.archive),
+        )
 
     def let_go(self, archive: str, held: Iterable[Held]) -> None:
         """Let go of packs of others that an archive does not lie in."""
@@ -72,20 +75,25 @@ class Packs:
         `complete`: the own one is known to be.
         """
         self.let_go(record.archive, record.held)
+        if (
+            not record.checkpoint.packed
+        ):  # or a gateway of before has written the document of a packed one again
+            self._archives.delete_whole(record.archive, complete=complete)
         if self._holders.leave(record.archive, record.archive):
             self._archives.delete(record.archive, complete=complete)
 
     def open(self, record: Record) -> OpenArchive:
         """Open the archive of a DURABLE checkpoint. Raises FileNotFoundError if it was deleted, and Damaged."""
         if not record.checkpoint.packed:
-            return self._archives.open(record.archive, size=record.stored)
+            return self._archives.open_whole(record.archive, size=record.stored)
         manifest = self._archives.manifest(record.archive, size=record.stored)
-        sizes = {record.archive: record.stored, **{one.pack: one.bytes for one in record.held}}
+        known = _sizes(record)
+        where = runs(manifest)
 
         def opened(pack: str) -> PackReading:
-            if pack not in sizes:
+            if pack not in known:
                 raise Damaged(f"its document does not name the pack {pack}")
-            return self._archives.reading(pack, size=sizes[pack])
+            return self._archives.reading(pack, runs=where[pack])
 
         return Unpacking(manifest, opened=opened)
 
@@ -108,3 +116,8 @@ class Packs:
             with contextlib.suppress(StoreError):  # the next sweep repeats it
                 self._archives.delete(pack, complete=False)
         return left
+
+
+def _sizes(record: Record) -> dict[str, int]:
+    """Return the bytes of the packs that an archive may lie in."""
+    return {record.archive: record.stored, **{one.pack: one.bytes for one in record.held}}

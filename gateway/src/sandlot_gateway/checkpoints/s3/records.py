@@ -216,5 +216,7 @@ def _size(found: Object) -> Size:
     if seen is None:
         return Size(found.etag, "", {})
     record = seen.record
-    packs = {one.pack: one.bytes for one in record.held if seen.checkpoint.state is not State.FAILED}
+    if seen.checkpoint.state is State.FAILED:  # it needs none, not even its own, which others may
+        return Size(found.etag, seen.checkpoint.tenant, {})
+    packs = {one.pack: one.bytes for one in record.held}
     return Size(found.etag, seen.checkpoint.tenant, {**packs, record.archive: record.stored})

@@ -80,7 +80,7 @@ class States:
             return None
         if seen.checkpoint.state is not State.PENDING or self.lives(seen):
             return seen
-        if self._archives.size(seen.record.archive) is not None:
+        if self._size(seen) is not None:
             return self.completed(seen)
         seen.checkpoint.state, seen.checkpoint.error = State.FAILED, STOPPED
         settled = self._written(seen)
@@ -91,7 +91,7 @@ class States:
     def completed(self, seen: Seen) -> Seen | None:
         """Return a document with its true state, of which the archive is complete: it is DURABLE."""
         checkpoint = seen.checkpoint
-        size = self._archives.size(seen.record.archive) if checkpoint.state is State.PENDING else None
+        size = self._size(seen) if checkpoint.state is State.PENDING else None
         if size is None:
             return seen
         if checkpoint.name is not None:
@@ -99,6 +99,9 @@ class States:
         checkpoint.state, checkpoint.stored_bytes = State.DURABLE, size
         self._limits.complete(checkpoint, at=time.time())
         return self._written(seen)
+
+    def _size(self, seen: Seen) -> int | None:
+        return self._archives.size(seen.record.archive, packed=seen.checkpoint.packed)
 
     def _written(self, seen: Seen) -> Seen | None:
         """Write a document that has another state now; return it, or what another gateway made of it meanwhile."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
-from sandlot_gateway.checkpoints.errors import Deleted, StoreError
+from sandlot_gateway.checkpoints.errors import Deleted, StoreError, Trouble
 from sandlot_gateway.checkpoints.packing import Known, Packing
 from sandlot_gateway.checkpoints.rules import STOPPED
 from sandlot_gateway.checkpoints.s3.archives import Sending
@@ -21,6 +21,8 @@ from sandlot_gateway.checkpoints.s3.times import RENEW_WITHIN
 _log = logging.getLogger(__name__)
 
 _TRIES = 3  # of a write, after earlier ones whose answers were lost
+_PUBLISH_WITHIN = 60.0  # seconds of all tries
+_PAUSE = 0.2  # seconds between two
 _AT_ONCE = 16  # renewals: one that stalls delays no other
 
 
@@ -89,11 +91,19 @@ class S3Part:
 
     def publish(self, held: list[Held]) -> None:
         """Write into the document which packs of others the archive may lie in. Raises Deleted, StoreError."""
-        with self._lock:
-            if self._lost is not None:
-                raise self._lost
-            self.record.held = held
-            self._write()
+        until = time.monotonic() + _PUBLISH_WITHIN
+        while True:
+            with self._lock:  # not longer than a renewal has it: else the writer is taken for dead
+                if self._lost is not None:
+                    raise self._lost
+                self.record.held = held
+                try:
+                    self._write(within=RENEW_WITHIN)
+                    return
+                except StoreError as error:
+                    if error is self._lost or error.trouble is not Trouble.DOWN or time.monotonic() > until:
+                        raise
+            time.sleep(_PAUSE)
 
     def check(self) -> None:
         """Raise what has ended this writer."""
@@ -198,9 +208,8 @@ class S3Part:
                 return
             if seen.checkpoint.state is not State.PENDING:
                 break
-            self._etag = (
-                seen.etag
-            )  # of a write of ours, which came after we had given up waiting for its answer
+            # Of a write of ours, which came after we had given up waiting for its answer.
+            self._etag = seen.etag
         self._lost = StoreError(
             "another gateway took this one for dead: it had not written to the store for too long"
         )
