@@ -81,7 +81,9 @@ class Stepped:
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event in _EVENTS and (stepped := getattr(_own, "stepped", None)) is not None:
+    if event not in _EVENTS or (event == "open" and isinstance(args[0], int)):  # what is open already
+        return
+    if (stepped := getattr(_own, "stepped", None)) is not None:
         stepped.before(event)
 
 

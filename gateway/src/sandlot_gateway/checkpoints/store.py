@@ -146,9 +146,11 @@ class Store:
         except BaseException:
             checkpoint.state = State.PENDING
             raise
-        part.close()
         try:
-            self._links.keep_only(checkpoint, used)
+            try:
+                self._links.keep_only(checkpoint, used)
+            finally:
+                part.close()
             self._deletions.finish(checkpoint)
         except OSError as error:  # it is complete; what it holds for nothing goes with it
             _log.warning("files of checkpoint %s that it does not need are kept: %s", checkpoint.id, error)
