@@ -31,7 +31,7 @@ class Died(BaseException):
 class Stepped:
     """Does `work` in a thread, which waits before each of its calls that concern files."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
         self._may = threading.Semaphore(0)
         self._waits = threading.Semaphore(0)

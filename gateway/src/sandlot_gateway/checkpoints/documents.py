@@ -118,9 +118,10 @@ def names(path: Path, files: str) -> bool:
     """Return whether a document is of the checkpoint with these `files`, or may be: it cannot be read."""
     try:
         data = path.read_bytes()
-        return msgspec.json.decode(data, type=Checkpoint).files == files
     except FileNotFoundError:
         return False
+    try:
+        return msgspec.json.decode(data, type=Checkpoint).files == files
     except msgspec.DecodeError:
         return bool(data)
 
