@@ -179,7 +179,9 @@ def test_a_build_is_ready_though_old_files_of_its_template_cannot_be_deleted(
     (known,) = checkpoints(stack, "stuck")
     place, old = stack.state_dir / "checkpoints", f"cp-{secrets.token_hex(12)}"
     (place / f"{old}.json").write_text((place / f"{known['id']}.json").read_text().replace(known["id"], old))
-    (place / f"{old}.manifest").mkdir()  # no file that a delete could remove
+    (files,) = place.glob(f"{known['id']}.packs.*")
+    stuck = place / files.name.replace(known["id"], old)
+    (stuck / "manifest").mkdir(parents=True)  # no file that a delete could remove
     changed(directory_of(stack, first) / f"template-{first['templateID']}.json", former={old: 0.0})
     try:
         started(client, second, run("true"))
@@ -187,7 +189,7 @@ def test_a_build_is_ready_though_old_files_of_its_template_cannot_be_deleted(
         wait_until(lambda: json.loads(document.read_text())["state"] in ("ready", "error"))
         wait_until(lambda: not live_sandboxes(stack, second))
     finally:
-        (place / f"{old}.manifest").rmdir()
+        (stuck / "manifest").rmdir()
     assert status(client, second)["status"] == "ready"
     assert requested(client, "stuck")  # its sweep repeats the delete
 

@@ -150,8 +150,10 @@ def test_a_sandbox_that_goes_on_is_not_paused_again_once_it_ends(
     pause(box, client)
     before = alive(stack, client)
     checkpoints = stack.state_dir / "checkpoints"
-    kept = {path: path.read_bytes() for path in checkpoints.glob(f"cp-{box.id.removeprefix('sb-')}*")}
+    document, files = sorted(checkpoints.glob(f"cp-{box.id.removeprefix('sb-')}*"))
+    kept = {path: path.read_bytes() for path in (document, *files.iterdir())}
     assert client.post(f"/v2/sandboxes/{box.id}/connect", json={"timeout": 600}).status_code == 201
+    files.mkdir(exist_ok=True)
     for path, content in kept.items():  # as a connect leaves them that was answered before the sandbox ran
         path.write_bytes(content)
     (second,) = alive(stack, client) - before

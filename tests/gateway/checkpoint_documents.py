@@ -25,6 +25,13 @@ def checkpoint(*, tenant: str = "default", age: float = 0.0) -> Checkpoint:
     )
 
 
+def later(one: Checkpoint) -> Checkpoint:
+    """A later one with the same id, as the next pause of a sandbox is."""
+    made = checkpoint(tenant=one.tenant)
+    made.id, made.created_at = one.id, max(made.created_at, one.created_at + 0.001)
+    return made
+
+
 def kept(store: CheckpointStore, *, tenant: str, size: int = 1, age: float = 0.0) -> Checkpoint:
     """A DURABLE one that shares nothing with others; with its manifest it has `size` bytes, if that is more than one's."""
     made = checkpoint(tenant=tenant, age=age)

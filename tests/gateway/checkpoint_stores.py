@@ -73,16 +73,16 @@ class Directory:
     def cut_short(self, checkpoint: Checkpoint, part: Writing) -> None:
         assert isinstance(part, Part)
         part.complete()
-        part.path.rename(self.directory / f"{checkpoint.id}.manifest")
+        part.path.rename(part.path.with_name("manifest"))
         part.close()
 
     def rewrite(self, checkpoint: Checkpoint, part: Writing | None = None) -> None:
         (self.directory / f"{checkpoint.id}.json").write_bytes(msgspec.json.encode(checkpoint))
 
     def damage(self, checkpoint: Checkpoint, how: str) -> None:
-        (pack,) = self.directory.glob(f"{checkpoint.id}.{checkpoint.id}-*.pack")
+        (pack,) = self.directory.glob(f"{checkpoint.id}.packs.*/{checkpoint.id}-*.pack")
         data = damaged(pack.read_bytes(), how)
-        for path in self.directory.glob(f"*{pack.suffixes[0]}.pack"):  # also the links of others
+        for path in self.directory.glob(f"*/{pack.name}"):  # also the links of others
             if data is None:
                 path.unlink()
             else:

@@ -122,7 +122,8 @@ def test_packs_are_shared_in_a_copy_and_names_keep_their_order(tmp_path: Path) -
     made: list[Checkpoint] = []
     for numbers in ((0,), *[(0, 1)] * 8):
         made.append(saved(store, *numbers))
-        wait_for_the_next_time(place / f"{made[-1].id}.manifest", tmp_path / "clock")
+        [manifest] = place.glob(f"{made[-1].id}.packs.*/manifest")
+        wait_for_the_next_time(manifest, tmp_path / "clock")
     copy = subprocess.run(words("copy", place), capture_output=True, check=True, timeout=60)
     assert len(copy.stdout) < 2.5 * SIZE
     copied = restored(copy.stdout, tmp_path / "copy")

@@ -20,9 +20,9 @@ def test_a_delete_at_the_moment_in_which_the_writer_ends(tmp_path: Path) -> None
     part.write(b"archive")
     theirs.delete(made)
     # The writer found no delete a moment before.
-    part.path.rename(tmp_path / f"{made.id}.manifest")
+    part.path.rename(part.path.with_name("manifest"))
     made.state = State.DURABLE
-    ours.save(made)
+    ours.update(made)
     assert theirs.get(made.id) is None
     assert theirs.all() == []
     assert ours.used() == 7
@@ -34,11 +34,13 @@ def test_what_another_gateway_writes_by_now_is_not_discarded(tmp_path: Path) -> 
     store = Store(tmp_path, limits=StoreLimits())
     made = checkpoint()
     part = store.begin(made)
-    part.path.unlink()  # as a delete does
-    theirs = store.begin(made)
+    (tmp_path / f"{made.id}.json").unlink()  # as a delete does
+    again = checkpoint()
+    again.id = made.id
+    theirs = store.begin(again)
     part.discard()
-    store.finish(made, theirs)
-    assert store.get(made.id) == made
+    store.finish(again, theirs)
+    assert store.get(made.id) == again
 
 
 def test_an_id_is_free_again_once_the_deleted_files_are_gone(tmp_path: Path) -> None:
@@ -52,7 +54,7 @@ def test_an_id_is_free_again_once_the_deleted_files_are_gone(tmp_path: Path) -> 
     theirs.delete(made)
     with pytest.raises(Occupied):
         theirs.begin(again)
-    part.path.rename(tmp_path / f"{made.id}.manifest")  # as a writer that found no delete a moment before
+    part.path.rename(part.path.with_name("manifest"))  # as a writer that found no delete a moment before
     with pytest.raises(Occupied):
         theirs.begin(again)
     ours.release(made, part)

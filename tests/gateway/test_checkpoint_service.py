@@ -98,7 +98,7 @@ async def deleted_elsewhere(parts: Parts, made: Checkpoint) -> None:
 
 async def expired(parts: Parts, made: Checkpoint) -> None:
     made.expires_at = time.time() - 1.0
-    parts.store.save(made)
+    parts.store.update(made)
     assert await parts.checkpoints.of_tenant("a") == []
 
 

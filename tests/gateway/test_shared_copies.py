@@ -35,7 +35,7 @@ def test_a_copy_in_memory_whose_gateway_died_before_its_document_is_no_archive(t
     made.shared = True
     part = ours.begin(made)
     part.reserve(10)
-    part.path.rename(tmp_path / f"{made.id}.manifest")
+    part.path.rename(part.path.with_name("manifest"))
     assert [one.state for one in theirs.all()] == ["PENDING"]
     part.close()
     assert [one.state for one in theirs.all()] == ["FAILED"]

@@ -48,3 +48,6 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
         False  # its tenant's quota says when it expires; else it is one of the gateway's own that does
     )
     packed: bool = False  # its archive lies in packs; else it is one file, of a gateway before these
+    # In a directory: the name of its own pack, and in that of its files, which no other checkpoint has had; empty if a
+    # gateway before packs wrote it.
+    files: str = ""

@@ -1,13 +1,14 @@
-"""Holds packs in a directory by hard links: a pack is there as long as one checkpoint's files name it.
+"""Holds packs in a directory by hard links: a pack is there as long as one checkpoint's directory has it.
 
 So the file system knows who needs a pack, whatever gateways delete and write at that moment, and whichever of them die.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
@@ -64,14 +65,14 @@ class Links:
         holding = Holding()
         for base in bases:
 
-            def size(pack: str, base: str = base.id) -> int:
+            def size(pack: str, base: Checkpoint = base) -> int:
                 return os.stat(self._places.pack(base, pack)).st_size
 
-            def hold(pack: str, base: str = base.id) -> bool:
-                return self._linked(pack, base, checkpoint.id)
+            def hold(pack: str, base: Checkpoint = base) -> bool:
+                return self._linked(pack, base, checkpoint)
 
             try:
-                holding.take(self._manifest(base.id), sizes=size, hold=hold)
+                holding.take(self._manifest(base), sizes=size, hold=hold)
             except FileNotFoundError:
                 continue  # it was deleted meanwhile
             except OSError as error:
@@ -79,41 +80,43 @@ class Links:
         return holding.known
 
     def keep_only(self, checkpoint: Checkpoint, used: Collection[str]) -> None:
-        """Let go of what a complete archive does not lie in."""
-        wanted = {self._places.pack(checkpoint.id, pack) for pack in used}
-        _unlink(path for path in self._places.packs(checkpoint.id) if path not in wanted)
+        """Let go of what a complete archive does not lie in. Raises OSError."""
+        wanted = {"manifest", *(f"{pack}.pack" for pack in used)}
+        files = self._places.files(checkpoint)
+        for name in os.listdir(files):
+            if name not in wanted:
+                (files / name).unlink(missing_ok=True)
 
-    def let_go(self, checkpoint_id: str) -> None:
-        """Let go of all."""
-        _unlink(self._places.packs(checkpoint_id))
-
-    def stored(self, checkpoint_id: str) -> int:
-        """Return the bytes that a complete archive added: its manifest, and the pack with its name."""
-        own = self._places.directory.glob(f"{checkpoint_id}.{checkpoint_id}-*.pack")
-        return sum(path.stat().st_size for path in (self._places.archive(checkpoint_id), *own))
+    def stored(self, checkpoint: Checkpoint) -> int:
+        """Return the bytes that a complete archive added: its manifest, and its own pack."""
+        size = os.stat(self._places.archive(checkpoint)).st_size
+        if checkpoint.files:
+            with contextlib.suppress(FileNotFoundError):  # all of it lies in earlier ones
+                size += os.stat(self._places.pack(checkpoint, checkpoint.files)).st_size
+        return size
 
     def open(self, checkpoint: Checkpoint) -> OpenArchive:
         """Open the archive of a checkpoint. Raises FileNotFoundError if it was deleted, and Damaged."""
-        if not checkpoint.packed:
-            return FileReading(self._places.whole(checkpoint.id))
-        manifest = self._manifest(checkpoint.id)
-        archive = Unpacking(manifest, opened=lambda pack: PackFile(self._places.pack(checkpoint.id, pack)))
+        if not checkpoint.files:
+            return FileReading(self._places.archive(checkpoint))
+        manifest = self._manifest(checkpoint)
+        archive = Unpacking(manifest, opened=lambda pack: PackFile(self._places.pack(checkpoint, pack)))
         try:
             archive.open_all()
         except FileNotFoundError as error:
             archive.close()
-            os.stat(self._places.archive(checkpoint.id))  # else it was deleted meanwhile
+            os.stat(self._places.archive(checkpoint))  # else it was deleted meanwhile
             raise Damaged(f"{Path(error.filename).name} is missing") from error
         except BaseException:
             archive.close()
             raise
         return archive
 
-    def _manifest(self, checkpoint_id: str) -> Manifest:
-        data = self._places.archive(checkpoint_id).read_bytes()
+    def _manifest(self, checkpoint: Checkpoint) -> Manifest:
+        data = self._places.archive(checkpoint).read_bytes()
         return read_manifest(len(data), lambda offset, size: data[offset : offset + size])
 
-    def _linked(self, pack: str, source: str, target: str) -> bool:
+    def _linked(self, pack: str, source: Checkpoint, target: Checkpoint) -> bool:
         """Link a pack of one checkpoint for another; return whether it stays now."""
         try:
             os.link(self._places.pack(source, pack), self._places.pack(target, pack))
@@ -125,8 +128,3 @@ class Links:
             _log.info("the pack %s is not shared: %s", pack, error)
             return False
         return True
-
-
-def _unlink(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

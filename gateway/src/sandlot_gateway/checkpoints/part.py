@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from sandlot_gateway.checkpoints.packing import Known, Packing
+from sandlot_gateway.checkpoints.places import remove_files
 
 
 class Part:
-    """Chunks go into a pack; the file becomes the manifest once that is complete.
+    """Chunks go into a pack beside the file, which becomes the manifest once that is complete.
 
     `admit` is called with the number of bytes before each write, and may raise; `give_back` with those of them that are not
     stored. `known`: see Packing.
@@ -23,7 +23,6 @@ class Part:
         *,
         path: Path,
         name: str,
-        pack: Path,
         admit: Callable[[int], None],
         give_back: Callable[[int], None],
         known: Callable[[], Known],
@@ -33,7 +32,7 @@ class Part:
         self.size = 0
         self._admit = admit
         self._give_back = give_back
-        self._pack_path = pack
+        self._pack_path = path.with_name(f"{name}.pack")
         self._pack = -1
         self._packed = 0  # bytes of the pack
         self._packing = Packing(name, store=self._store, known=known)
@@ -74,12 +73,11 @@ class Part:
                 os.close(fd)
 
     def discard(self) -> None:
-        """Release the files and remove them, not one of another writer that has their name by now."""
-        self._pack_path.unlink(missing_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self.path), os.fstat(self.fd)):
-                self.path.unlink()
-        self.close()
+        """Release the files and remove them."""
+        try:
+            remove_files(self.path.parent)
+        finally:
+            self.close()
 
     def _store(self, data: bytes) -> None:
         if self._pack < 0:
