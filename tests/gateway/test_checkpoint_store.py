@@ -130,6 +130,23 @@ def test_a_checkpoint_has_two_names_in_the_directory_of_all(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == 10
 
 
+def test_a_file_system_may_keep_the_names_of_open_files_until_they_are_closed(tmp_path: Path) -> None:
+    """As NFS does, for files that the same machine has open."""
+    store = Store(tmp_path, limits=StoreLimits())
+    made, other = kept(store, tenant="a"), kept(store, tenant="a")
+    [files] = tmp_path.glob(f"{made.id}.packs.*")
+    held = files / ".nfs0001"
+    held.touch()
+    store.delete(made)
+    assert [one.id for one in store.all()] == [other.id]
+    assert store.deleted() == []
+    assert list(files.iterdir()) == [held]
+    held.unlink()
+    os.utime(files, (0, 0))
+    store.sweep()
+    assert not files.exists()
+
+
 async def test_without_a_directory_every_route_says_what_to_set(
     state_dir: Path, machine: Machine, tmp_path: Path
 ) -> None:

@@ -7,11 +7,14 @@ ends. What a gateway leaves that dies in between, the next reader removes.
 from __future__ import annotations
 
 import contextlib
+import logging
 
 from .checkpoint import Checkpoint
 from .documents import Documents, read
 from .errors import Deleted
 from .places import Places, sync
+
+_log = logging.getLogger(__name__)
 
 
 class Deletions:
@@ -53,7 +56,10 @@ class Deletions:
         for path in self._places.directory.glob(f"{checkpoint_id}*.deleted"):
             found = read(path)
             if found is not None:
-                self.finish(found)
+                try:
+                    self.finish(found)
+                except OSError as error:  # one checkpoint must not keep all others from being read
+                    _log.warning("files of the deleted checkpoint %s are still there: %s", found.id, error)
                 if path.exists():
                     left.append(found)
         return left

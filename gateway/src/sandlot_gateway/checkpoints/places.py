@@ -6,7 +6,7 @@ may have the id, since a pause has its sandbox's.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -68,10 +68,17 @@ def remove_files(directory: Path) -> None:
     if not files_of(directory):
         directory.unlink(missing_ok=True)
         return
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(directory):
-            (directory / name).unlink(missing_ok=True)
+    try:
+        # The manifest first: a reader that finds no pack looks whether it is still there, else the archive is damaged.
+        for name in sorted(os.listdir(directory), key=lambda name: name != "manifest"):
+            if not name.startswith(".nfs"):  # of a file that is open here; it goes with its reader
+                (directory / name).unlink(missing_ok=True)
         directory.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:  # the sweep removes what no document names
+            raise
 
 
 def id_of(path: Path) -> str:

@@ -76,7 +76,8 @@ class Quota:
 
     def _refuse_full(self, tenant: str, *, size: int, counted: int = 0, hint: str = "") -> None:
         full: StoreFull | None = None
-        for known in (self._known, self._measure):  # again: one may have been deleted since
+        # Again: one may have been deleted since, and the first measurement may count what was given back while it went on.
+        for known in (self._known, self._measure, self._measure):
             known()
             with self._lock:
                 assert self._usage is not None

@@ -95,13 +95,13 @@ class Store:
         try:
             fcntl.flock(part.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._documents.create(checkpoint)
-            if self._deletions.finish_all(checkpoint.id):  # an earlier one is still being written
-                with self._documents.locked(checkpoint):
+            try:
+                if self._deletions.finish_all(checkpoint.id):  # an earlier one is still being written
+                    raise Occupied
+            except BaseException:
+                with contextlib.suppress(OSError, Deleted), self._documents.locked(checkpoint):
                     self._places.document(checkpoint.id).unlink()
-                raise Occupied
-        except Deleted as error:
-            part.discard()
-            raise Occupied from error
+                raise
         except BaseException:
             part.discard()
             raise
@@ -249,6 +249,9 @@ class Store:
         try:
             return self._settled(found)
         except Deleted:
+            return None
+        except BlockingIOError as error:  # a gateway that is frozen has its lock
+            _log.warning("checkpoint %s cannot be settled: %s", found.id, error)
             return None
 
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
