@@ -27,7 +27,7 @@ _FEW = "#/sandboxes?status=live&run=run-0&labels=step-0"  # a list of a few rows
 
 
 async def console(
-    size: Size = TEN_THOUSAND, *, seconds: float = 10.0, rounds: int = 3, creates: int = 5
+    size: Size = TEN_THOUSAND, *, seconds: float = 10.0, rounds: int = 7, creates: int = 5
 ) -> dict[str, Reading]:
     """Measure the rows of this file. `seconds`: of each window. Needs root, an API server and Chromium."""
     return await asyncio.to_thread(measured, size, seconds=seconds, rounds=rounds, creates=creates)
