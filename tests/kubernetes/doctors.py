@@ -123,15 +123,17 @@ def pool(name: str, **template: Any) -> dict[str, Any]:
 
 
 def replace_pods(stack: Stack) -> None:
-    """Ends the pool's pods, and waits until it has as many others."""
+    """Ends the pool's pods, and waits until it has others."""
     selector = "sandlot.dev/pool=default"
     words = ("pods", "-n", stack.sandboxes, "-l", selector)
     before = {each["metadata"]["uid"] for each in stack.get(*words)["items"]}
+    # Not as many as now: one whose sandbox has ended may have come back as well.
+    size = stack.get("sandboxpool", "default", "-n", stack.sandboxes)["spec"]["size"]
     stack.kubectl("delete", *words, "--wait=false")
 
     def others() -> bool:
         now = {each["metadata"]["uid"]: each for each in stack.get(*words)["items"]}
-        return len(now) == len(before) and not before & now.keys() and all(map(_is_running, now.values()))
+        return len(now) == size and not before & now.keys() and all(map(_is_running, now.values()))
 
     until(others, seconds=180)
 

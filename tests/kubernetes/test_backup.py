@@ -30,7 +30,7 @@ VALUES = {
     "controller.replicas": 1,
     "pools": {"default": {"size": 1, "template": {"image": IMAGE, **POOLED}}},
 }
-NO_FILES = f"import glob, sys; sys.exit(str(glob.glob('{DIRECTORY}/cp-*') or ''))"
+NO_FILES = f"import glob, sys; found = glob.glob('{DIRECTORY}/cp-*'); sys.exit(str(found) if found else 0)"
 
 
 @contextmanager

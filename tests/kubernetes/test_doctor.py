@@ -48,7 +48,7 @@ def healthy() -> Iterator[Stack]:
     with release_of_its_own("doctor", runtime="runc") as stack:
         stack.kubectl("create", "namespace", stack.namespace)
         secret = ("secret", "generic", "keys", "-n", stack.namespace)
-        stack.kubectl("create", *secret, f"--from-literal=api-key={KEY}:ops::operate")
+        stack.kubectl("create", *secret, f"--from-literal=api-key={KEY}")
         stack.install(*words(VALUES))
         filled(stack, size=SIZE)
         yield stack
