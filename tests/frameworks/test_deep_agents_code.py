@@ -14,7 +14,7 @@ import pytest
 from sandlot import Client, Sandbox
 
 from tests.frameworks.conftest import framework_python
-from tests.frameworks.test_agent_frameworks import HERE, assert_nothing_left, example
+from tests.frameworks.test_agent_frameworks import HERE, assert_nothing_left
 from tests.prime.scripted_model import serve
 from tests.prime.server import Server
 from tests.sdk.conftest import service
@@ -26,6 +26,7 @@ __all__ = ["service"]
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
+PAGE = HERE.parents[1] / "docs/deep-agents-code.md"
 TURNS = [{"command": "echo six > dcode-was-here; echo made"}, {"command": "cat dcode-*; pwd; exit 3"}]
 # Without what it downloads or asks other servers for.
 ALONE = {"DEEPAGENTS_CODE_OFFLINE": "1", "DEEPAGENTS_CODE_NO_UPDATE_CHECK": "1"}
@@ -33,7 +34,7 @@ ALONE = {"DEEPAGENTS_CODE_OFFLINE": "1", "DEEPAGENTS_CODE_NO_UPDATE_CHECK": "1"}
 
 def settings(file: Path) -> Path:
     """Write the configuration of the page, with an image that is here."""
-    text = example("LangChain Deep Agents", "toml")
+    [text] = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     file.parent.mkdir(exist_ok=True)
     file.write_text(text.replace("registry.example.org/task:1", "host"))
     return file
