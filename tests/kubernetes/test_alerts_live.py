@@ -168,6 +168,7 @@ def failure(agent: Agent, image: str) -> str:
     return str(until(told))
 
 
+@long
 def test_files_and_descriptors_of_gateways(live: Watched, server: Watcher) -> None:
     one, other = faults.pods(live.stack, "gateway")
     with faults.no_room_for_records(live.stack, one, AUDIT), faults.few_descriptors(live.stack, other):
@@ -273,6 +274,7 @@ def test_a_controller_that_is_killed_again_and_again(live: Watched, server: Watc
     server.fires(f"SandlotRestarts {standby}", may=(f"SandlotDoesNotAnswer {standby}",))
 
 
+@long
 def test_nothing_runs(live: Watched, server: Watcher) -> None:
     gateways, controllers = (faults.none_of(live.stack, component) for component in ("gateway", "controller"))
     with gateways, controllers, faults.no_node_agent(live.stack):
