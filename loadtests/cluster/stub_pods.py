@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -183,7 +184,11 @@ class _Connection(asyncio.Protocol):
             self.transport.close()
 
     def on_url(self, url: bytes) -> None:
-        self._path, self._body = url, b""
+        self._path, self._body, self._op = (
+            url,
+            b"",
+            b"",
+        )  # an op's id is of its request, not of the connection
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"authorization":
@@ -198,7 +203,7 @@ class _Connection(asyncio.Protocol):
         token = self._token.decode()
         if self._path == b"/v1/exec" and (sandbox := self._pods.sandbox(token)) is not None:
             self._pods.commands.run(
-                self._op.decode(),
+                self._op.decode() or token_hex(16),
                 self._body,
                 sandbox=sandbox,
                 connection=self,

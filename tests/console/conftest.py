@@ -100,8 +100,7 @@ def browser() -> Iterator[Any]:
 
 def sooner(page: Any, seen: Callable[[], object]) -> None:
     """Let the page's time pass quickly, from refresh to refresh, until it shows what is expected."""
-    # A refresh ends the one before it: each needs the time of its answers.
-    wait_until(lambda: page.clock.fast_forward(5000) or seen(), pause=0.5)
+    wait_until(lambda: page.clock.fast_forward(5000) or seen())
 
 
 @pytest.fixture

@@ -168,6 +168,23 @@ def test_the_list_follows_creates_and_ends(client: httpx.Client, open_page: Open
     assert rows(page).count() == PER_PAGE
 
 
+def test_a_live_sandbox_has_a_timeline_that_goes_on(
+    live: LiveGateway, client: httpx.Client, open_page: OpenPage
+) -> None:
+    made = create(client, name="watched")
+    page = open_page(f"#/sandbox/{made['id']}")
+    events = page.locator("ol.timeline > li")
+    wait_until(lambda: events.count() == 2)
+    ran = client.post(f"/sbx/{made['id']}/exec", json={"command": "true", "timeout": 20})
+    assert ran.status_code == 200, ran.text
+    sooner(page, lambda: events.filter(has_text="Ended exited (0): command true").count() == 1)
+    live.evict(made["id"])
+    sooner(page, lambda: events.filter(has_text="Sandbox ended, evicted").count() == 1)
+    assert "low on resource: memory" in events.last.inner_text()
+    page.goto(f"{live.url}/console/#/sandboxes?verdict=evicted")
+    page.get_by_role("link", name="watched", exact=True).wait_for()
+
+
 def test_no_answer_grows_with_what_lives(live: LiveGateway, open_page: OpenPage) -> None:
     page = open_page()
     large: dict[str, int] = {}
