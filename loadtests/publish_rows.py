@@ -18,13 +18,10 @@ from typing import Any
 from sandlot_grade.report.scale import seconds
 
 from loadtests.bounds import Bound, read_bounds
+from loadtests.publish import PublishError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 NAMES = ("thousands", "autoscale")
-
-
-class PublishError(Exception):
-    """Nothing was written; the message says why."""
 
 
 def table(told: dict[str, Any], *, name: str, bounds: dict[str, Bound]) -> Iterator[str]:

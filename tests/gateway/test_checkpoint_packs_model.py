@@ -6,7 +6,6 @@ Each request is one step of a thread that this test lets go on; the requests hav
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -23,55 +22,10 @@ from sandlot_gateway.checkpoints.s3.bucket import Conflict, Object
 from sandlot_gateway.checkpoints.s3.packs import Packs
 from sandlot_gateway.checkpoints.s3.records import Held, Record, Seen
 
+from tests.gateway.held_thread import HeldThread, current
+
 BLOCKS = [bytes([number]) * 9000 + b"\0\0\xff\xff" for number in range(4)]
 SIZE = 50_000  # of every pack, as far as the model cares: no use of one is too little
-
-
-class Died(BaseException):
-    """Raised in a gateway that dies."""
-
-
-class Gateway:
-    """A thread that waits before each request."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
-        self._may = threading.Semaphore(0)
-        self._waits = threading.Semaphore(0)
-        self.dies = False
-        self.is_over = False
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        self._waits.acquire()
-
-    def step(self, *, dies: bool) -> None:
-        """Let it send a request, or die before that."""
-        self.dies = dies
-        self._may.release()
-        self._waits.acquire()
-        if self.error is not None:
-            raise self.error
-
-    def turn(self) -> None:
-        self._waits.release()
-        self._may.acquire()
-        if self.dies:
-            raise Died
-
-    def _run(self) -> None:
-        own.gateway = self
-        try:
-            self._work()
-        except Died:
-            pass
-        except BaseException as error:
-            self.error = error
-        self.is_over = True
-        self._waits.release()
-
-
-own = threading.local()
 
 
 class World:
@@ -84,9 +38,8 @@ class World:
         self.lists: list[Record] = []
 
     def request(self) -> None:
-        gateway = getattr(own, "gateway", None)
-        if gateway is not None:
-            gateway.turn()
+        if (gateway := current()) is not None:
+            gateway.pause()
 
     # -- as a bucket
 
@@ -238,7 +191,7 @@ def test_no_checkpoint_loses_a_pack_and_none_is_left_for_ever(data: st.DataObjec
         works.append(lambda number=number, blocks=blocks: writes(world, packs, number, blocks))
     for number in data.draw(st.lists(st.integers(0, 4), max_size=4)):
         works.append(lambda number=number: deletes(world, packs, number))
-    gateways = [Gateway(work) for work in works]
+    gateways = [HeldThread(work) for work in works]
     while live := [one for one in gateways if not one.is_over]:
         number = data.draw(st.integers(0, 20 * len(live) - 1))
         live[number % len(live)].step(dies=number // len(live) == 19)
