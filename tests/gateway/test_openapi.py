@@ -12,9 +12,12 @@ from typing import Any, cast
 import pytest
 import schemathesis
 import uvloop
+from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.control.api import control_api
+from sandlot_gateway.control.field_types import NO_SANDBOX_IDS
+from sandlot_gateway.control.paths import PREFIX
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -99,3 +102,17 @@ def test_the_api_is_as_documented(server: str, operation: str) -> None:
         case.call_and_validate(headers=headers, timeout=30, checks=CHECKS)
 
     check()
+
+
+def test_the_schema_excludes_ids_that_name_other_routes() -> None:
+    """Else a client that believes the schema gets another operation's answer for a sandbox's."""
+    app = control_api(cast(Any, None))
+    start = f"{PREFIX}/sandbox/"
+    paths = [route.path for route in app.routes if isinstance(route, APIRoute)]
+    words = {path.removeprefix(start).split("/")[0] for path in paths if path.startswith(start)}
+    assert words - {"{sandbox_id}"} == set(NO_SANDBOX_IDS)
+    for path, methods in app.openapi()["paths"].items():
+        for operation in methods.values():
+            for parameter in operation.get("parameters", []):
+                if parameter["name"] == "sandbox_id":
+                    assert parameter["schema"]["not"] == {"enum": list(NO_SANDBOX_IDS)}, path

@@ -25,6 +25,7 @@ from sandlot_gateway.control.checkpoint_models import (
     problem,
 )
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found, store_problem
+from sandlot_gateway.control.field_types import SandboxIdInPath
 from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import json_response
@@ -155,7 +156,7 @@ async def begin_checkpoint(
     summary="A sandbox's checkpoints, oldest first",
 )
 async def list_checkpoints(
-    sandbox_id: SandboxId,
+    sandbox_id: SandboxIdInPath,
     have: Have,
     who: Who,
     checkpoint_id: Annotated[
@@ -174,7 +175,7 @@ async def list_checkpoints(
     responses=errors(404, 501),
     summary="Delete all checkpoints of a sandbox",
 )
-async def delete_all(sandbox_id: SandboxId, have: Have, who: Who) -> Response:
+async def delete_all(sandbox_id: SandboxIdInPath, have: Have, who: Who) -> Response:
     """Delete all checkpoints, also one that is still being written."""
     checkpoints = checkpoints_of(have)
     deleted: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, cast
 
+from fastapi import Path
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -100,6 +101,17 @@ ServiceName = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_SERVICE_NAME.pattern}$"}),
 ]
 SandboxIdText = Annotated[SandboxId, Field(min_length=1, max_length=128)]
+# What follows /sandbox/ in other routes, so that a request with such an id would reach one of those. No sandbox has one.
+NO_SANDBOX_IDS = (
+    "background-jobs",
+    "checkpoints",
+    "checkpoints:batchGet",
+    "expose",
+    "networks",
+    "status:batchGet",
+    "volumes",
+)
+SandboxIdInPath = Annotated[SandboxId, Path(json_schema_extra={"not": {"enum": list(NO_SANDBOX_IDS)}})]
 WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
 
 

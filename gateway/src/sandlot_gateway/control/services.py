@@ -16,6 +16,7 @@ from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.temporary import Temporary
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
+from sandlot_gateway.control.field_types import SandboxIdInPath
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.directory import Directory
@@ -117,7 +118,7 @@ async def appeared(
     return frozenset(late)
 
 
-async def seen(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
+async def seen(sandbox_id: SandboxIdInPath, have: Have, who: Who) -> Sandbox:
     """Return the caller's sandbox with this id, without using it; 404 otherwise."""
     await appeared([sandbox_id], have.directory, tenant=who.name)
     sandbox = have.directory.of_tenant(sandbox_id, who.name)
@@ -128,7 +129,7 @@ async def seen(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
     return sandbox
 
 
-async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
+async def owned(sandbox_id: SandboxIdInPath, have: Have, who: Who) -> Sandbox:
     """Return the caller's sandbox with this id, whose caller has not left then; 404 otherwise."""
     sandbox = await seen(sandbox_id, have, who)
     have.lifecycle.ends.orphans.used(sandbox_id)
