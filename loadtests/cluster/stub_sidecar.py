@@ -51,7 +51,7 @@ class StubSidecar:
         commands: StubCommands,
         gateway: str | None,
         opened: Callable[[str, StubSidecar], None],
-        closed: Callable[[str], None],
+        closed: Callable[[str], object],
         exited: Callable[[str], None],
     ) -> None:
         """`gateway`: the URL of webhooks, or None for none. `opened` and `closed` get the token of each owner, `exited`

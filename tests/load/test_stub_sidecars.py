@@ -47,7 +47,7 @@ def shape(value: Any, name: str = "") -> Any:
     match value:
         case dict() if name != "meta":
             return {key: shape(one, key) for key, one in sorted(value.items())}
-        case list():
+        case list() if name != "notes":
             return [shape(one) for one in value]
         case _:
             return value if name in SAME else None
