@@ -45,9 +45,7 @@ class Beside:
                 with contextlib.suppress(BlockingIOError):
                     await spawn
                 raise
-            except (
-                BlockingIOError
-            ):  # the load has every process id of the machine: that is no end of the load
+            except BlockingIOError:  # the load has every process id of the machine: it goes on
                 await asyncio.sleep(EVERY)
                 continue
             ended = time.monotonic() - self._zero
