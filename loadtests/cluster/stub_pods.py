@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Any
+from weakref import WeakValueDictionary
 
 import httptools
 from sandlot_contract.headers import OP, VERDICT
@@ -50,6 +51,7 @@ class StubPods:
         self._tokens = Tokens(master)
         self._sidecars: dict[str, StubSidecar] = {}  # by token
         self._owned: dict[str, StubSidecar] = {}  # by the token of its owner, also of one that has ended
+        self._former = WeakValueDictionary[str, StubSidecar]()  # by the tokens of earlier owners
         self._closing = Tasks()  # sidecars whose pods are deleted
 
     def know(self, name: InstanceId) -> None:
@@ -62,7 +64,7 @@ class StubPods:
                 commands=self.commands,
                 gateway=self._gateway,
                 opened=self._owned.__setitem__,
-                closed=lambda token: self._owned.pop(token, None),
+                closed=self._closed,
                 exited=self._exited,
             )
 
@@ -128,10 +130,16 @@ class StubPods:
             return sidecar.answer(method, path, body)
         if (sidecar := self._owned.get(token)) is not None:
             return sidecar.answer_owner(method, path)
-        if token.startswith("sst_"):  # of an earlier owner
+        if (sidecar := self._former.get(token)) is not None:
+            if sidecar.owner is None:
+                return 409, {"error": "not_claimed", "message": "this instance has no owner: claim it first"}
             return 401, {"error": "unauthorized", "message": "the token is not valid here"}
         # It may be of a pod that the watch has not told yet.
         return 503, {"error": "starting", "message": "no pod here has this token"}
+
+    def _closed(self, token: str) -> None:
+        if (sidecar := self._owned.pop(token, None)) is not None:
+            self._former[token] = sidecar
 
     def owner(self, token: str) -> StubSidecar | None:
         """Return the sidecar whose owner has this token, also one that has ended."""
