@@ -54,7 +54,7 @@ def _check_definition(row: dict[str, Any], bound: Bound, *, name: str) -> None:
         )
 
 
-def _defined(what: str, unit: str | None) -> str:
+def _defined(what: object, unit: object) -> str:
     return f'"{what}" in "{unit}"' if unit else f'"{what}"'
 
 
