@@ -1,7 +1,8 @@
 """Publishes the last run of a profile on simulated nodes: `python -m loadtests.publish_rows NAME [REPORTS]` writes its table.
 
 The table is in docs/performance.md, between two comments with the profile's name; what it means is said around it. It has
-all rows of `reports/NAME.json`, with the date, the machine and the command.
+all rows of `reports/NAME.json`, with the date, the machine and the command. A report whose rows were defined otherwise than
+now is refused: its values would stand beside words that they are not about.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ NAMES = ("thousands", "autoscale")
 
 
 def table(told: dict[str, Any], *, name: str, bounds: dict[str, Bound]) -> Iterator[str]:
-    """Yield the lines of a profile's table. Raises PublishError if the report lacks a row."""
+    """Yield the lines of a profile's table. Raises PublishError if the report lacks a row, or has another definition of it."""
     rows: dict[str, Any] = told["rows"]
     if absent := [row for row in bounds if row not in rows]:
         raise PublishError(f"the report has no row {absent[0]}: run the profile without --only")
+    for row, bound in bounds.items():
+        _check_definition(rows[row], bound, name=name)
     machine = told["machine"]
     yield (
         f"{datetime.fromisoformat(told['began']).date()}, {machine['cores']} cores, {machine['kernel']}, Python "
@@ -38,6 +41,21 @@ def table(told: dict[str, Any], *, name: str, bounds: dict[str, Bound]) -> Itera
     yield from ("", "| measurement | bound | measured | made of |", "|---|---|---|---|")
     for row, bound in bounds.items():
         yield _row(rows[row], bound)
+
+
+def _check_definition(row: dict[str, Any], bound: Bound, *, name: str) -> None:
+    """Raise PublishError if the row was measured by another definition than its bound's."""
+    measured, now = (row.get("what"), row.get("unit")), (bound.what, bound.unit)
+    if measured != now:
+        told = "does not say what it measured" if measured[0] is None else f"is {_defined(*measured)}"
+        raise PublishError(
+            f"{bound.name}: in the report it {told}, now it is {_defined(*now)}: run "
+            f"`make loadtest-cluster PROFILE={name}` again"
+        )
+
+
+def _defined(what: object, unit: object) -> str:
+    return f'"{what}" in "{unit}"' if unit else f'"{what}"'
 
 
 def _row(row: dict[str, Any], bound: Bound) -> str:

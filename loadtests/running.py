@@ -150,14 +150,14 @@ def main(
     wanted = only | set(readings)
     fell = missed(values, bounds={row: bound for row, bound in bounds.items() if row in wanted})
     folder: Path = arguments.reports
-    _write(folder, name=name, readings=readings, bounds=bounds, again=again, load=load, began=began)
+    write(folder, name=name, readings=readings, bounds=bounds, again=again, load=load, began=began)
     console.print(f"written: {folder}/{name}.json, {folder}/{name}.html", highlight=False)
     for row in fell:
         console.print(f"bound missed: {row} is {values[row]:.4g}, must be {bounds[row].limit}", style="red")
     return 1 if fell else 0
 
 
-def _write(
+def write(
     folder: Path,
     *,
     name: str,
@@ -167,6 +167,7 @@ def _write(
     load: float,
     began: datetime,
 ) -> None:
+    """Write the reports of a run, `NAME.json` with what each row was defined as, and `NAME.html`."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {row: reading.value for row, reading in readings.items()}
     machine = {
@@ -177,6 +178,7 @@ def _write(
     }
     rows = {
         row: {
+            "what": bounds[row].what,
             "value": _number(reading.value),
             "unit": bounds[row].unit,
             "at_most": bounds[row].at_most,

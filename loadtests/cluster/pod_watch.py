@@ -84,5 +84,7 @@ class PodWatch:
                 self.most_starting = max(self.most_starting, self._starts[node])
         if is_ready:
             self._started(name)
+            if pod.status.pod_ip is not None:
+                self.stub.ready(InstanceId(name), pod.status.pod_ip)
         if ready is not None and is_ready and (at := clock.seconds(ready.message)) is not None:
             self.ready_at.setdefault(pod.metadata.name, at)
