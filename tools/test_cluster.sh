@@ -15,6 +15,7 @@ if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
 fi
 environments & # downloads, beside what is compiled
 downloads=$!
+trap 'pkill -P "$downloads" || true; kill "$downloads" 2>/dev/null || true' EXIT
 .venv/bin/python -m tests.node
 failed=0
 if [ $# = 0 ]; then
@@ -25,6 +26,7 @@ if [ $# = 0 ]; then
     .venv/bin/python -m tests.kubernetes.fake_gpus
 fi
 wait "$downloads"
+trap - EXIT
 if [ $# = 0 ]; then
     SCOPE='clients or loads or programs' bash tools/test.sh || failed=$?
     bash tools/test_console.sh || failed=$?
