@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 
 from tests.certificates import Certificate, issued
 from tests.frameworks.conftest import framework_python
-from tests.frameworks.listed import all_listed
+from tests.frameworks.listed import all_listed, npm_modules
 from tests.ports import free_port
-from tests.prime.environments import CACHE, NEWEST_IN
+from tests.prime.environments import NEWEST_IN, EnvironmentFailed
 from tests.prime.server import Server
 from tests.prime.trust import trusting
 from tests.stack import Stack, private_stack
@@ -109,19 +108,10 @@ def javascript_sdks() -> Path:
         pytest.skip("needs node and npm")
     if newest := os.environ.get(NEWEST_IN):
         return Path(newest) / "e2b-javascript" / "node_modules"
-    home = CACHE / ("node-" + "-".join(JAVASCRIPT).replace("/", "-"))
-    if not home.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-            made = Path(directory) / "made"
-            words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(made))
-            done = subprocess.run(
-                [*words, *JAVASCRIPT], capture_output=True, text=True, check=False, timeout=200
-            )
-            if done.returncode != 0:
-                pytest.skip(f"needs a package registry: {done.stderr[-300:]}")
-            made.rename(home)
-    return home / "node_modules"
+    try:
+        return npm_modules(JAVASCRIPT)
+    except EnvironmentFailed as error:
+        pytest.skip(f"needs a package registry: {str(error)[-300:]}")
 
 
 def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> None:

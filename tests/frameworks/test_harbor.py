@@ -124,8 +124,8 @@ def test_our_environment_runs_every_task(jobs: Path, backend: Backend):
     assert nop == dict.fromkeys(backend.idle(every), (0.0, None)) | refused
 
 
-def test_preflight_takes_the_keywords_of_newer_releases(server: Server, run_framework: Run):
-    """harbor 0.26 gives them, by name; the pinned one and older ones give none."""
+def test_preflight_takes_keywords_or_none(server: Server, run_framework: Run):
+    """harbor 0.26 gives them, by name; older ones give none."""
     script = (
         "import json, sys; from sandlot.integrations.harbor import SandlotEnvironment as ours\n"
         "for calls in json.loads(sys.argv[1]): ours.preflight(**calls)"
