@@ -31,6 +31,9 @@ from tests import plain_http
 from tests.gateway.conftest import KEY, Running, running
 from tests.gateway.machine import Machine
 
+# The gateway's thread does, while an example is made here.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
+
 
 def expected(
     ctx: schemathesis.CheckContext, response: schemathesis.Response, case: schemathesis.Case
