@@ -12,6 +12,9 @@ const NAMES = {
   SandboxPaginator: 'SandboxPaginator',
   SnapshotPaginator: 'SnapshotPaginator',
   ReadyCmd: 'ReadyCmd',
+  Execution: 'Execution',
+  Result: 'Result',
+  OutputMessage: 'OutputMessage',
 }
 const originals = new WeakMap()
 const begun = new WeakSet() // templates that have a base

@@ -177,6 +177,12 @@ async function cells(box) {
   assert.equal((await box.runCode('x = 41; x + 1')).text, '42')
   const context = await box.createCodeContext({ cwd: '/tmp' })
   assert.equal((await box.runCode("'x' in globals()", { context })).text, 'False')
+  const lines = []
+  const onStdout = (message) => lines.push(noted(message).toString())
+  const ended = await box.runCode("print('first'); 42", { onStdout })
+  assert.deepEqual(lines, ['first\n'])
+  assert.deepEqual(ended.toJSON().logs, { stdout: ['first\n'], stderr: [] })
+  assert.deepEqual([ended.results[0].formats(), ended.results[0].toJSON().text], [['text'], '42'])
   assert((await box.listCodeContexts()).some((each) => each.id === context.id))
   await box.restartCodeContext(context)
   await box.removeCodeContext(context)
