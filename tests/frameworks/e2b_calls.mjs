@@ -14,7 +14,6 @@ const NAMES = {
   ReadyCmd: 'ReadyCmd',
   Execution: 'Execution',
   Result: 'Result',
-  OutputMessage: 'OutputMessage',
 }
 const originals = new WeakMap()
 const begun = new WeakSet() // templates that have a base

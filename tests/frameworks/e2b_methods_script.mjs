@@ -178,7 +178,7 @@ async function cells(box) {
   const context = await box.createCodeContext({ cwd: '/tmp' })
   assert.equal((await box.runCode("'x' in globals()", { context })).text, 'False')
   const lines = []
-  const onStdout = (message) => lines.push(noted(message).toString())
+  const onStdout = (message) => lines.push(message.line)
   const ended = await box.runCode("print('first'); 42", { onStdout })
   assert.deepEqual(lines, ['first\n'])
   assert.deepEqual(ended.toJSON().logs, { stdout: ['first\n'], stderr: [] })

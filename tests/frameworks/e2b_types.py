@@ -24,7 +24,10 @@ CLASSES = {
 }
 # What the SDK is made of and its users do not call: settings of connections, and lines of a log.
 PARTS = {"ApiClient", "ConnectionConfig", "LogEntry", "LogEntryEnd", "LogEntryStart", "TemplateBase"}
-CELLS = ("Execution", "ExecutionError", "OutputMessage", "Result")  # of the code interpreter
+CELLS = ("Execution", "ExecutionError", "Result")  # of the code interpreter
+CELL_TYPES = {
+    "OutputMessage"
+}  # without a class: the SDK gives plain objects, which lack the declared `toString`
 _DECLARED = re.compile(
     r"^(?:declare (?:abstract )?class|interface) (\w+)(?:<.*?>)?(?: extends (\w+))?[^\n]*\{\n(.*?)^\}",
     re.M | re.S,
@@ -55,6 +58,10 @@ def javascript_surface(modules: Path) -> set[str]:
         assert errors or name in {*CLASSES.values(), *PARTS, "E2B"}, name
     interpreter = (modules / "@e2b" / "code-interpreter" / "dist" / "index.d.ts").read_text()
     of_interpreter = {each[1]: each[3] for each in _DECLARED.finditer(interpreter)}
-    assert {name for name in of_interpreter if not name.endswith("Opts")} == {"Sandbox", "E2B", *CELLS}
+    assert {name for name in of_interpreter if not name.endswith("Opts")} == {
+        *("Sandbox", "E2B"),
+        *CELLS,
+        *CELL_TYPES,
+    }
     cells = ("Sandbox", *CELLS)
     return found | {f"{name}.{each}" for name in cells for _, each in _METHOD.findall(of_interpreter[name])}
