@@ -166,11 +166,11 @@ class SandlotSandbox:
         except (SandboxLost, NotFound) as error:
             if isinstance(error, SandboxLost) and (text := ended_by_code(error)):
                 raise _EndedByCode(text, error.verdict) from error
-            self.lost = SandboxTerminatedError(f"sandbox {self._box.id} is gone: {error}")
-            raise self.lost from error
+            self.lost = lost = SandboxTerminatedError(f"sandbox {self._box.id} is gone: {error}")
+            raise lost from error
         except (Busy, ConnectionFailed, ServerError) as error:
-            self.lost = SandboxError(f"sandbox {self._box.id} does not answer: {error}")
-            raise self.lost from error
+            self.lost = lost = SandboxError(f"sandbox {self._box.id} does not answer: {error}")
+            raise lost from error
 
 
 class LossRaisingReward:
