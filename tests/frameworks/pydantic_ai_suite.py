@@ -89,6 +89,40 @@ async def test_a_loss_is_unavailable(backend: SandlotWorkspaceBackend, of_sandbo
     assert caught.value.__cause__.infrastructure
 
 
+class Gone:
+    """A sandbox that has ended with a verdict, for those that no code of this machine's sandboxes can cause."""
+
+    id = "sb-ended"
+
+    def __init__(self, verdict: str) -> None:
+        self.files = self
+        self._verdict = verdict
+
+    async def exec(self, *_: object, **__: object) -> None:
+        raise sandlot.SandboxLost("it has ended", verdict=self._verdict)
+
+    read = stat = exec
+
+
+@pytest.mark.parametrize("verdict", ["exited", "oom", "init_killed", "deleted", "node_lost"])
+async def test_only_code_that_ends_its_sandbox_has_a_result(
+    backend: SandlotWorkspaceBackend, monkeypatch: pytest.MonkeyPatch, verdict: str
+) -> None:
+    await backend.working_dir()
+    monkeypatch.setattr(backend, "_box", Gone(verdict))
+    if verdict in ("deleted", "node_lost"):
+        with pytest.raises(WorkspaceUnavailableError):
+            await backend.run(["true"])
+        with pytest.raises(WorkspaceUnavailableError):
+            await backend.read_bytes("/workspace/a")
+    else:
+        ended = await backend.run(["true"])
+        assert (ended.exit_code, verdict in ended.stderr) == (137, True)
+        with pytest.raises(OSError, match=verdict):
+            await backend.read_bytes("/workspace/a")
+        assert not await backend.exists("/workspace/a")
+
+
 async def test_a_cancelled_first_use_leaves_no_sandbox() -> None:
     backend = SandlotWorkspaceBackend(IMAGE, labels=["cancelled"])
     first = asyncio.create_task(backend.working_dir())

@@ -13,6 +13,7 @@ import yaml
 from sandlot import Client, Sandbox
 
 from tests.frameworks.conftest import framework_python
+from tests.frameworks.served_image import served_image
 from tests.prime.environments import WHOLE
 from tests.prime.server import Server
 
@@ -114,7 +115,8 @@ def test_openenv_and_its_example_of_the_page(
     assert "from_docker_image(image, " in text
     script = tmp_path / "example.py"
     script.write_text(text.replace("from_docker_image(image, ", served))
-    run_framework("openenv-core", str(HERE / "openenv_script.py"), str(script))
+    image = served_image(tmp_path / "served.tar")
+    run_framework("openenv-core", str(HERE / "openenv_script.py"), str(script), str(image))
     assert_nothing_left(server)
 
 

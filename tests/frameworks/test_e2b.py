@@ -80,14 +80,14 @@ def test_an_earlier_sdk_works_with_the_key_in_the_form_that_it_wants(
 
 @pytest.mark.parametrize("name", ["e2b_script.mjs", "e2b_code_script.mjs"])
 def test_the_javascript_sdks_work(name: str, server: Server, tmp_path: Path) -> None:
-    assert run_javascript(name, server, tmp_path) == "all of it\n"
+    assert run_javascript((HERE / name).read_text(), server, tmp_path) == "all of it\n"
 
 
-def run_javascript(name: str, server: Server, directory: Path) -> str:
+def run_javascript(text: str, server: Server, directory: Path) -> str:
     """Run a script with the SDKs in an empty directory; return what it printed. A failure shows its errors."""
     (directory / "node_modules").symlink_to(javascript_sdks())
     script = directory / "script.mjs"
-    script.write_bytes((HERE / name).read_bytes())
+    script.write_text(text)
     key = "e2b_" + server.api_key.encode().hex()
     environment = {
         "PATH": os.environ["PATH"],
@@ -118,6 +118,11 @@ def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> No
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     environment = variables(server.url, server.api_key)
     assert run_framework("e2b", "-c", example, environment=environment) == "42\n\n"
+
+
+def test_the_javascript_example_of_the_page_works(server: Server, tmp_path: Path) -> None:
+    (example,) = re.findall(r"```javascript\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert run_javascript(f"{example}\nprocess.exit(0)", server, tmp_path) == "42\n\n"
 
 
 def test_the_example_of_the_ports_page_works(

@@ -8,6 +8,7 @@ import pwd
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox
@@ -64,6 +65,18 @@ async def box(stack: Stack) -> AsyncIterator[AsyncSandbox]:
         await AsyncSandbox.create(client=client) as made,
     ):
         yield made
+
+
+class Gone:
+    """A sandbox that has ended with a verdict, for those that no code of this machine's sandboxes can cause."""
+
+    id = "sb-ended"
+
+    def __init__(self, verdict: str) -> None:
+        self._verdict = verdict
+
+    async def exec(self, *_: object, **__: object) -> None:
+        raise SandboxLost("it has ended", verdict=self._verdict)
 
 
 async def ended(box: AsyncSandbox, command: str, **more: object) -> Ended:
@@ -142,6 +155,17 @@ async def test_a_command_whose_sandbox_is_deleted_is_lost(box: AsyncSandbox):
     await box.delete()
     with pytest.raises(SandboxInfrastructureError, match=box.id):
         await running
+
+
+@pytest.mark.parametrize("verdict", ["exited", "oom", "init_killed"])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_code_that_ends_its_sandbox_is_a_result(verdict: str, streamed: bool):
+    async def emit(text: str, stream: str) -> None:
+        raise AssertionError(text)
+
+    end = await ended(cast("AsyncSandbox", Gone(verdict)), "true", emit=emit if streamed else None)
+    assert (end.code, end.with_sandbox, verdict in end.stderr) == (137, True, True)
+    assert await home(cast("AsyncSandbox", Gone(verdict)), "nobody") == "/"
 
 
 async def test_a_command_that_someone_else_kills_is_lost(stack: Stack, box: AsyncSandbox):

@@ -1,17 +1,40 @@
-"""What tinker-cookbook's recipes do with a sandbox: its interface, its exceptions, and the factory for harbor tasks."""
+"""What tinker-cookbook's recipes do with a sandbox: its interface, its exceptions, the factory for harbor tasks, and the
+grader, a file of its wheel. What is loaded in the place of two packages, which import PyTorch, is only names of types.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import os
+import sys
+import sysconfig
+import types
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 import sandlot
 from lost import kill_commands, kill_sidecar
-from sandlot.integrations.tinker_cookbook import SandlotSandbox, sandbox_factory
+from sandlot.integrations.tinker_cookbook import SandlotSandbox, raise_losses, sandbox_factory
 from tinker_cookbook.exceptions import SandboxError
 from tinker_cookbook.sandbox import SandboxInterface, SandboxTerminatedError
 
-TASK = Path("task/environment")
+renderers = types.ModuleType("tinker_cookbook.renderers.base")
+renderers.Message = dict
+tool_use = types.ModuleType("tinker_cookbook.tool_use")
+tool_use.ToolResult = dict
+tool_use.simple_tool_result = tool_use.tool = lambda given: given
+sys.modules |= {"tinker_cookbook.renderers.base": renderers, "tinker_cookbook.tool_use": tool_use}
+FILE = os.path.join(sysconfig.get_path("purelib"), "tinker_cookbook/recipes/harbor_rl/harbor_tools.py")
+spec = importlib.util.spec_from_file_location("harbor_tools", FILE)
+assert spec is not None
+assert spec.loader is not None
+harbor_tools = importlib.util.module_from_spec(spec)
+sys.modules["harbor_tools"] = harbor_tools
+spec.loader.exec_module(harbor_tools)
+
+TASK, TESTS = Path("task/environment"), Path("task/tests")
 CREATE = {"labels": ["tinker"], "memory": "256MiB"}
 
 
@@ -51,6 +74,59 @@ async def a_loss_is_terminated(*, of_sandbox: bool) -> None:
     except SandboxTerminatedError as error:
         assert isinstance(error.__cause__, sandlot.SandboxLost)
         assert error.__cause__.infrastructure
+    with suppress(SandboxTerminatedError):
+        raise AssertionError(await box.run_command("true"))
+    await box.cleanup()
+
+
+class Gone:
+    """A sandbox that its code has ended, which no code of this machine's sandboxes can."""
+
+    id = "sb-ended"
+
+    def __init__(self) -> None:
+        self.files = self
+
+    async def exec(self, *_: object, **__: object) -> None:
+        raise sandlot.SandboxLost("it has ended", verdict="oom")
+
+    read = write = exec
+
+
+async def an_end_by_the_code_is_a_result() -> None:
+    box = SandlotSandbox(cast("sandlot.AsyncSandbox", Gone()))
+    ran = await box.run_command("true")
+    assert (ran.exit_code, ran.metrics) == (137, {"verdict": "oom"}), ran
+    assert "oom" in ran.stderr
+    assert [(await box.read_file("/a")).exit_code, (await box.write_file("/a", "")).exit_code] == [1, 1]
+    try:
+        raise AssertionError(await box.send_heartbeat())
+    except SandboxTerminatedError as error:
+        assert isinstance(error.__cause__, sandlot.SandboxLost)
+    assert await graded(box)([]) == (0.0, {"reward": 0.0, "test_passed": 0.0})
+
+
+def graded(box: SandlotSandbox) -> Any:
+    """The reward function of an environment of the recipe, as `raise_losses` leaves it."""
+    reward = harbor_tools.HarborReward(TESTS, box)
+    (env,) = raise_losses([types.SimpleNamespace(message_env=types.SimpleNamespace(reward_fn=reward))])
+    return env.message_env.reward_fn
+
+
+async def a_loss_while_grading_is_no_reward() -> None:
+    box = await SandlotSandbox.create("host", **CREATE)
+    (TESTS / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt")
+    assert await graded(box)([]) == (1.0, {"reward": 1.0, "test_passed": 1.0})
+    (TESTS / "test.sh").write_text("exec -a lost-grading sleep 600")
+    grading = asyncio.create_task(graded(box)([]))
+    await asyncio.to_thread(kill_sidecar, "lost-grading")
+    try:
+        raise AssertionError(await grading)
+    except SandboxTerminatedError as error:
+        assert isinstance(error.__cause__, sandlot.SandboxLost)
+        assert error.__cause__.infrastructure
+    # What the recipe makes of it alone.
+    assert (await harbor_tools.HarborReward(TESTS, box)([]))[1]["grading_error"] == 1.0
     await box.cleanup()
 
 
@@ -63,10 +139,13 @@ async def a_refused_start_is_typed() -> None:
 
 
 TASK.mkdir(parents=True)
+TESTS.mkdir()
 Path("task/task.toml").write_text('[environment]\ndocker_image = "host"\n')
 asyncio.run(ends_of_the_code_are_results())
 asyncio.run(a_loss_is_terminated(of_sandbox=False))
 asyncio.run(a_loss_is_terminated(of_sandbox=True))
+asyncio.run(an_end_by_the_code_is_a_result())
+asyncio.run(a_loss_while_grading_is_no_reward())
 asyncio.run(a_refused_start_is_typed())
 Path("task/task.toml").write_text("[environment]\n")
 try:

@@ -10,6 +10,9 @@ from sandlot.models import ExecResult, Exit, Verdict
 End = TypeVar("End", ExecResult, Exit)
 
 BY_CODE = frozenset(("exited", "oom", "init_killed"))  # verdicts of a sandbox that its own code has ended
+KILLED = (
+    137  # the exit code of a command whose sandbox its code has ended: as a shell says of a killed process
+)
 
 
 def own_end(result: End, sandbox_id: str) -> End:
@@ -25,3 +28,8 @@ def own_end(result: End, sandbox_id: str) -> End:
             sandbox_id=sandbox_id,
         )
     return result
+
+
+def ended_by_code(error: SandboxLost) -> str | None:
+    """Return what a model or a log reads of a sandbox that its own code has ended; None if anything else ended it."""
+    return f"the sandbox has ended ({error.verdict}): {error}" if error.verdict in BY_CODE else None

@@ -1,4 +1,7 @@
-"""A sandbox of tinker-cookbook: `sandbox_factory` of its harbor recipes takes what `sandbox_factory` returns."""
+"""A sandbox of tinker-cookbook: `sandbox_factory` of its harbor recipes takes what `sandbox_factory` returns.
+
+`raise_losses` keeps its recipe from scoring trajectories whose sandbox was lost.
+"""
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
@@ -6,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,11 +28,12 @@ from sandlot.errors import (
     StartFailed,
     WaitTimeout,
 )
-from sandlot.integrations._lost_commands import own_end
+from sandlot.integrations._lost_commands import KILLED, ended_by_code, own_end
 from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.models import ExecResult
 
 Result = TypeVar("Result")
+RewardFunction = Callable[[list[Any]], Awaitable[tuple[float, dict[str, float]]]]
 
 NO_EXIT_CODE = -1  # tinker-cookbook's exit code of a command that did not run
 OUTPUT_BYTES = 128 * 1024  # of each stream, tinker-cookbook's default
@@ -51,10 +55,15 @@ def sandbox_factory(
 
 
 class SandlotSandbox:
-    """A sandbox that lives until `cleanup` or for `timeout` seconds. Conforms to SandboxInterface."""
+    """A sandbox that lives until `cleanup` or for `timeout` seconds. Conforms to SandboxInterface.
+
+    A sandbox that its own code has ended has results: exit code 137, or 1 of files, and the verdict in `stderr`. A loss
+    is kept in `lost`, and every later call raises it again, since tinker-cookbook gives a tool's exception to the model.
+    """
 
     def __init__(self, box: AsyncSandbox) -> None:
         self._box = box
+        self.lost: SandboxError | None = None
 
     @classmethod
     async def create(cls, image: str | None = None, *, timeout: float = 600, **create: Any) -> SandlotSandbox:
@@ -75,7 +84,10 @@ class SandlotSandbox:
 
     async def send_heartbeat(self, timeout: int = 30) -> None:
         """Run a command, which counts as use. Raises SandboxTerminatedError when the sandbox has ended."""
-        await self._call(lambda: self._box.exec(["true"], timeout=timeout), seconds=None)
+        try:
+            await self._call(lambda: self._box.exec(["true"], timeout=timeout), seconds=None)
+        except _EndedByCode as error:
+            raise SandboxTerminatedError(str(error)) from error.__cause__
 
     async def run_command(
         self,
@@ -94,6 +106,10 @@ class SandlotSandbox:
             result = await self._call(ended, seconds=None)
         except StartFailed as error:
             return SandboxResult(stdout="", stderr=str(error), exit_code=NO_EXIT_CODE)
+        except _EndedByCode as error:
+            return SandboxResult(
+                stdout="", stderr=str(error), exit_code=KILLED, metrics={"verdict": error.verdict}
+            )
         usage = result.usage
         return SandboxResult(
             stdout=_cut(result.stdout, most),
@@ -131,7 +147,7 @@ class SandlotSandbox:
     ) -> SandboxResult:
         try:
             return SandboxResult(stdout=text(await self._call(work, seconds=seconds)), stderr="", exit_code=0)
-        except FileError as error:
+        except (FileError, _EndedByCode) as error:
             return SandboxResult(stdout="", stderr=str(error), exit_code=1)
         except TimeoutError:
             return SandboxResult(stdout="", stderr=f"not done in {seconds} s", exit_code=NO_EXIT_CODE)
@@ -143,12 +159,54 @@ class SandlotSandbox:
             async with asyncio.timeout(seconds):
                 return await work()
 
+        if self.lost is not None:
+            raise self.lost
         try:
             return await on_shared_loop(limited)
         except (SandboxLost, NotFound) as error:
-            raise SandboxTerminatedError(f"sandbox {self._box.id} is gone: {error}") from error
+            if isinstance(error, SandboxLost) and (text := ended_by_code(error)):
+                raise _EndedByCode(text, error.verdict) from error
+            self.lost = lost = SandboxTerminatedError(f"sandbox {self._box.id} is gone: {error}")
+            raise lost from error
         except (Busy, ConnectionFailed, ServerError) as error:
-            raise SandboxError(f"sandbox {self._box.id} does not answer: {error}") from error
+            self.lost = lost = SandboxError(f"sandbox {self._box.id} does not answer: {error}")
+            raise lost from error
+
+
+class LossRaisingReward:
+    """A reward function that raises `sandbox.lost` where `reward` has scored a trajectory whose sandbox was lost.
+
+    The HarborReward of tinker-cookbook's recipe returns 0.0 for every exception.
+    """
+
+    def __init__(self, reward: RewardFunction, sandbox: SandlotSandbox) -> None:
+        self._reward = reward
+        self._sandbox = sandbox
+
+    async def __call__(self, history: list[Any]) -> tuple[float, dict[str, float]]:
+        """Return the reward and its metrics. Raises SandboxError, of which SandboxTerminatedError is a subclass."""
+        scored = await self._reward(history)
+        if self._sandbox.lost is not None:
+            raise self._sandbox.lost
+        return scored
+
+
+def raise_losses(envs: Sequence[Any]) -> Sequence[Any]:
+    """Give environments of a harbor recipe a LossRaisingReward each; return them, for a builder's `make_envs`."""
+    for env in envs:
+        reward = env.message_env.reward_fn
+        sandbox = getattr(reward, "sandbox", None)
+        if isinstance(sandbox, SandlotSandbox):
+            env.message_env.reward_fn = LossRaisingReward(reward, sandbox)
+    return envs
+
+
+class _EndedByCode(Exception):
+    """The code has ended its own sandbox, which is one of its results."""
+
+    def __init__(self, message: str, verdict: str) -> None:
+        super().__init__(message)
+        self.verdict = verdict
 
 
 def _image_of(env_dir: Path) -> str:

@@ -17,7 +17,10 @@ class SandboxInfrastructureError(RuntimeError):
 
 
 class SandboxEndedByCode(RuntimeError):
-    """The code in the sandbox ended the whole sandbox, so that nothing is left to verify."""
+    """Code of the sandbox ended the whole sandbox: one of its results, of which harbor is told in its own words.
+
+    harbor sees this name only of a sandbox that ended while it started.
+    """
 
 
 @contextmanager

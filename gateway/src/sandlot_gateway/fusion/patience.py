@@ -1,0 +1,28 @@
+"""How much longer than verl a client waits for its answer, which its URL says: `/run_code?patience=SECONDS`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+MOST = 3600.0
+
+
+class BadPatience(ValueError):
+    """`patience` of a URL is no number of seconds from 0 to MOST."""
+
+    def as_detail(self) -> list[dict[str, Any]]:
+        """Return the error in FastAPI's form."""
+        return [{"type": "value_error", "loc": ["query", "patience"], "msg": str(self)}]
+
+
+def patience_of(query: bytes) -> float:
+    """Return the seconds of a query string, 0 if it names none. Raises BadPatience."""
+    given = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("patience", ["0"])
+    try:
+        (seconds,) = map(float, given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MOST:  # also not for NaN
+        raise BadPatience(f"patience must be a number of seconds from 0 to {MOST:g}")
+    return seconds
