@@ -103,6 +103,7 @@ async def when_forbidden(limited: Running) -> httpx.Response | None:
 async def test_a_tenant_that_may_have_none_is_told_so_at_once(limited: Running, file: Path) -> None:
     write(file, {"alpha": {"sandboxes": 0}})
     refused = await until(lambda: when_forbidden(limited))
+    assert refused is not None
     assert "retry-after" not in refused.headers
     assert "the quota sandboxes of tenant 'alpha' is 0" in refused.json()["detail"]
 
