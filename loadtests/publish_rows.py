@@ -7,7 +7,6 @@ now is refused: its values would stand beside words that they are not about.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 from sandlot_grade.report.scale import seconds
 
 from loadtests.bounds import Bound, read_bounds
-from loadtests.publish import PublishError
+from loadtests.publish import PublishError, main
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 NAMES = ("thousands", "autoscale")
@@ -95,18 +94,5 @@ def publish(name: str, reports: Path, page: Path = PAGE) -> Path:
     return page
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=NAMES, help="the profile")
-    parser.add_argument("reports", type=Path, nargs="?", default=Path("reports"))
-    given = parser.parse_args()
-    try:
-        print(publish(given.name, given.reports))
-    except PublishError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(publish, names=NAMES, what="the profile", reports="reports", description=__doc__))
