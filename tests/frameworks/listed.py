@@ -17,6 +17,8 @@ from tests.cluster.lock import exclusive
 from tests.prime.environments import CACHE, EnvironmentFailed, environment, make_all, newest_python
 
 LIST = Path(__file__).with_name("frameworks.toml")
+# Packages of npm that could not be installed: without an answer of the registry each test would wait for it again.
+_refused: dict[tuple[str, ...], EnvironmentFailed] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +95,15 @@ def npm_modules(packages: tuple[str, ...]) -> Path:
     home = CACHE / ("node-" + "-".join(packages).replace("/", "-"))
     with exclusive(CACHE / f"{home.name}.lock", why="another program that installs packages of npm"):
         if not home.exists():
+            if packages in _refused:
+                raise _refused[packages]
             with tempfile.TemporaryDirectory(dir=CACHE) as directory:
                 made = Path(directory) / "made"
-                install_npm(made, packages, seconds=200)
+                try:
+                    install_npm(made, packages, seconds=200)
+                except EnvironmentFailed as error:
+                    _refused[packages] = error
+                    raise
                 made.rename(home)
     return home / "node_modules"
 
