@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.bounds import Bound, missed, read_bounds
+from loadtests.file_limit import raise_limit
 from loadtests.interrupts import end_in_order
 from loadtests.reading import Again, Reading
 from loadtests.report import write_report
@@ -144,6 +145,7 @@ def main(
             return await run(groups, bounds=bounds, only=only, console=console)
 
     end_in_order()
+    raise_limit()
     readings, again = asyncio.run(measure())
     console.print(table(readings, bounds=bounds, again=again))
     values = {row: reading.value for row, reading in readings.items()}

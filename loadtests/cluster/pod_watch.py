@@ -72,7 +72,7 @@ class PodWatch:
 
     def _look(self, pod: Pod) -> None:
         name = pod.metadata.name
-        self.stub.know(InstanceId(name))
+        self.stub.know(InstanceId(name), template=pod.metadata.labels.get(names.LABEL_TEMPLATE, ""))
         ready = pod.condition("Ready")
         is_ready = ready is not None and ready.status == "True"
         node = pod.spec.node_name or chosen_node(pod.metadata)

@@ -18,6 +18,7 @@ from loadtests.cluster.one_address import has_sidecar, share_sidecars
 from loadtests.cluster.pod_watch import PodWatch
 from loadtests.cluster.stub_commands import HOLD, Count
 from loadtests.cluster.stub_pods import StubPods
+from loadtests.file_limit import raise_limit
 from tests.kube.apiserver import ApiServer
 
 PORTS = (
@@ -108,4 +109,5 @@ async def serve(kubeconfig: Path, namespace: str, port: int, webhooks: str) -> N
 
 
 if __name__ == "__main__":
+    raise_limit()
     asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -51,16 +50,17 @@ class StubPods:
         self._tokens = Tokens(master)
         self._sidecars: dict[str, StubSidecar] = {}  # by token
         self._owned: dict[str, StubSidecar] = {}  # by the token of its owner, also of one that has ended
-        self._former = WeakValueDictionary[str, StubSidecar]()  # by the tokens of earlier owners
+        self._former = WeakValueDictionary[str, StubSidecar]()  # by the token of the owner before
         self._closing = Tasks()  # sidecars whose pods are deleted
 
-    def know(self, name: InstanceId) -> None:
-        """Add an unowned pod of this name."""
+    def know(self, name: InstanceId, *, template: str) -> None:
+        """Add an unowned pod of this name, which has the template with this key."""
         token = self._tokens.instance(name)
         if token not in self._sidecars:
             self._sidecars[token] = StubSidecar(
                 name,
                 token,
+                template=template,
                 commands=self.commands,
                 gateway=self._gateway,
                 opened=self._owned.__setitem__,
@@ -100,9 +100,10 @@ class StubPods:
 
     @asynccontextmanager
     async def listening(self, port: int = SIDECAR_PORT, *, host: str = "0.0.0.0") -> AsyncIterator[None]:
-        """Listen; on all addresses only in a network namespace of its own. Raises OSError if the port is in use."""
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        """Listen; on all addresses only in a network namespace of its own. Raises OSError if the port is in use.
+
+        Each connection is an open file: a program with thousands of pods calls `raise_limit` first.
+        """
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # A socket for each address would double the number of descriptors.
@@ -123,27 +124,23 @@ class StubPods:
             await asyncio.gather(*(each.close() for each in self._sidecars.values()))
             await self._closing.wait()
 
-    def answer(self, method: bytes, path: bytes, *, token: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        if (sidecar := self._sidecars.get(token)) is not None:
-            if path == b"/v1/state":
-                self.asked.setdefault(sidecar.name, time.time())
-            return sidecar.answer(method, path, body)
-        if (sidecar := self._owned.get(token)) is not None:
-            return sidecar.answer_owner(method, path)
-        if (sidecar := self._former.get(token)) is not None:
-            if sidecar.owner is None:
-                return 409, {"error": "not_claimed", "message": "this instance has no owner: claim it first"}
-            return 401, {"error": "unauthorized", "message": "the token is not valid here"}
-        # It may be of a pod that the watch has not told yet.
-        return 503, {"error": "starting", "message": "no pod here has this token"}
+    def asked_one(self, method: bytes, route: bytes, *, token: str) -> StubSidecar:
+        """Return the sidecar that a request with this token is for, if it may ask that. Raises ApiError."""
+        sidecar = self._sidecars.get(token)
+        if sidecar is not None and route == b"/v1/state":
+            self.asked.setdefault(sidecar.name, time.time())
+        sidecar = sidecar or self._owned.get(token) or self._former.get(token)
+        if sidecar is None:
+            # It may be of a pod that the watch has not told yet.
+            raise ApiError(503, "starting", "no pod here has this token")
+        sidecar.authorize(method, route, token=token)
+        return sidecar
 
     def _closed(self, token: str) -> None:
         if (sidecar := self._owned.pop(token, None)) is not None:
-            self._former[token] = sidecar
-
-    def owner(self, token: str) -> StubSidecar | None:
-        """Return the sidecar whose owner has this token, also one that has ended."""
-        return self._owned.get(token)
+            if sidecar.former is not None:
+                self._former.pop(sidecar.former, None)
+            self._former[token], sidecar.former = sidecar, token
 
 
 class _Connection(asyncio.Protocol):
@@ -187,29 +184,31 @@ class _Connection(asyncio.Protocol):
         self._body += body
 
     def on_message_complete(self) -> None:
-        token = self._token.decode()
-        if self._path == b"/v1/exec" and (sidecar := self._pods.owner(token)) is not None:
-            self._exec(sidecar)
-            return
-        status, told = self._pods.answer(self._parser.get_method(), self._path, token=token, body=self._body)
-        self._answer(status, json.dumps(told).encode())
+        method = self._parser.get_method()
+        route, _, _ = self._path.partition(b"?")
+        try:
+            sidecar = self._pods.asked_one(method, route, token=self._token.decode())
+            if (method, route) == (b"POST", b"/v1/exec"):
+                self._exec(sidecar)
+            else:
+                self._answer(200, json.dumps(sidecar.answer(method, self._path, self._body)).encode())
+        except ApiError as error:
+            self._answer(error.status, json.dumps(error.body()).encode(), *error.headers)
 
     def _exec(self, sidecar: StubSidecar) -> None:
-        try:
-            self._pods.commands.run(
-                self._op.decode() or token_hex(16),
-                self._body,
-                sandbox=sidecar.use(),
-                connection=self,
-                answer=self._ended,
-            )
-        except ApiError as error:
-            self._answer(error.status, json.dumps(error.body()).encode())
+        self._pods.commands.run(
+            self._op.decode() or token_hex(16),
+            self._body,
+            sandbox=sidecar.use(),
+            connection=self,
+            answer=self._ended,
+        )
 
     def _ended(self, end: Ended) -> None:
         # The gateway counts by the verdict in the header, and reads no bodies.
-        self._answer(200, end.body(), f"{OP}: {end.op}\r\n{VERDICT}: {end.verdict}\r\n")
+        self._answer(200, end.body(), (OP, end.op), (VERDICT, end.verdict))
 
-    def _answer(self, status: int, body: bytes, headers: str = "") -> None:
-        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\n{headers}content-length: {len(body)}\r\n\r\n"
+    def _answer(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\n{more}content-length: {len(body)}\r\n\r\n"
         self.transport.write(head.encode() + body)

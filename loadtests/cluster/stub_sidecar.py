@@ -19,6 +19,7 @@ from sandlot_sidecar.core.instance import CONTRACT_PHASES, OWNED, InstanceState,
 from sandlot_sidecar.core.record import Record
 from sandlot_sidecar.server.claim import parse
 from sandlot_sidecar.server.gateway import Gateway
+from sandlot_sidecar.server.http import EITHER, INSTANCE, SANDBOX
 from sandlot_sidecar.server.tasks import Tasks
 from sandlot_sidecar.server.webhooks import CLAIM_TOLD_AFTER, Webhooks
 
@@ -26,7 +27,14 @@ from loadtests.cluster.stub_commands import StubCommands
 
 HEARTBEAT = 30.0  # seconds, the controller's default for pods
 _PATIENCE = 60.0  # seconds of retries of the `ended` webhook
-_ROOT = {"images": "/var/lib/sandlot/images"}  # claims may name images below it
+_NEEDS = {  # whose token a route needs; the others: either's
+    (b"GET", b"/v1/commands"): INSTANCE,
+    (b"POST", b"/v1/claim"): INSTANCE,
+    (b"POST", b"/v1/reset"): INSTANCE,
+    (b"POST", b"/v1/end"): INSTANCE,
+    (b"POST", b"/v1/exec"): SANDBOX,
+    (b"POST", b"/v1/use"): SANDBOX,
+}
 _PROOF = {
     "processes": [],
     "upper_entries": 0,
@@ -48,17 +56,21 @@ class StubSidecar:
         name: str,
         token: str,
         *,
+        template: str,
         commands: StubCommands,
         gateway: str | None,
         opened: Callable[[str, StubSidecar], None],
         closed: Callable[[str], object],
         exited: Callable[[str], None],
     ) -> None:
-        """`gateway`: the URL of webhooks, or None for none. `opened` and `closed` get the token of each owner, `exited`
-        the instance's name once it has ended.
+        """`template`: the key of its pod's. `gateway`: the URL of webhooks, or None for none. `opened` and `closed` get the
+        token of each owner, `exited` the instance's name once it has ended.
         """
         self.name = name
         self.address: str | None = None
+        self.former: str | None = None  # the last token that was closed
+        self._token = token
+        self._template = template
         self.life = InstanceState(Record())
         self.life.built()
         self._commands = commands
@@ -110,49 +122,49 @@ class StubSidecar:
             "user": claim["user"] if claim else None,
             "services": bool(claim and claim["services"]),
             "ops_running": self._commands.running(claim["sandbox_id"]) if claim else 0,
-            "template": "",
+            "template": self._template,
             "image": image["id"] if image else None,
             "notes": [],
             "restoring": self.life.restoring,
             "start_command": {"state": "none", "exit_code": None},
         }
 
-    def answer(self, method: bytes, path: bytes, body: bytes) -> tuple[int, dict[str, Any]]:
-        """Answer a request with the instance's token."""
-        route, _, query = path.partition(b"?")
-        try:
-            match method, route:
-                case b"GET", b"/v1/state":
-                    return 200, self.state()
-                case b"GET", b"/v1/commands":
-                    asked = parse_qs(query.decode())
-                    self._check_owner(asked.get("of", [""])[0])
-                    return 200, self._commands.listed(asked["of"][0])
-                case b"POST", b"/v1/claim":
-                    self._claim(json.loads(body))
-                    return 200, self.state()
-                case b"POST", b"/v1/reset":
-                    proof = self._reset(json.loads(body))
-                    return 200, {**self.state(), **proof}
-                case b"POST", b"/v1/end":
-                    self._end_as_asked(json.loads(body))
-                    return 200, self.state()
-                case _:
-                    raise _no_such_route(method, route)
-        except ApiError as error:
-            return error.status, error.body()
+    def authorize(self, method: bytes, route: bytes, *, token: str) -> None:
+        """Check the token in the same order as the sidecar's `Http`. Raises ApiError."""
+        needs, claim = _NEEDS.get((method, route), EITHER), self.life.record.claim
+        if needs is SANDBOX and claim is None:
+            raise ApiError(409, "not_claimed", "this instance has no owner: claim it first")
+        good = needs is not SANDBOX and token == self._token
+        if needs is not INSTANCE and claim is not None:
+            good = good or token == claim["token"]
+        if not good:
+            challenge = (("WWW-Authenticate", "Bearer"),)
+            raise ApiError(401, "unauthorized", "the token is not valid here", headers=challenge)
 
-    def answer_owner(self, method: bytes, path: bytes) -> tuple[int, dict[str, Any]]:
-        """Answer a request with the owner's token, but for commands."""
-        try:
-            if (method, path) == (b"GET", b"/v1/state"):
-                return 200, self.state()
-            self.use()
-            if (method, path) == (b"POST", b"/v1/use"):
-                return 200, {}
-            raise _no_such_route(method, path)
-        except ApiError as error:
-            return error.status, error.body()
+    def answer(self, method: bytes, path: bytes, body: bytes) -> dict[str, Any]:
+        """Answer an authorized request, but for commands. Raises ApiError."""
+        route, _, query = path.partition(b"?")
+        match method, route:
+            case b"GET", b"/v1/state":
+                return self.state()
+            case b"GET", b"/v1/commands":
+                asked = parse_qs(query.decode())
+                self._check_owner(asked.get("of", [""])[0])
+                return self._commands.listed(asked["of"][0])
+            case b"POST", b"/v1/claim":
+                self._claim(json.loads(body))
+                return self.state()
+            case b"POST", b"/v1/reset":
+                proof = self._reset(json.loads(body))
+                return {**self.state(), **proof}
+            case b"POST", b"/v1/end":
+                self._end_as_asked(json.loads(body))
+                return self.state()
+            case b"POST", b"/v1/use":
+                self.use()
+                return {}
+            case _:
+                raise ApiError(404, "no_such_route", f"no such route: {method.decode()} {route.decode()}")
 
     def use(self) -> str:
         """Note that the owner uses it; return the owner's id. Raises ApiError if it has ended."""
@@ -184,7 +196,8 @@ class StubSidecar:
         await self._tasks.wait()
 
     def _claim(self, body: dict[str, Any]) -> None:
-        claim = parse(body, _ROOT)
+        # Its node does not have the image's directory, which `parse` would look for.
+        claim = {**parse({**body, "image": None}, {}), "image": body.get("image")}
         if not self.life.claim(claim, generation=body.get("generation"), now=time.time()):
             return
         if claim["image"] is not None:
@@ -229,7 +242,3 @@ class StubSidecar:
     def _check_owner(self, sandbox_id: str) -> None:
         if self.life.owned()["sandbox_id"] != sandbox_id:
             raise ApiError(409, "claimed", "this instance has another owner than the sandbox of the request")
-
-
-def _no_such_route(method: bytes, route: bytes) -> ApiError:
-    return ApiError(404, "no_such_route", f"no such route: {method.decode()} {route.decode()}")

@@ -22,6 +22,7 @@ from sandlot_gateway.tokens import Tokens
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.objects import SandboxPool
+from sandlot_kube.template import key
 
 from loadtests.cluster import parts
 from loadtests.cluster.control_plane import AT_ONCE, api_server
@@ -120,7 +121,7 @@ async def _make_pods(
     async def make(pool: SandboxPool, number: int) -> None:
         async with gate:
             instance_id = InstanceId(f"i-{number:016x}")
-            stub.know(instance_id)
+            stub.know(instance_id, template=key(pool.spec.template))
             token = tokens.instance(instance_id)
             pod = pool_pod(pool, instance_id=instance_id, token=token, settings=settings)
             pod["spec"]["nodeName"] = "node"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +19,7 @@ from sandlot_gateway.tokens import Tokens
 from loadtests.cluster.one_address import has_sidecar
 from loadtests.cluster.stub_pods import StubPods
 from tests.ports import free_port
+from tests.roots import make_root
 from tests.sidecar.support import Sidecar, plain_client
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver, proof
 from tests.waiting import until
@@ -25,9 +28,11 @@ OWNER, NEXT = "sst_first", "sst_next"
 INSTANCE = "i-00000000000000aa"
 # Fields whose values are the same, too; of all others the names.
 SAME = {
-    "bound_to", "claim", "detached", "equal", "error", "exit_code", "field", "generation", "meta", "op_id", "ops_running",
-    "phase", "sandbox_id", "signal", "state", "stderr", "stdout", "total", "uses", "verdict",
+    "bound_to", "claim", "detached", "equal", "error", "exit_code", "field", "generation", "image", "meta", "op_id",
+    "ops_running", "phase", "sandbox_id", "signal", "state", "stderr", "stdout", "template", "total", "uses", "verdict",
 }  # fmt: skip
+TEMPLATE = "t-test"
+IMAGE = {"id": "sha256:one", "env": {"OF_IMAGE": "a"}, "workdir": "/etc", "user": None}
 OF_THE_RECEIVER = {"headers", "signed", "received_at", "answered"}
 
 
@@ -60,6 +65,7 @@ class Asked:
     client: httpx.AsyncClient
     token: str
     webhooks: Receiver
+    rootfs: str  # the directory of an image
     answers: list[tuple[str, int, Any, dict[str, str]]] = field(default_factory=list)
 
     async def ask(
@@ -73,11 +79,16 @@ class Asked:
 
     async def note(self, what: str, asked: Awaitable[httpx.Response]) -> None:
         answer = await asked
-        ours = {name: value for name, value in answer.headers.items() if name.startswith("x-sandlot-")}
-        self.answers.append((what, answer.status_code, shape(answer.json()), ours))
+        told = {
+            name: value
+            for name, value in answer.headers.items()
+            if name.startswith("x-sandlot-") or name in ("retry-after", "www-authenticate")
+        }
+        self.answers.append((what, answer.status_code, shape(answer.json()), told))
 
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> None:
-        await self.note(f"{method} {path} {body}", self.ask(method, path, body, **options))
+        what = f"{method} {path} {body}".replace(self.rootfs, "the image's directory")
+        await self.note(what, self.ask(method, path, body, **options))
 
     async def exec(self, command: str, *, op: str, token: str = OWNER) -> None:
         await self.call("POST", "/v1/exec", {"command": command}, token=token, op=op)
@@ -89,9 +100,9 @@ class Asked:
         await until(runs)
 
     def told(self) -> dict[str, Any]:
-        """The kinds of webhooks, each with the names of its fields and headers."""
+        """The kinds of webhooks, each with its template and the names of its fields and headers."""
         return {
-            event["event"]: (event.keys(), {name.lower() for name in event["headers"]})
+            event["event"]: (event["template"], event.keys(), {name.lower() for name in event["headers"]})
             for event in self.webhooks.events
         }
 
@@ -103,12 +114,14 @@ class Asked:
 
 @asynccontextmanager
 async def real() -> AsyncIterator[Asked]:
-    sidecar = Sidecar()
-    try:
-        await sidecar.start()
-        yield Asked(sidecar.client, INSTANCE_TOKEN, sidecar.webhooks)
-    finally:
-        await sidecar.close()
+    with tempfile.TemporaryDirectory(prefix="sandlot-test-") as images:
+        rootfs = make_root(Path(images), "one")
+        sidecar = Sidecar(template=TEMPLATE, root={"images": images})
+        try:
+            await sidecar.start()
+            yield Asked(sidecar.client, INSTANCE_TOKEN, sidecar.webhooks, str(rootfs))
+        finally:
+            await sidecar.close()
 
 
 @asynccontextmanager
@@ -124,36 +137,45 @@ async def stub() -> AsyncIterator[Asked]:
             pods.listening(port, host="127.0.0.1"),
             plain_client(None, f"http://127.0.0.1:{port}", timeout=60.0) as client,
         ):
-            pods.know(InstanceId(INSTANCE))
+            pods.know(InstanceId(INSTANCE), template=TEMPLATE)
             pods.ready(InstanceId(INSTANCE), "127.0.0.1")
             pods.ready(InstanceId(INSTANCE), "127.0.0.1")
             await webhooks.wait("ready")
-            yield Asked(client, token, webhooks)
+            yield Asked(client, token, webhooks, "/var/lib/sandlot/images/one/rootfs")
     finally:
         await webhooks.stop()
 
 
 async def life(box: Asked) -> None:
-    """All that a gateway and a controller ask of a sidecar in two generations."""
+    """All that a gateway and a controller ask of a sidecar in three generations."""
+    image = {**IMAGE, "lower": [box.rootfs]}
     await box.call("GET", "/v1/state")
+    await box.call("GET", "/v1/nothing")
     await box.call("GET", "/v1/commands?of=sb-test&last=100")
+    await box.call("POST", "/v1/use")
     await box.call("POST", "/v1/claim", claim(generation=7))
-    await box.call("POST", "/v1/claim", claim())
+    await box.call("POST", "/v1/claim", claim(image=image))
+    await box.call("POST", "/v1/claim", claim(image=image))
     await box.call("POST", "/v1/claim", claim())
     await box.call("POST", "/v1/claim", claim(sandbox_id="sb-other", token="sst_other"))
     await box.call("POST", "/v1/claim", claim(sandbox_id="sb-other", token="sst_other", tenant="tenant-b"))
     await box.call("GET", "/v1/state", token=OWNER)
+    await box.call("GET", "/v1/nothing", token=OWNER)
+    await box.call("POST", "/v1/end", {"verdict": "deleted"}, token=OWNER)
     await box.call("POST", "/v1/end", {"verdict": "deleted", "only_of": "sb-other"})
     await box.call("POST", "/v1/use", token=OWNER)
+    await box.call("POST", "/v1/use")
     await box.exec("true", op="op-1")
     await box.exec("true", op="op-1")
     await box.exec("false", op="op-1")
     # Whichever comes later attaches.
-    callers = [
-        box.ask("POST", "/v1/exec", {"command": "sleep 0.2"}, token=OWNER, op="op-2") for _ in range(2)
-    ]
-    for caller in [asyncio.create_task(each) for each in callers]:
-        await box.note("one of two callers", caller)
+    async with asyncio.TaskGroup() as group:
+        request = {"command": "sleep 0.2"}
+        callers = [
+            group.create_task(box.ask("POST", "/v1/exec", request, token=OWNER, op="op-2")) for _ in range(2)
+        ]
+        for caller in callers:
+            await box.note("one of two callers", caller)
     await box.call("GET", "/v1/commands?of=sb-test&last=100")
     await box.call("GET", "/v1/commands?of=sb-other&last=100")
     await box.call("POST", "/v1/end", {"verdict": "deleted", "only_unclaimed": True})
@@ -164,31 +186,55 @@ async def life(box: Asked) -> None:
     await box.call("POST", "/v1/reset", {"keep_claim": False, "generation": 7})
     await box.call("POST", "/v1/reset", {"keep_claim": False, "generation": 1})
     await box.webhooks.wait("ready", count=3)
-    await box.exec("true", op="op-3")
+    await earlier_owner(box)
     await box.call("POST", "/v1/claim", claim(token=NEXT, tenant="tenant-b", generation=2))
-    await box.call("POST", "/v1/claim", claim(sandbox_id="sb-next", token=NEXT, generation=2))
-    await box.exec("true", op="op-3")
-    await box.call("POST", "/v1/end", {"verdict": "deleted", "only_unclaimed": True, "after_owner": True})
+    await box.call("POST", "/v1/claim", claim(sandbox_id="sb-next", token=NEXT, generation=2, restore=True))
+    await earlier_owner(box)
+    await box.exec("true", op="op-3", token=NEXT)  # not before the files are there
     await box.call("POST", "/v1/reset", {"keep_claim": False, "generation": 2})
-    held = asyncio.create_task(box.ask("POST", "/v1/exec", {"command": "sleep 50"}, token=NEXT, op="op-4"))
-    await box.until_running(1)
-    box.webhooks.answering.clear()  # until the end is acknowledged, the process goes on
+    await box.webhooks.wait("ready", count=4)
+    await box.call("POST", "/v1/claim", claim(sandbox_id="sb-next", token=NEXT, generation=3))
+    await box.call("POST", "/v1/end", {"verdict": "deleted", "only_unclaimed": True, "after_owner": True})
+    await box.call("POST", "/v1/reset", {"keep_claim": False, "generation": 3})
+    async with asyncio.TaskGroup() as group:
+        request = {"command": "sleep 50"}
+        held = group.create_task(box.ask("POST", "/v1/exec", request, token=NEXT, op="op-4"))
+        await box.until_running(1)
+        box.webhooks.answering.clear()  # until the end is acknowledged, the process goes on
+        try:
+            await after_the_end(box, held)
+        finally:
+            box.webhooks.answering.set()
+
+
+async def earlier_owner(box: Asked) -> None:
+    await box.exec("true", op="op-3")
+    for method, path in (
+        ("GET", "/v1/state"),
+        ("POST", "/v1/use"),
+        ("POST", "/v1/reset"),
+        ("GET", "/v1/nothing"),
+    ):
+        await box.call(method, path, token=OWNER)
+
+
+async def after_the_end(box: Asked, held: Awaitable[httpx.Response]) -> None:
     await box.call("POST", "/v1/end", {"verdict": "deleted", "message": "why", "only_of": "sb-next"})
     await box.note("the command that ran", held)
     await box.call("POST", "/v1/end", {"verdict": "deadline"})
-    await box.call("POST", "/v1/claim", claim(generation=2))
-    await box.call("POST", "/v1/reset", {"keep_claim": False, "generation": 2})
+    await box.call("POST", "/v1/claim", claim(generation=3))
+    await box.call("POST", "/v1/reset", {"keep_claim": False, "generation": 3})
     await box.exec("true", op="op-5", token=NEXT)
     await box.call("GET", "/v1/state")
     await box.webhooks.wait("ended")
-    box.webhooks.answering.set()
 
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="a real sidecar needs root")
 async def test_a_stub_answers_and_tells_as_a_real_sidecar() -> None:
-    async with real() as one, stub() as other:
-        await asyncio.gather(life(one), life(other))
+    async with real() as one, stub() as other, asyncio.TaskGroup() as group:
+        for box in (one, other):
+            group.create_task(life(box))
     pairs = zip(one.answers, other.answers, strict=True)
     assert [(expected, found) for expected, found in pairs if found != expected] == []
     assert other.told() == one.told()
