@@ -1,8 +1,8 @@
 """Publishes the last run of a profile on simulated nodes: `python -m loadtests.publish_rows NAME [REPORTS]` writes its table.
 
 The table is in docs/performance.md, between two comments with the profile's name; what it means is said around it. It has
-all rows of `reports/NAME.json`, with the date, the machine and the command. A report whose rows were defined otherwise than
-now is refused: its values would stand beside words that they are not about.
+all rows of `reports/NAME.json`, with the date, the machine and the command. A report in which a row has
+another text or unit than now is refused: its value would stand beside words that it is not about.
 """
 
 from __future__ import annotations
