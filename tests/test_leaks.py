@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -69,8 +70,8 @@ def test_a_network_is_a_leak_of_the_process_that_made_it(own: bool) -> None:
 @pytest.mark.parametrize("of_kubelet", [True, False])
 def test_a_control_group_is_a_leak_unless_a_kubelet_made_it(of_kubelet: bool) -> None:
     top = GROUPS / f"sandlot-leak-{os.getpid()}"
-    path = top / ("kubepods" if of_kubelet else "pods") / "pod" / "sandlot" / "i-1"
-    leaks = pytest.raises(AssertionError, match=r"cgroups: .*/sandlot/i-1")
+    path = top / ("kubepods" if of_kubelet else "pods") / "pod" / "sandlot" / f"i-{token_hex(8)}"
+    leaks = pytest.raises(AssertionError, match=r"cgroups: .*/sandlot/i-")
     try:
         with nullcontext() if of_kubelet else leaks, no_leaks(grace=0.1, marker="no such process"):
             path.mkdir(parents=True)
