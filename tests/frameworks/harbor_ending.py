@@ -1,6 +1,6 @@
 """Our environment of harbor with sandboxes that code ends, which no code of this machine's sandboxes can.
 
-Those of the task NAME end with the first command that has ENDS[NAME] in it.
+Those of the task NAME end with the first command that has ENDS[NAME] in it; those of `start` before any.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ ENDS = {
     "solution": "(/solution/solve.sh)",
     "tests": "(/tests/test.sh)",
     "between": "rm -f -- /logs/verifier/",
+    "start": "",
 }
 
 
@@ -24,7 +25,7 @@ class Mortal:
     def __init__(self, box: sandlot.AsyncSandbox, at: str) -> None:
         self._box = box
         self._at = at
-        self._ended = False
+        self._ended = not at
 
     async def exec(self, command: Any, **more: Any) -> Any:
         self._ended = self._ended or self._at in str(command)
@@ -46,3 +47,8 @@ class EndingEnvironment(SandlotEnvironment):
     async def start(self, force_build: bool) -> None:
         await super().start(force_build)
         self._box = Mortal(self._started(), ENDS[self.environment_name])
+
+    async def _prepare(self, box: Any) -> None:
+        if self.environment_name == "start":
+            self._box = box = Mortal(box, "")
+        await super()._prepare(box)

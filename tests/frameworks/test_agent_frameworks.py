@@ -123,3 +123,12 @@ def test_openenv_and_its_example_of_the_page(
 def test_tinker_cookbook(server: Server, run_framework: Callable[..., str]) -> None:
     run_framework("tinker-cookbook", str(HERE / "tinker_cookbook_script.py"))
     assert_nothing_left(server)
+
+
+def test_losses_in_a_recipe_of_tinker_cookbook(
+    server: Server, run_framework: Callable[..., str], tmp_path: Path
+) -> None:
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(example("tinker-cookbook", "py"))  # not "python": by itself it needs PyTorch
+    run_framework("tinker-cookbook", str(HERE / "tinker_recipe_script.py"), str(snippet))
+    assert_nothing_left(server)

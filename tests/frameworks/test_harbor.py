@@ -49,7 +49,7 @@ KEPT = [
     "--override-storage-mb",
     "400",
 ]
-ENDS = ("between", "solution", "tests")  # when the code of these tasks ends its sandbox
+ENDS = ("between", "solution", "start", "tests")  # when the code of these tasks ends its sandbox
 RETRIED = ("-n", "3", "--max-retries", "2")
 TEN = ten_tasks(egress=has_egress_policies())
 OWN = own_tasks(egress=has_egress_policies())
@@ -96,7 +96,8 @@ def jobs(
         task.write(home / "all", image=server.image)
     next(task for task in TEN if task.name == "plain").write(home / "one", image=server.image)
     for name in ENDS:
-        Task(name=name, solution="true", check="true").write(home / "ends", image=server.image)
+        task = Task(name=name, solution="true", check="true", environment='workdir = "/srv"')
+        task.write(home / "ends", image=server.image)
     filtered = (*RETRIED, "-i", "tests", "--verifier-include-logs", "*")
     lines = [
         *commands_of_the_page(home / "one", home / "page"),

@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import sandlot
 from lost import kill_commands, kill_sidecar
-from sandlot.integrations.tinker_cookbook import SandlotSandbox, raise_losses, sandbox_factory
+from sandlot.integrations import tinker_cookbook
+from sandlot.integrations.tinker_cookbook import SandlotSandbox, sandbox_factory
 from tinker_cookbook.exceptions import SandboxError
 from tinker_cookbook.sandbox import SandboxInterface, SandboxTerminatedError
 
@@ -103,30 +104,83 @@ async def an_end_by_the_code_is_a_result() -> None:
         raise AssertionError(await box.send_heartbeat())
     except SandboxTerminatedError as error:
         assert isinstance(error.__cause__, sandlot.SandboxLost)
-    assert await graded(box)([]) == (0.0, {"reward": 0.0, "test_passed": 0.0})
+    assert await graded(box) == (0.0, {"reward": 0.0, "test_passed": 0.0})
+    assert box.lost is None
 
 
-def graded(box: SandlotSandbox) -> Any:
-    """The reward function of an environment of the recipe, as `raise_losses` leaves it."""
-    reward = harbor_tools.HarborReward(TESTS, box)
-    (env,) = raise_losses([types.SimpleNamespace(message_env=types.SimpleNamespace(reward_fn=reward))])
-    return env.message_env.reward_fn
+class Unwell:
+    """A sandbox whose calls end as given: by an exception, never (`None`), or at once (`True`)."""
+
+    id = "sb-unwell"
+
+    def __init__(self, *, read: Exception | None, command: Exception | bool | None) -> None:
+        self.files = self
+        self._read, self._command = read, command
+
+    async def read(self, *_: object, **__: object) -> None:
+        await self._end(self._read)
+
+    async def exec(self, *_: object, **__: object) -> None:
+        await self._end(self._command)
+
+    async def _end(self, how: Exception | bool | None) -> None:
+        if how is None:
+            await asyncio.Event().wait()
+        if isinstance(how, Exception):
+            raise how
 
 
-async def a_loss_while_grading_is_no_reward() -> None:
+def unwell(*, read: Exception | None = None, command: Exception | bool | None = None) -> SandlotSandbox:
+    return SandlotSandbox(cast("sandlot.AsyncSandbox", Unwell(read=read, command=command)))
+
+
+async def a_file_call_that_takes_too_long() -> None:
+    tinker_cookbook.PROBE_SECONDS = 0.1
+    box = unwell(command=True)  # a FIFO, say
+    assert (await box.read_file("/a", timeout=0)).exit_code == -1
+    assert box.lost is None
+    for silent in (None, sandlot.ConnectionFailed("no"), sandlot.Busy("full")):
+        box = unwell(command=silent)
+        try:
+            raise AssertionError(await box.read_file("/a", timeout=0))
+        except SandboxError as error:
+            assert box.lost is error
+    box = unwell(command=sandlot.SandboxLost("it has ended", verdict="oom"))
+    assert (await box.read_file("/a", timeout=0)).exit_code == 1
+    assert box.lost is None
+
+
+async def what_is_no_result_is_a_loss() -> None:
+    for error in (sandlot.AuthError("no"), sandlot.OpExpired("no"), sandlot.Conflict("no")):
+        box = unwell(read=error, command=error)
+        try:
+            raise AssertionError(await box.run_command("true"))
+        except SandboxError as lost:
+            assert box.lost is lost
+        with suppress(SandboxError):
+            raise AssertionError(await box.read_file("/a"))
+    box = unwell(command=sandlot.ConnectionFailed("no"))
+    try:
+        raise AssertionError(await box.send_heartbeat())
+    except SandboxError:
+        assert box.lost is None  # a later command may have an answer
+
+
+async def graded(box: SandlotSandbox) -> Any:
+    return await harbor_tools.HarborReward(TESTS, box)([])
+
+
+async def a_loss_while_grading_is_kept() -> None:
     box = await SandlotSandbox.create("host", **CREATE)
     (TESTS / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt")
-    assert await graded(box)([]) == (1.0, {"reward": 1.0, "test_passed": 1.0})
+    assert await graded(box) == (1.0, {"reward": 1.0, "test_passed": 1.0})
     (TESTS / "test.sh").write_text("exec -a lost-grading sleep 600")
-    grading = asyncio.create_task(graded(box)([]))
+    grading = asyncio.create_task(graded(box))
     await asyncio.to_thread(kill_sidecar, "lost-grading")
-    try:
-        raise AssertionError(await grading)
-    except SandboxTerminatedError as error:
-        assert isinstance(error.__cause__, sandlot.SandboxLost)
-        assert error.__cause__.infrastructure
-    # What the recipe makes of it alone.
-    assert (await harbor_tools.HarborReward(TESTS, box)([]))[1]["grading_error"] == 1.0
+    assert (await grading)[1]["grading_error"] == 1.0
+    assert isinstance(box.lost, SandboxTerminatedError)
+    assert isinstance(box.lost.__cause__, sandlot.SandboxLost)
+    assert box.lost.__cause__.infrastructure
     await box.cleanup()
 
 
@@ -145,7 +199,9 @@ asyncio.run(ends_of_the_code_are_results())
 asyncio.run(a_loss_is_terminated(of_sandbox=False))
 asyncio.run(a_loss_is_terminated(of_sandbox=True))
 asyncio.run(an_end_by_the_code_is_a_result())
-asyncio.run(a_loss_while_grading_is_no_reward())
+asyncio.run(a_file_call_that_takes_too_long())
+asyncio.run(what_is_no_result_is_a_loss())
+asyncio.run(a_loss_while_grading_is_kept())
 asyncio.run(a_refused_start_is_typed())
 Path("task/task.toml").write_text("[environment]\n")
 try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sandlot_gateway.fusion.patience import MOST, BadPatience, patience_of
+from sandlot_gateway.fusion.patience import MOST, BadPatience, patience_of, pause_after
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,16 @@ def test_patience_is_read(query: str, seconds: float) -> None:
 def test_a_bad_patience_is_refused(query: str) -> None:
     with pytest.raises(BadPatience, match="0 to 3600"):
         patience_of(query.encode())
+
+
+@pytest.mark.parametrize(
+    ("patience", "pauses"),
+    [(0.0, [0.0, 0.0, None]), (9.0, [0.0, 0.0, 1.0, 2.0, 4.0])],
+    ids=["without", "with"],
+)
+def test_losses_end_only_a_request_without_patience(patience: float, pauses: list[float | None]) -> None:
+    assert [pause_after(losses + 1, patience=patience) for losses in range(len(pauses))] == pauses
+
+
+def test_a_pause_is_never_long() -> None:
+    assert pause_after(1000, patience=1.0) == 60.0

@@ -30,7 +30,7 @@ from .execution import CodeJob
 from .groups import Misconfigured, NoWorker, Worker
 from .job import Job
 from .key_path import PATHS, PING, RUN_JUPYTER
-from .patience import BadPatience, patience_of
+from .patience import BadPatience, patience_of, pause_after
 from .sandbox import BadInput, Lost, SandboxClient
 from .wire import RunCodeRequest
 from .workers import Workers
@@ -43,7 +43,6 @@ _CLIENT_GRACE = 10.0
 _MARGIN = 1.5  # seconds for the answer to reach the client
 _OVERHEAD = 0.5  # seconds for the files of a request
 _MOST_SHOWN = 300  # characters of a text in a 422
-_ATTEMPTS = 3  # in which code ran; a node that dies may leave many sandboxes that are found dead
 _ENDED_BY_CODE = frozenset((SandboxVerdict.OOM, SandboxVerdict.INIT_KILLED, SandboxVerdict.EXITED))
 
 
@@ -154,8 +153,9 @@ class Fusion:
         except BadInput as error:
             return _json(200, job.sandbox_error(str(error), sandbox=None))
         why = ""
-        ran = 0
-        while ran < _ATTEMPTS and (left := latest - loop.time()) > 0:
+        ran = 0  # a node that dies may leave many sandboxes that are found dead, without running code
+        pause: float | None = 0.0
+        while pause is not None and (left := latest - loop.time()) > 0:
             try:
                 async with (
                     self._workers.lease(who, place, timeout=left) as worker,
@@ -172,7 +172,9 @@ class Fusion:
             except Lost as error:
                 ran += error.ran
                 why = str(error)
-                _log.warning("code runs again in another sandbox: %s", why)
+                _log.warning("the sandbox of code was lost: %s", why)
+                pause = pause_after(ran, patience=patience)
+                await asyncio.sleep(min(pause or 0.0, max(latest - loop.time(), 0.0)))
         return _retry(f"the sandbox was lost, and no time is left for another one: {why}")
 
     async def _run_in(self, worker: Worker, job: Job, place: Place) -> Response:

@@ -1,4 +1,4 @@
-"""How much longer than verl a client waits for its answer, which its URL says: `/run_code?patience=SECONDS`."""
+"""How much longer than verl a client waits for its answer, which its URL says (`/run_code?patience=SECONDS`), and what for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 MOST = 3600.0
+_ATTEMPTS = 3  # of code whose client has no patience
+_LONGEST_PAUSE = 60.0  # seconds
 
 
 class BadPatience(ValueError):
@@ -26,3 +28,13 @@ def patience_of(query: bytes) -> float:
     if not 0 <= seconds <= MOST:  # also not for NaN
         raise BadPatience(f"patience must be a number of seconds from 0 to {MOST:g}")
     return seconds
+
+
+def pause_after(losses: int, *, patience: float) -> float | None:
+    """Return the seconds until code runs again whose sandbox was lost so many times; None: it does not.
+
+    Only time bounds the attempts of a client with patience. They get rare, as the code may be what fails.
+    """
+    if losses < _ATTEMPTS:
+        return 0.0
+    return min(2.0 ** (losses - _ATTEMPTS), _LONGEST_PAUSE) if patience else None

@@ -1,6 +1,6 @@
 """A sandbox of tinker-cookbook: `sandbox_factory` of its harbor recipes takes what `sandbox_factory` returns.
 
-`raise_losses` keeps its recipe from scoring trajectories whose sandbox was lost.
+`LossRaisingGroup` keeps its recipe from scoring trajectories whose sandbox was lost.
 """
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +20,13 @@ from tinker_cookbook.sandbox.sandbox_interface import SandboxResult, SandboxTerm
 from sandlot._async.client import default_client
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import (
+    BadRequest,
     Busy,
     ConnectionFailed,
     FileError,
     NotFound,
     SandboxLost,
+    SandlotError,
     ServerError,
     StartFailed,
     WaitTimeout,
@@ -33,10 +36,10 @@ from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.models import ExecResult
 
 Result = TypeVar("Result")
-RewardFunction = Callable[[list[Any]], Awaitable[tuple[float, dict[str, float]]]]
 
 NO_EXIT_CODE = -1  # tinker-cookbook's exit code of a command that did not run
 OUTPUT_BYTES = 128 * 1024  # of each stream, tinker-cookbook's default
+PROBE_SECONDS = 10.0  # within which a sandbox that is there runs `true`, also a busy one
 
 
 def sandbox_factory(
@@ -83,11 +86,19 @@ class SandlotSandbox:
         return self._box.id
 
     async def send_heartbeat(self, timeout: int = 30) -> None:
-        """Run a command, which counts as use. Raises SandboxTerminatedError when the sandbox has ended."""
+        """Run a command, which counts as use. Raises SandboxTerminatedError when the sandbox has ended.
+
+        Raises SandboxError, which is not kept in `lost`, when the server does not answer: a later call may get one.
+        """
+        if self.lost is not None:
+            raise self.lost
         try:
-            await self._call(lambda: self._box.exec(["true"], timeout=timeout), seconds=None)
+            await self._asked(lambda: self._box.exec(["true"], timeout=timeout), seconds=None)
         except _EndedByCode as error:
             raise SandboxTerminatedError(str(error)) from error.__cause__
+        except SandboxTerminatedError as gone:
+            self.lost = gone
+            raise
 
     async def run_command(
         self,
@@ -146,59 +157,104 @@ class SandlotSandbox:
         text: Callable[[Result], str],
     ) -> SandboxResult:
         try:
-            return SandboxResult(stdout=text(await self._call(work, seconds=seconds)), stderr="", exit_code=0)
+            try:
+                return SandboxResult(
+                    stdout=text(await self._call(work, seconds=seconds)), stderr="", exit_code=0
+                )
+            except TimeoutError:
+                await self._call(self._answers, seconds=None)
         except (FileError, _EndedByCode) as error:
             return SandboxResult(stdout="", stderr=str(error), exit_code=1)
+        return SandboxResult(stdout="", stderr=f"not done in {seconds} s", exit_code=NO_EXIT_CODE)
+
+    async def _answers(self) -> None:
+        """Raise ConnectionFailed unless the sandbox runs a command soon.
+
+        A file call may take too long because of the file, such as a FIFO, or because nothing answers the client, which
+        repeats its call for longer than the caller waits.
+        """
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._box.exec(["true"], timeout=PROBE_SECONDS)
+        except StartFailed:
+            return
         except TimeoutError:
-            return SandboxResult(stdout="", stderr=f"not done in {seconds} s", exit_code=NO_EXIT_CODE)
+            raise ConnectionFailed(
+                f"a file call took too long, and a command did not run within {PROBE_SECONDS:g} s"
+            ) from None
 
     async def _call(
+        self, work: Callable[[], Coroutine[Any, Any, Result]], *, seconds: float | None
+    ) -> Result:
+        if self.lost is not None:
+            raise self.lost
+        try:
+            return await self._asked(work, seconds=seconds)
+        except SandboxError as lost:
+            self.lost = lost
+            raise
+
+    async def _asked(
         self, work: Callable[[], Coroutine[Any, Any, Result]], *, seconds: float | None
     ) -> Result:
         async def limited() -> Result:
             async with asyncio.timeout(seconds):
                 return await work()
 
-        if self.lost is not None:
-            raise self.lost
         try:
             return await on_shared_loop(limited)
+        except (FileError, BadRequest):
+            raise
         except (SandboxLost, NotFound) as error:
             if isinstance(error, SandboxLost) and (text := ended_by_code(error)):
                 raise _EndedByCode(text, error.verdict) from error
-            self.lost = lost = SandboxTerminatedError(f"sandbox {self._box.id} is gone: {error}")
-            raise lost from error
-        except (Busy, ConnectionFailed, ServerError) as error:
-            self.lost = lost = SandboxError(f"sandbox {self._box.id} does not answer: {error}")
-            raise lost from error
+            raise SandboxTerminatedError(f"sandbox {self._box.id} is gone: {error}") from error
+        except SandlotError as error:
+            raise SandboxError(f"sandbox {self._box.id} does not answer: {error}") from error
 
 
-class LossRaisingReward:
-    """A reward function that raises `sandbox.lost` where `reward` has scored a trajectory whose sandbox was lost.
+class LossRaisingGroup:
+    """For a subclass of tinker-cookbook's HarborEnvGroupBuilder, as its first base: losses end a trajectory.
 
-    The HarborReward of tinker-cookbook's recipe returns 0.0 for every exception.
+    `cleanup` deletes the sandboxes of all calls of `make_envs`, with which RetryOnFailure runs a trajectory again.
     """
 
-    def __init__(self, reward: RewardFunction, sandbox: SandlotSandbox) -> None:
-        self._reward = reward
-        self._sandbox = sandbox
+    _sandboxes: list[Any]  # HarborEnvGroupBuilder's: those of its last make_envs
 
-    async def __call__(self, history: list[Any]) -> tuple[float, dict[str, float]]:
-        """Return the reward and its metrics. Raises SandboxError, of which SandboxTerminatedError is a subclass."""
-        scored = await self._reward(history)
-        if self._sandbox.lost is not None:
-            raise self._sandbox.lost
-        return scored
+    async def make_envs(self) -> Sequence[Any]:
+        """Return the group's environments, after `raise_losses`."""
+        earlier = self._sandboxes
+        try:
+            envs: Sequence[Any] = await super().make_envs()  # type: ignore[misc]
+            return raise_losses(envs, self._sandboxes)
+        finally:
+            self._sandboxes = earlier + self._sandboxes
 
 
-def raise_losses(envs: Sequence[Any]) -> Sequence[Any]:
-    """Give environments of a harbor recipe a LossRaisingReward each; return them, for a builder's `make_envs`."""
-    for env in envs:
-        reward = env.message_env.reward_fn
-        sandbox = getattr(reward, "sandbox", None)
-        if isinstance(sandbox, SandlotSandbox):
-            env.message_env.reward_fn = LossRaisingReward(reward, sandbox)
+def raise_losses(envs: Sequence[Any], sandboxes: Sequence[Any]) -> Sequence[Any]:
+    """Let each environment's `step` raise the `lost` of its sandbox, in the same order; return the environments.
+
+    The recipe gives a tool's exception to the model, and its HarborReward returns 0.0 for every exception. Raises
+    TypeError for sandboxes of another factory than `sandbox_factory`.
+    """
+    for env, sandbox in zip(envs, sandboxes, strict=True):
+        if not isinstance(sandbox, SandlotSandbox):
+            raise TypeError(
+                f"sandboxes: {type(sandbox).__name__} does not keep its loss: set sandbox_factory=sandbox_factory()"
+            )
+        env.step = _raising(env.step, sandbox)
     return envs
+
+
+def _raising(step: Callable[..., Awaitable[Any]], sandbox: SandlotSandbox) -> Callable[..., Awaitable[Any]]:
+    @wraps(step)
+    async def stepped(*args: Any, **kwargs: Any) -> Any:
+        result = await step(*args, **kwargs)
+        if sandbox.lost is not None:
+            raise sandbox.lost
+        return result
+
+    return stepped
 
 
 class _EndedByCode(Exception):

@@ -179,7 +179,7 @@ class SandlotEnvironment(BaseEnvironment):
         return types[0] if types else self._gpu_type
 
     async def _prepare(self, box: AsyncSandbox) -> None:
-        with losses("start"):
+        with self._own_end.checked("start"):
             if self._workdir:
                 await box.files.mkdir(self._workdir)
         made = await self.ensure_dirs(self._mount_targets(writable_only=True))
