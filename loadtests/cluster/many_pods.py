@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -150,8 +149,6 @@ async def _stub(states: dict[str, bytes]) -> AsyncIterator[None]:
             writer.close()
 
     # Not on all of loopback: other programs' pods may use this machine's loopback too.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     addresses = [_address(number) for number in range(len(states))]
     server = await asyncio.start_server(answer, addresses, SIDECAR_PORT)
     try:

@@ -109,7 +109,7 @@ async def an_end_by_the_code_is_a_result() -> None:
 
 
 class Unwell:
-    """A sandbox whose calls end as given: by an exception, never (`None`), or at once (`True`)."""
+    """A sandbox whose calls end as given: by an exception, never (`None`), at once (`True`), or by their limit (`False`)."""
 
     id = "sb-unwell"
 
@@ -120,8 +120,11 @@ class Unwell:
     async def read(self, *_: object, **__: object) -> None:
         await self._end(self._read)
 
-    async def exec(self, *_: object, **__: object) -> None:
-        await self._end(self._command)
+    async def exec(self, *_: object, timeout: float, **__: object) -> None:
+        if self._command is False:
+            await asyncio.sleep(timeout)
+        else:
+            await self._end(self._command)
 
     async def _end(self, how: Exception | bool | None) -> None:
         if how is None:
@@ -137,6 +140,9 @@ def unwell(*, read: Exception | None = None, command: Exception | bool | None = 
 async def a_file_call_that_takes_too_long() -> None:
     tinker_cookbook.PROBE_SECONDS = 0.1
     box = unwell(command=True)  # a FIFO, say
+    assert (await box.read_file("/a", timeout=0)).exit_code == -1
+    assert box.lost is None
+    box = unwell(command=False)  # and with another `true`
     assert (await box.read_file("/a", timeout=0)).exit_code == -1
     assert box.lost is None
     for silent in (None, sandlot.ConnectionFailed("no"), sandlot.Busy("full")):

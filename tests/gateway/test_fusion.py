@@ -19,6 +19,7 @@ import pytest
 from tests import plain_http
 from tests.e2e import processes
 from tests.gateway.audit_records import records
+from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -294,6 +295,28 @@ def test_code_of_a_lost_sandbox_runs_in_another(stack: Stack) -> None:
         for sidecar in processes.sidecars(stack):
             os.kill(sidecar, signal.SIGKILL)
         assert told.result()["run_result"]["stdout"] == "begun\ndone\n"
+
+
+def test_a_client_with_patience_outlasts_three_lost_sandboxes(stack: Stack) -> None:
+    run(stack, "true")
+    killed: set[int] = set()
+    with ThreadPoolExecutor(1) as callers:
+        told = callers.submit(send, stack, "sleep 2.75; echo done", query="?patience=100")
+        for _ in range(3):
+            (owner,) = wait_until(lambda: _owners(stack) - killed)
+            os.kill(owner, signal.SIGKILL)
+            killed.add(owner)
+        answer = told.result()
+    assert (answer.status_code, answer.json()["run_result"]["stdout"]) == (200, "done\n")
+
+
+def _owners(stack: Stack) -> set[int]:
+    """The sidecars whose sandbox runs the code of that test."""
+    return {
+        pid
+        for pid in processes.sidecars(stack)
+        if any(command_line(one).startswith(b"sleep\0002.75") for one in descendants(pid))
+    }
 
 
 def _running(stack: Stack) -> int:

@@ -31,5 +31,15 @@ def test_losses_end_only_a_request_without_patience(patience: float, pauses: lis
     assert [pause_after(losses + 1, patience=patience) for losses in range(len(pauses))] == pauses
 
 
+def test_many_sandboxes_found_dead_are_rare_for_a_client_with_patience() -> None:
+    assert [pause_after(0, unused=unused, patience=9.0) for unused in (20, 22, 23, 24)] == [
+        0.0,
+        0.0,
+        1.0,
+        2.0,
+    ]
+    assert pause_after(0, unused=1000, patience=0.0) == 0.0
+
+
 def test_a_pause_is_never_long() -> None:
     assert pause_after(1000, patience=1.0) == 60.0

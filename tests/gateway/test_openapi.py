@@ -97,8 +97,11 @@ def test_the_api_is_as_documented(server: str, operation: str) -> None:
     url = server
     headers = {"Authorization": f"Bearer {KEY}"}
     # Groups that other operations' tests have left may fill the queue.
-    plain_http.request("DELETE", f"{url}/api/v1/sandbox", json={"all_users": True}, headers=headers)
+    plain_http.request(
+        "DELETE", f"{url}/api/v1/sandbox", json={"all_users": True}, headers=headers
+    ).raise_for_status()
     made = plain_http.post(f"{url}/api/v1/sandbox", json={"docker_image": "host"}, headers=headers)
+    made.raise_for_status()
     sandbox_id = made.json()["id"]
     schema = schemathesis.openapi.from_dict(plain_http.get(f"{url}/api/v1/openapi.json").json())
     schema.config.update(base_url=url)

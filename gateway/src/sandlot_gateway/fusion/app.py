@@ -153,9 +153,8 @@ class Fusion:
         except BadInput as error:
             return _json(200, job.sandbox_error(str(error), sandbox=None))
         why = ""
-        ran = 0  # a node that dies may leave many sandboxes that are found dead, without running code
-        pause: float | None = 0.0
-        while pause is not None and (left := latest - loop.time()) > 0:
+        ran = unused = 0
+        while (left := latest - loop.time()) > 0:
             try:
                 async with (
                     self._workers.lease(who, place, timeout=left) as worker,
@@ -171,10 +170,13 @@ class Fusion:
                 return _retry("the sandbox did not answer in the request's time")
             except Lost as error:
                 ran += error.ran
+                unused += not error.ran
                 why = str(error)
                 _log.warning("the sandbox of code was lost: %s", why)
-                pause = pause_after(ran, patience=patience)
-                await asyncio.sleep(min(pause or 0.0, max(latest - loop.time(), 0.0)))
+                pause = pause_after(ran, unused=unused, patience=patience)
+                if pause is None or loop.time() + pause >= latest:
+                    break
+                await asyncio.sleep(pause)
         return _retry(f"the sandbox was lost, and no time is left for another one: {why}")
 
     async def _run_in(self, worker: Worker, job: Job, place: Place) -> Response:

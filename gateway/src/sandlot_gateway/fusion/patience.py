@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 
 MOST = 3600.0
 _ATTEMPTS = 3  # of code whose client has no patience
+_DEAD = 20  # sandboxes found dead for which a client with patience does not pause
 _LONGEST_PAUSE = 60.0  # seconds
 
 
@@ -30,11 +31,14 @@ def patience_of(query: bytes) -> float:
     return seconds
 
 
-def pause_after(losses: int, *, patience: float) -> float | None:
+def pause_after(losses: int, *, unused: int = 0, patience: float) -> float | None:
     """Return the seconds until code runs again whose sandbox was lost so many times; None: it does not.
 
-    Only time bounds the attempts of a client with patience. They get rare, as the code may be what fails.
+    `unused` is how many were found dead before code was sent: a node that dies may leave many. Only time bounds the
+    attempts of a client with patience. They get rare, as the code may be what fails.
     """
+    if patience:
+        losses += max(0, unused - _DEAD)
     if losses < _ATTEMPTS:
         return 0.0
     return min(2.0 ** (losses - _ATTEMPTS), _LONGEST_PAUSE) if patience else None

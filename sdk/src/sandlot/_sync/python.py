@@ -227,9 +227,12 @@ class PythonContext(CellReader):
 
     def _start_again(self) -> None:
         if not self._document["command"]:
+            if self._end.lost:
+                raise self._end.error()
             raise PythonContextEnded(
                 f"the Python context {self.id} had ended before `attach_python`, so how it was started is not known: "
-                "start another with `python`"
+                "start another with `python`",
+                verdict=self._end.verdict,
             )
         self._stream.stop()
         self.id = calls.new_id()

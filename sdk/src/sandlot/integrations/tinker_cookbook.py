@@ -20,6 +20,7 @@ from tinker_cookbook.sandbox.sandbox_interface import SandboxResult, SandboxTerm
 from sandlot._async.client import default_client
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import (
+    AuthError,
     BadRequest,
     Busy,
     ConnectionFailed,
@@ -77,7 +78,7 @@ class SandlotSandbox:
 
         try:
             return cls(await on_shared_loop(made, discard=AsyncSandbox.delete))
-        except (Busy, ConnectionFailed, SandboxLost, ServerError, WaitTimeout) as error:
+        except (AuthError, Busy, ConnectionFailed, SandboxLost, ServerError, WaitTimeout) as error:
             raise SandboxError(f"no sandbox of {image or 'the default image'}: {error}") from error
 
     @property
@@ -91,7 +92,7 @@ class SandlotSandbox:
         Raises SandboxError, which is not kept in `lost`, when the server does not answer: a later call may get one.
         """
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.with_traceback(None)  # else it grows with each call
         try:
             await self._asked(lambda: self._box.exec(["true"], timeout=timeout), seconds=None)
         except _EndedByCode as error:
@@ -175,7 +176,8 @@ class SandlotSandbox:
         """
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                await self._box.exec(["true"], timeout=PROBE_SECONDS)
+                # Half of it, so that code which made `true` endless has an end by the limit, which is an answer.
+                await self._box.exec(["true"], timeout=PROBE_SECONDS / 2)
         except StartFailed:
             return
         except TimeoutError:
@@ -187,7 +189,7 @@ class SandlotSandbox:
         self, work: Callable[[], Coroutine[Any, Any, Result]], *, seconds: float | None
     ) -> Result:
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.with_traceback(None)
         try:
             return await self._asked(work, seconds=seconds)
         except SandboxError as lost:
