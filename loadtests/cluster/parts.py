@@ -21,7 +21,7 @@ from tests.kube.apiserver import ApiServer
 from tests.ports import free_port
 
 MASTER = b"m" * 32  # the master key of the parts' tokens
-# What the controller is told to give its pods; nothing is there.
+# The controller gives its pods these; nothing is there.
 _WEBHOOK_URL = "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar"
 _SIDECAR_IMAGE = "sandlot/sidecar:1"
 _LEARNED = 300.0  # seconds for a gateway to probe 5,000 sidecars, beside the API server on the same cores

@@ -168,11 +168,8 @@ class _Connection(asyncio.Protocol):
             self.transport.close()
 
     def on_url(self, url: bytes) -> None:
-        self._path, self._body, self._op = (
-            url,
-            b"",
-            b"",
-        )  # an op's id is of its request, not of the connection
+        self._path = url
+        self._body = self._op = b""  # an op's id is of its request, not of the connection
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"authorization":

@@ -27,13 +27,8 @@ FUNCTIONS = (
     "wait_for_timeout",
     "wait_for_url",
 )
-CELLS = (
-    "Context",
-    "Execution",
-    "ExecutionError",
-    "Logs",
-    "Result",
-)  # of the code interpreter, which exports no list
+# Of the code interpreter, which exports no list.
+CELLS = ("Context", "Execution", "ExecutionError", "Logs", "Result")
 # What the SDK is made of and its users do not call: settings of connections, and what answers are read into.
 PARTS = {
     "ApiClient",

@@ -25,9 +25,8 @@ CLASSES = {
 # What the SDK is made of and its users do not call: settings of connections, and lines of a log.
 PARTS = {"ApiClient", "ConnectionConfig", "LogEntry", "LogEntryEnd", "LogEntryStart", "TemplateBase"}
 CELLS = ("Execution", "ExecutionError", "Result")  # of the code interpreter
-CELL_TYPES = {
-    "OutputMessage"
-}  # without a class: the SDK gives plain objects, which lack the declared `toString`
+# Without a class: the SDK gives plain objects, which lack the declared `toString`.
+CELL_TYPES = {"OutputMessage"}
 _DECLARED = re.compile(
     r"^(?:declare (?:abstract )?class|interface) (\w+)(?:<.*?>)?(?: extends (\w+))?[^\n]*\{\n(.*?)^\}",
     re.M | re.S,

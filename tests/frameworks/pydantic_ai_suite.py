@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import sandlot
+from ended_box import EndedBox
 from lost import kill_commands, kill_sidecar
 from pydantic_ai.workspaces import (
     WorkspaceBackend,
@@ -89,27 +90,12 @@ async def test_a_loss_is_unavailable(backend: SandlotWorkspaceBackend, of_sandbo
     assert caught.value.__cause__.infrastructure
 
 
-class Gone:
-    """A sandbox that has ended with a verdict, for those that no code of this machine's sandboxes can cause."""
-
-    id = "sb-ended"
-
-    def __init__(self, verdict: str) -> None:
-        self.files = self
-        self._verdict = verdict
-
-    async def exec(self, *_: object, **__: object) -> None:
-        raise sandlot.SandboxLost("it has ended", verdict=self._verdict)
-
-    read = stat = exec
-
-
 @pytest.mark.parametrize("verdict", ["exited", "oom", "init_killed", "deleted", "node_lost"])
 async def test_only_code_that_ends_its_sandbox_has_a_result(
     backend: SandlotWorkspaceBackend, monkeypatch: pytest.MonkeyPatch, verdict: str
 ) -> None:
     await backend.working_dir()
-    monkeypatch.setattr(backend, "_box", Gone(verdict))
+    monkeypatch.setattr(backend, "_box", EndedBox(verdict))
     if verdict in ("deleted", "node_lost"):
         with pytest.raises(WorkspaceUnavailableError):
             await backend.run(["true"])

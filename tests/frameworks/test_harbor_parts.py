@@ -31,6 +31,7 @@ from sandlot.integrations.harbor.losses import losses
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
 from sandlot.models import ExecResult, Verdict
 
+from tests.frameworks.ended_box import EndedBox
 from tests.frameworks.lost import kill_commands
 from tests.stack import Stack
 from tests.waiting import until
@@ -65,18 +66,6 @@ async def box(stack: Stack) -> AsyncIterator[AsyncSandbox]:
         await AsyncSandbox.create(client=client) as made,
     ):
         yield made
-
-
-class Gone:
-    """A sandbox that has ended with a verdict, for those that no code of this machine's sandboxes can cause."""
-
-    id = "sb-ended"
-
-    def __init__(self, verdict: str) -> None:
-        self._verdict = verdict
-
-    async def exec(self, *_: object, **__: object) -> None:
-        raise SandboxLost("it has ended", verdict=self._verdict)
 
 
 async def ended(box: AsyncSandbox, command: str, **more: object) -> Ended:
@@ -163,9 +152,9 @@ async def test_code_that_ends_its_sandbox_is_a_result(verdict: str, streamed: bo
     async def emit(text: str, stream: str) -> None:
         raise AssertionError(text)
 
-    end = await ended(cast("AsyncSandbox", Gone(verdict)), "true", emit=emit if streamed else None)
+    end = await ended(cast("AsyncSandbox", EndedBox(verdict)), "true", emit=emit if streamed else None)
     assert (end.code, end.with_sandbox, verdict in end.stderr) == (137, True, True)
-    assert await home(cast("AsyncSandbox", Gone(verdict)), "nobody") == "/"
+    assert await home(cast("AsyncSandbox", EndedBox(verdict)), "nobody") == "/"
 
 
 async def test_a_command_that_someone_else_kills_is_lost(stack: Stack, box: AsyncSandbox):

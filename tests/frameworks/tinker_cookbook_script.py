@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import sandlot
+from ended_box import EndedBox
 from lost import kill_commands, kill_sidecar
 from sandlot.integrations import tinker_cookbook
 from sandlot.integrations.tinker_cookbook import SandlotSandbox, sandbox_factory
@@ -80,22 +81,8 @@ async def a_loss_is_terminated(*, of_sandbox: bool) -> None:
     await box.cleanup()
 
 
-class Gone:
-    """A sandbox that its code has ended, which no code of this machine's sandboxes can."""
-
-    id = "sb-ended"
-
-    def __init__(self) -> None:
-        self.files = self
-
-    async def exec(self, *_: object, **__: object) -> None:
-        raise sandlot.SandboxLost("it has ended", verdict="oom")
-
-    read = write = exec
-
-
 async def an_end_by_the_code_is_a_result() -> None:
-    box = SandlotSandbox(cast("sandlot.AsyncSandbox", Gone()))
+    box = SandlotSandbox(cast("sandlot.AsyncSandbox", EndedBox("oom")))
     ran = await box.run_command("true")
     assert (ran.exit_code, ran.metrics) == (137, {"verdict": "oom"}), ran
     assert "oom" in ran.stderr

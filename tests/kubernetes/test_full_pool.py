@@ -15,7 +15,7 @@ from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE
 
 SIZE = 3
-CREATES = 5  # more than the pool holds: the first of them was once cold each time, and nobody knew why
+CREATES = 5  # more than the pool holds: once the first of them was cold each time
 VALUES = {
     # Where pods are reused, a claim is recorded only after ten seconds, and nothing takes its place before.
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}, "reuse": REPLACED}},

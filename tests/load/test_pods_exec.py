@@ -209,7 +209,7 @@ async def test_no_caller_is_left_when_the_others_fail(execs: Execs, tmp_path: Pa
 
 
 def running(module: str) -> list[psutil.Process]:
-    """The processes below this one that run a module; one that has ended runs nothing, whoever has yet to wait for it."""
+    """The processes below this one that run a module. One that has ended runs nothing, even before its parent waits for it."""
     found: list[psutil.Process] = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):

@@ -53,9 +53,9 @@ class SandlotBackend(BaseSandbox):
         except StartFailed as error:
             return ExecuteResponse(output=str(error), exit_code=126)
         except SandboxLost as error:
-            if (text := ended_by_code(error)) is None:
+            if (ended := ended_by_code(str(error), error.verdict)) is None:
                 raise
-            return ExecuteResponse(output=text, exit_code=KILLED)
+            return ExecuteResponse(output=str(ended), exit_code=KILLED)
         output = result.stdout
         if result.stderr.strip():
             output += f"\n<stderr>{result.stderr.strip()}</stderr>"
@@ -101,7 +101,7 @@ def _error_of(path: str, operation: Callable[[], object]) -> str | None:
     except (BadRequest, ValueError):
         return "invalid_path"
     except SandboxLost as error:
-        if (text := ended_by_code(error)) is None:
+        if (ended := ended_by_code(str(error), error.verdict)) is None:
             raise
-        return text
+        return str(ended)
     return None

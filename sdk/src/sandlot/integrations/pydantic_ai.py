@@ -28,7 +28,7 @@ from sandlot._async.client import default_client
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._tasks_async import each
 from sandlot.errors import BadRequest, FileError, NotFound, SandboxLost, StartFailed
-from sandlot.integrations._lost_commands import KILLED, ended_by_code, own_end
+from sandlot.integrations._lost_commands import KILLED, EndedByCode, ended_by_code, own_end
 from sandlot.integrations._os_errors import os_error
 from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.models import ExecResult, FileInfo, Verdict
@@ -129,7 +129,7 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
             result = await self._call(ended)
         except StartFailed as error:
             raise WorkspaceError(f"cannot start a command in {self._working_dir}: {error}") from error
-        except _EndedByCode as error:
+        except EndedByCode as error:
             return CommandResult(exit_code=KILLED, stdout="", stderr=f"{error}\n")
         output = {"stdout": result.stdout, "stderr": result.stderr}
         if result.verdict == Verdict.TIMEOUT:
@@ -211,13 +211,13 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
             return await self._call(work)
         except (FileError, BadRequest) as error:
             raise os_error(error, path) from error
-        except _EndedByCode as error:
+        except EndedByCode as error:
             raise OSError(errno.EIO, str(error), path) from error
 
     async def _call(self, work: Callable[[AsyncSandbox], Coroutine[Any, Any, Result]]) -> Result:
         """Call `work` with the sandbox; others' retries are theirs.
 
-        Raises WorkspaceUnavailableError when it is gone, _EndedByCode where commands of this object have ended it.
+        Raises WorkspaceUnavailableError when it is gone, EndedByCode where commands of this object have ended it.
         """
 
         async def called() -> Result:
@@ -230,8 +230,12 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
         try:
             return await on_shared_loop(called)
         except (SandboxLost, NotFound) as error:
-            if self._box is not None and isinstance(error, SandboxLost) and (text := ended_by_code(error)):
-                raise _EndedByCode(text) from error
+            if (
+                self._box is not None
+                and isinstance(error, SandboxLost)
+                and (ended := ended_by_code(str(error), error.verdict))
+            ):
+                raise ended from error
             raise WorkspaceUnavailableError(f"the sandbox is gone: {error}") from error
 
     async def _first_use(self) -> AsyncSandbox:
@@ -257,10 +261,6 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
         if box.info.ended:
             raise WorkspaceUnavailableError(f"sandbox {sandbox_id} has ended: {box.info.verdict}")
         return box
-
-
-class _EndedByCode(Exception):
-    """The code has ended its own sandbox, which is one of its results."""
 
 
 async def _nothing(_: AsyncSandbox) -> None:

@@ -32,7 +32,7 @@ from sandlot.errors import (
     StartFailed,
     WaitTimeout,
 )
-from sandlot.integrations._lost_commands import KILLED, ended_by_code, own_end
+from sandlot.integrations._lost_commands import KILLED, EndedByCode, ended_by_code, own_end
 from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.models import ExecResult
 
@@ -86,16 +86,20 @@ class SandlotSandbox:
         """The sandbox's id."""
         return self._box.id
 
+    def check(self) -> None:
+        """Raise the kept loss, if there is one."""
+        if self.lost is not None:
+            raise self.lost.with_traceback(None)  # else it grows with each call
+
     async def send_heartbeat(self, timeout: int = 30) -> None:
         """Run a command, which counts as use. Raises SandboxTerminatedError when the sandbox has ended.
 
         Raises SandboxError, which is not kept in `lost`, when the server does not answer: a later call may get one.
         """
-        if self.lost is not None:
-            raise self.lost.with_traceback(None)  # else it grows with each call
+        self.check()
         try:
             await self._asked(lambda: self._box.exec(["true"], timeout=timeout), seconds=None)
-        except _EndedByCode as error:
+        except EndedByCode as error:
             raise SandboxTerminatedError(str(error)) from error.__cause__
         except SandboxTerminatedError as gone:
             self.lost = gone
@@ -118,7 +122,7 @@ class SandlotSandbox:
             result = await self._call(ended, seconds=None)
         except StartFailed as error:
             return SandboxResult(stdout="", stderr=str(error), exit_code=NO_EXIT_CODE)
-        except _EndedByCode as error:
+        except EndedByCode as error:
             return SandboxResult(
                 stdout="", stderr=str(error), exit_code=KILLED, metrics={"verdict": error.verdict}
             )
@@ -164,7 +168,7 @@ class SandlotSandbox:
                 )
             except TimeoutError:
                 await self._call(self._answers, seconds=None)
-        except (FileError, _EndedByCode) as error:
+        except (FileError, EndedByCode) as error:
             return SandboxResult(stdout="", stderr=str(error), exit_code=1)
         return SandboxResult(stdout="", stderr=f"not done in {seconds} s", exit_code=NO_EXIT_CODE)
 
@@ -188,8 +192,7 @@ class SandlotSandbox:
     async def _call(
         self, work: Callable[[], Coroutine[Any, Any, Result]], *, seconds: float | None
     ) -> Result:
-        if self.lost is not None:
-            raise self.lost.with_traceback(None)
+        self.check()
         try:
             return await self._asked(work, seconds=seconds)
         except SandboxError as lost:
@@ -208,8 +211,8 @@ class SandlotSandbox:
         except (FileError, BadRequest):
             raise
         except (SandboxLost, NotFound) as error:
-            if isinstance(error, SandboxLost) and (text := ended_by_code(error)):
-                raise _EndedByCode(text, error.verdict) from error
+            if isinstance(error, SandboxLost) and (ended := ended_by_code(str(error), error.verdict)):
+                raise ended from error
             raise SandboxTerminatedError(f"sandbox {self._box.id} is gone: {error}") from error
         except SandlotError as error:
             raise SandboxError(f"sandbox {self._box.id} does not answer: {error}") from error
@@ -252,19 +255,10 @@ def _raising(step: Callable[..., Awaitable[Any]], sandbox: SandlotSandbox) -> Ca
     @wraps(step)
     async def stepped(*args: Any, **kwargs: Any) -> Any:
         result = await step(*args, **kwargs)
-        if sandbox.lost is not None:
-            raise sandbox.lost
+        sandbox.check()
         return result
 
     return stepped
-
-
-class _EndedByCode(Exception):
-    """The code has ended its own sandbox, which is one of its results."""
-
-    def __init__(self, message: str, verdict: str) -> None:
-        super().__init__(message)
-        self.verdict = verdict
 
 
 def _image_of(env_dir: Path) -> str:

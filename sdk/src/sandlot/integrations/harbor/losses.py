@@ -17,7 +17,7 @@ class SandboxInfrastructureError(RuntimeError):
 
 
 class SandboxEndedByCode(RuntimeError):
-    """Code of the sandbox ended the whole sandbox: one of its results, of which harbor is told in its own words.
+    """Code of the sandbox ended the whole sandbox: one of its results, which OwnEnd tells harbor in harbor's own words.
 
     harbor sees this name only of a sandbox that ended before it was ready, or of a build's.
     """

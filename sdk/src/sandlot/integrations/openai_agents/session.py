@@ -27,9 +27,9 @@ from agents.sandbox.workspace_paths import sandbox_path_str
 from sandlot import models
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import ApiError, FileMissing, StartFailed
-from sandlot.integrations._lost_commands import KILLED, own_end
+from sandlot.integrations._lost_commands import KILLED, EndedByCode, own_end
 from sandlot.integrations.openai_agents import archives, results
-from sandlot.integrations.openai_agents.losses import Calls, EndedByCode
+from sandlot.integrations.openai_agents.losses import Calls
 from sandlot.integrations.openai_agents.processes import Processes
 from sandlot.integrations.openai_agents.state import SandlotSessionState
 
