@@ -103,6 +103,13 @@ class Played:
         }  # fmt: skip
         self.server.call("PATCH", f"{path}/{name}/status", {"status": status}, content_type=MERGE)
 
+    def request(self, *, cpu: str) -> None:
+        """A pod of others, outside the sandboxes' namespace, on the node."""
+        path = f"/api/v1/namespaces/{self.release.namespace}/pods"
+        other = {"name": "other", "image": "other", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"nodeName": NODE, "automountServiceAccountToken": False, "containers": [other]}
+        self.server.call("POST", path, {"metadata": {"name": "other"}, "spec": spec})
+
     def pool_says(self, reason: str, *, ready: int, message: str = "") -> None:
         path = f"/apis/sandlot.dev/v1alpha1/namespaces/{self.release.sandboxes}/sandboxpools/default"
         seen = self.server.call("GET", path)["metadata"]["generation"]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from sandlot.cli.cluster.finding import OK, PROBLEM
+from sandlot.cli.cluster.pod_requests import Amounts
 from sandlot.cli.cluster.world import CLUSTER, Kind, Review
 from sandlot_contract.sidecar import CONFIG_VARIABLE
 
@@ -137,6 +138,13 @@ def image(component: str, reference: str) -> Break:
 def review(who: str, verb: str, resource: str, allowed: bool) -> Break:
     one = Review(who, verb, resource, INSIDE, allowed)
     return lambda cluster: cluster.but(reviews=(*cluster.world.reviews, one))
+
+
+def requested(**amounts: float) -> Break:
+    """Of the node, by all pods together."""
+    return lambda cluster: cluster.but(
+        requested={"worker": Amounts(**{"cpu": 2.5, "memory": 3 << 30, "pods": 20, **amounts})}
+    )
 
 
 def gateway_metrics(page: str) -> Break:

@@ -21,6 +21,7 @@ from tests.cli.cluster.breaks import (
     merged,
     pool_says,
     quota,
+    requested,
     review,
     settings,
     stuck,
@@ -92,6 +93,7 @@ FINE: dict[str, Break] = {
         quota({"pods": "10"}, {"pods": "2"}),
         changed(Kind.QUOTAS, INSIDE, "q", spec={"scopes": ["BestEffort"]}),
     ),
+    "full nodes of a full pool": requested(cpu=8, memory=32 << 30, pods=110),
     "a tainted node beside another": both(
         added(Kind.NODES, CLUSTER, node("second")),
         tainted("second", key="node-role.kubernetes.io/control-plane", effect="NoSchedule"),
@@ -125,6 +127,27 @@ def test_what_passes_by_itself_or_is_allowed_is_no_problem(what: str) -> None:
     cluster = Cluster()
     FINE[what](cluster)
     assert [one for one in cluster.findings() if one.state != OK] == []
+
+
+@pytest.mark.parametrize(
+    ("amounts", "more"),
+    [({}, 50), ({"cpu": 7.45}, 5), ({"cpu": 7.46}, 4), ({"memory": 31.5 * (1 << 30)}, 1), ({"pods": 107}, 3)],
+    ids=["cores", "exactly", "a little less", "memory", "pods"],
+)
+def test_numbers_of_the_nodes_and_clocks_have_units(amounts: dict[str, float], more: int) -> None:
+    cluster = Cluster()
+    requested(**amounts)(cluster)
+    found = {one.name: one.detail for one in cluster.findings()}
+    said = f"{more} more pods fit, which request 0.11 cores and 0.28 GiB each"
+    assert found["nodes: room for pool default"] == said
+    used = {"cpu": 2.5, "memory": 3 << 30, "pods": 20, **amounts}
+    assert found["nodes"] == (
+        f"1 of 1 take new sandboxes; pods request {used['cpu']:.1f} of their 8.0 cores and "
+        f"{used['memory'] / (1 << 30):.1f} of 32.0 GiB, and are {used['pods']} of at most 110"
+    )
+    assert found["clock of this machine"].endswith(": 0.5 s ahead")
+    assert found["clocks of gateways and controllers"].endswith(": g-1 is furthest from it, 0.7 s behind")
+    assert found["clocks of the nodes"].endswith(": worker is furthest from it, 0.0 s behind")
 
 
 def test_parts_named_by_digest_have_the_charts_version() -> None:
@@ -184,6 +207,10 @@ UNKNOWN: dict[str, tuple[Break, str, str]] = {
     "metrics of a controller": (
         lambda cluster: cluster.but(controller_metrics={"c-1": Unread("no connection: refused")}),
         "controller c-1", "metrics cannot be read: no connection: refused",
+    ),
+    "requests of others' pods": (
+        lambda cluster: cluster.but(requested=Unread("403: pods is forbidden", denied=True)),
+        "nodes: room for pools", "403: pods is forbidden",
     ),
     "logs of sidecars": (
         lambda cluster: cluster.but(sidecar_logs={"i-1": Unread("502: no kubelet")}),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from pathlib import Path
 from threading import Thread
 
@@ -12,7 +14,7 @@ import pytest
 from sandlot.cli.cluster.api import Unread
 from sandlot.cli.cluster.doc import Doc
 from sandlot.cli.cluster.kubectl import Kubectl
-from sandlot.cli.cluster.reading import metrics
+from sandlot.cli.cluster.reading import Page, metrics, page
 
 from tests.cli.cluster.worlds import pod
 
@@ -62,3 +64,17 @@ def test_a_whole_metrics_page_is_read(tmp_path: Path) -> None:
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)) as port:
         found = metrics(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
     assert found == page.decode()
+
+
+@pytest.mark.parametrize(
+    ("date", "ahead"),
+    [("Date: {}\r\n", -300.0), ("", None), ("Date: yesterday\r\n", None)],
+    ids=["late", "none", "no date"],
+)
+def test_a_pods_clock_is_read_from_its_answer(date: str, ahead: float | None, tmp_path: Path) -> None:
+    head = date.format(formatdate(time.time() - 300, usegmt=True))
+    with answering(f"HTTP/1.1 200 OK\r\n{head}Content-Length: 0\r\n\r\n".encode()) as port:
+        found = page(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
+    assert isinstance(found, Page)
+    # A date has whole seconds, and the answer takes a while.
+    assert found.ahead == (ahead if ahead is None else pytest.approx(ahead, abs=9))

@@ -17,13 +17,14 @@ from tests.cli.cluster.breaks import (
     gateway_metrics,
     pool_says,
     removed,
+    requested,
     settings,
     stuck,
     tainted,
     waiting,
     without_dns,
 )
-from tests.cli.cluster.worlds import METRICS, NOW, OLD, lease, named, node, service
+from tests.cli.cluster.worlds import METRICS, NEW, NOW, OLD, lease, named, node, service
 
 UNSCHEDULABLE = {
     "type": "PodScheduled",
@@ -211,6 +212,23 @@ PROBLEMS: dict[str, Problem] = {
     "clock of this machine": (
         lambda cluster: cluster.but(local=NOW - 300),
         "clock of this machine", "5 min behind", "NTP",
+    ),
+    "clock of a gateway": (
+        lambda cluster: cluster.but(part_clocks={"g-1": -300.5, "c-1": 0.2}),
+        "clock of g-1", "5 min behind", "NTP",
+    ),
+    "no room for a pool": (
+        both(pool_says("Filling", since=NEW, ready=1), requested(cpu=7.9)),
+        "nodes: room for pool default", "0 more pods fit, which request 0.11 cores and 0.28 GiB each, and the pool lacks some; "
+        "pods request 7.9 of their 8.0 cores and 3.0 of 32.0 GiB, and are 20 of at most 110", "add nodes",
+    ),
+    "a pod without a node for which there is no room": (
+        both(
+            pool_says("Filling", since=NEW, ready=1, starting=1),
+            changed(Kind.PODS, INSIDE, "i-2", spec={"nodeName": None}),
+            requested(pods=110),
+        ),
+        "nodes: room for pool default", "0 more pods fit", "make pools smaller",
     ),
     "clock of a node": (
         lambda cluster: cluster.objects_of(Kind.LEASES, NODE_LEASES).append(

@@ -12,6 +12,7 @@ from sandlot.cli.cluster.api import Listing, Reading, Unread
 from sandlot.cli.cluster.doc import Doc
 from sandlot.cli.cluster.fields import FIELDS
 from sandlot.cli.cluster.finding import Finding
+from sandlot.cli.cluster.pod_requests import Amounts
 from sandlot.cli.cluster.release import Release
 from sandlot.cli.cluster.world import CLUSTER, NODE_LEASES, Kind, Review, Tool, World
 
@@ -119,7 +120,9 @@ def lease(name: str, namespace: str, holder: str) -> Raw:
 
 def node(name: str) -> Raw:
     conditions = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]
-    return named(name, labels={"kubernetes.io/hostname": name}) | {"status": {"conditions": conditions}}
+    offered = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    status = {"conditions": conditions, "allocatable": offered}
+    return named(name, labels={"kubernetes.io/hostname": name}) | {"status": status}
 
 
 def _port(number: int) -> list[Raw]:
@@ -209,6 +212,8 @@ class Cluster:
             {"g-1": METRICS},
             {"c-1": LEADS},
             {"i-1": '{"at": 1799990000.0, "event": "ready"}\n'},
+            {"g-1": -0.7, "c-1": 0.2},
+            {"worker": Amounts(2.5, 3 << 30, 20)},
         )
 
     def objects_of(self, kind: Kind, namespace: str = CLUSTER) -> list[Raw]:

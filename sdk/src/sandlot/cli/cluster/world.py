@@ -8,6 +8,7 @@ from enum import Enum
 
 from .api import Listing, Reading, Unread
 from .doc import Doc, environment
+from .pod_requests import Amounts
 from .release import Release
 
 
@@ -84,6 +85,11 @@ class World:
     gateway_metrics: Mapping[str, str | Unread] = field(default_factory=dict[str, str | Unread])
     controller_metrics: Mapping[str, str | Unread] = field(default_factory=dict[str, str | Unread])
     sidecar_logs: Mapping[str, str | Unread] = field(default_factory=dict[str, str | Unread])
+    # Seconds by which the clocks of gateways and controllers are ahead of the API server's, by pod.
+    part_clocks: Mapping[str, float] = field(default_factory=dict[str, float])
+    requested: Mapping[str, Amounts] | Unread = field(
+        default_factory=dict[str, Amounts]
+    )  # by node, of all pods
 
     def list(self, kind: Kind, namespace: str = CLUSTER) -> list[Doc]:
         """Return what was read. Raises NotRead."""
