@@ -58,10 +58,10 @@ async def use(box: Running, number: int) -> None:
 
     # What is refused: an image, a field, values, a key, ids, methods and paths.
     for wrong in (
-        fields | {"docker_image": f"bad-{word}"},
-        fields | {word: word},
-        fields | {"network_access": word},
-        fields | {"runtime_class": word},
+        fields | {"docker_image": f"{word}:{word}:{word}"},
+        fields | {"cpu_cores": word},
+        fields | {"labels": word},
+        fields | {"environment_vars": word},
     ):
         refused = await client.post(f"{API}/sandbox", json=wrong, headers=headers)
         assert 400 <= refused.status_code < 500, refused.text

@@ -17,7 +17,9 @@ def container(cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:
 
 
 def pod(*containers: dict[str, Any], node: str = "a", phase: str = "Running", **spec: Any) -> Doc:
-    return Doc({"spec": {"nodeName": node, "containers": containers, **spec}, "status": {"phase": phase}})
+    return Doc(
+        {"spec": {"nodeName": node, "containers": list(containers), **spec}, "status": {"phase": phase}}
+    )
 
 
 @pytest.mark.parametrize(
