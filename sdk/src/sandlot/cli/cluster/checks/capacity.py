@@ -77,8 +77,10 @@ def _taking(world: World, label: str, of: int, sound: list[Doc], takers: list[Do
     for what, names in (("cordoned", cordoned), ("tainted", tainted)):
         said += f"; {what}: {', '.join(several(names))}" if names else ""
     if takers:
-        known = not isinstance(world.requested, Unread)
-        return ok(label, f"{said}; {room.spoken(takers, world.requested)}" if known else said)
+        requested = world.requested
+        return ok(
+            label, said if isinstance(requested, Unread) else f"{said}; {room.spoken(takers, requested)}"
+        )
     return problem(label, said, "uncordon or repair nodes, add some, or set sandboxes.pods.tolerations")
 
 
