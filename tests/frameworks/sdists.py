@@ -1,0 +1,33 @@
+"""The source distribution of an installed package, for tests of its own that the wheel lacks."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from pathlib import Path
+
+from tests.cluster.lock import exclusive
+from tests.prime.environments import CACHE, uv, version_in
+
+
+def source(package: str, python: Path) -> Path:
+    """The unpacked sdist of the version that this Python has; downloaded once by pip, then found again.
+
+    Raises EnvironmentFailed, IndexUnreachable.
+    """
+    version = version_in(python, package)
+    home = CACHE / f"{package}-{version}-source"
+    with exclusive(CACHE / f"{home.name}.lock", why="another program that downloads it"):
+        if not home.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+                # uv has no `download`. Only the package itself: pip would build its build system, too.
+                words = ("--quiet", "--no-deps", "--no-binary", package, "--dest", directory)
+                pip = ("tool", "run", "--quiet", "--python", str(python), "--from", "pip", "pip")
+                uv(*pip, "download", *words, f"{package}=={version}")
+                (archive,) = Path(directory).glob("*.tar.gz")
+                with tarfile.open(archive) as file:
+                    file.extractall(directory, filter="data")
+                archive.unlink()
+                (made,) = Path(directory).iterdir()
+                made.rename(home)
+    return home
