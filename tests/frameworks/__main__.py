@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.frameworks.listed import Framework, all_listed, install_npm, releases_of
-from tests.frameworks.newest import newest_runnable, told
+from tests.frameworks.newest import described, newest_runnable
 from tests.frameworks.outcomes import OURS, Outcomes, read
 from tests.frameworks.recorded import LOCAL, rows_of, today, with_rows
 from tests.prime.environments import (
@@ -129,7 +129,7 @@ def _installed(framework: Framework, home: Path | None) -> str:
         alone=framework.alone,
     )
     installed = version_in(python, framework.package)
-    return told(framework.package, installed, python=found.python, lowest=framework.python)
+    return described(framework.package, installed, python=found.python, lowest=framework.python)
 
 
 def _newest_of_npm(framework: Framework, home: Path) -> str:

@@ -17,6 +17,13 @@ for test in vars(BaseSandboxIntegrationTest).values():
             test.pytestmark.remove(mark)
 
 
+# What it expects of Deep Agents' own code, which has changed.
+OF_DEEP_AGENTS = {
+    "test_read_nonexistent_file": "Deep Agents' own read says file_not_found, the test expects another text",
+    "test_ls_nonexistent_directory": "Deep Agents' own ls answers path_not_found, the test expects no entries",
+}
+
+
 class TestSandlotIntegration(BaseSandboxIntegrationTest):
     @pytest.fixture(scope="class")
     def sandbox(self) -> Iterator[SandboxBackendProtocol]:
@@ -25,6 +32,12 @@ class TestSandlotIntegration(BaseSandboxIntegrationTest):
 
 
 class TestSandlotOperations(Operations):
+    @pytest.fixture(autouse=True)
+    def expected(self, request: pytest.FixtureRequest) -> None:
+        """Strict: a version of Deep Agents in which one of them passes shortens the list."""
+        if reason := OF_DEEP_AGENTS.get(request.node.name):
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
     @pytest.fixture(scope="class")
     def sandbox(self) -> Iterator[SandboxBackendProtocol]:
         with create_sandbox("sandlot") as sandbox:

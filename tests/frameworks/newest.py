@@ -18,7 +18,7 @@ ANY = ("--python-version", "3.99")  # a Python for which each release is new eno
 
 @dataclass(frozen=True)
 class Runnable:
-    """A release, and the oldest Python of this machine that runs it."""
+    """A release, and a Python of this machine that runs it: that of the tests, else the oldest."""
 
     release: Version
     python: Version
@@ -45,10 +45,10 @@ def newest_runnable(package: str, *, lowest: str) -> Runnable:
         raise EnvironmentFailed(
             f"{package}: the newest, {release}, needs Python {needed}, and this machine has none: install one"
         )
-    return max(found, key=lambda each: each.release)  # the first of several, which has the oldest Python
+    return max(found, key=lambda each: each.release)  # the first of several
 
 
-def told(package: str, installed: str, *, python: Version, lowest: str) -> str:
+def described(package: str, installed: str, *, python: Version, lowest: str) -> str:
     """A release for the table: with its Python, unless it is `lowest`, and why it is not the newest of all.
 
     Raises EnvironmentFailed, IndexUnreachable.

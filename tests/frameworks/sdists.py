@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -25,8 +25,7 @@ def source(package: str, python: Path) -> Path:
                 pip = ("tool", "run", "--quiet", "--python", str(python), "--from", "pip", "pip")
                 uv(*pip, "download", *words, f"{package}=={version}")
                 (archive,) = Path(directory).glob("*.tar.gz")
-                with tarfile.open(archive) as file:
-                    file.extractall(directory, filter="data")
+                subprocess.run(("tar", "-xf", archive, "-C", directory), check=True)
                 archive.unlink()
                 (made,) = Path(directory).iterdir()
                 made.rename(home)

@@ -114,8 +114,10 @@ def a_sandbox_that_its_code_ended_is_told_to_the_model(box: Sandbox, verdict: st
     )
     with agent(model, executor, max_steps=3) as one:
         assert answer in one.run("a task")
-        for told in model.asked[2:4]:
-            assert f"the sandbox has ended ({verdict})" in told, model.asked
+        told = f"the sandbox has ended ({verdict})"
+        assert told in model.asked[2], model.asked
+        errors = [str(step.error) for step in one.memory.steps if getattr(step, "error", None)]
+        assert [told in error for error in errors[:2]] == [True, True], errors
         try:
             one.run("another task")
         except ExecutorLost as lost:

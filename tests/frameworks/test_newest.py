@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 from packaging.version import Version
 
-from tests.frameworks.newest import newest_runnable, told
+from tests.frameworks.newest import described, newest_runnable
 from tests.prime.environments import (
     EnvironmentFailed,
     IndexUnreachable,
@@ -58,7 +58,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     directory.mkdir(parents=True)
     handler = partial(Quiet, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_address[1]}/simple")
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
@@ -69,7 +69,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_newest_release_takes_the_python_that_it_needs(index: Path, tmp_path: Path) -> None:
     pythons = at_hand("3.11")
-    latest = next(reversed(pythons))
+    latest = max(pythons)
     releases = {"1.0": ">=3.8", "2.0": f">={latest}", "3.0": ">=3.98"}
     index.write_text("".join(wheel(index.parent, *each) for each in releases.items()))
     found = newest_runnable(PACKAGE, lowest="3.11")
@@ -79,17 +79,21 @@ def test_the_newest_release_takes_the_python_that_it_needs(index: Path, tmp_path
     assert version_in(python, PACKAGE) == "2.0"
     why = "the newest, 3.0, needs Python >=3.98"
     minor = f"{latest.major}.{latest.minor}"
-    assert told(PACKAGE, "2.0", python=latest, lowest=minor) == f"{PACKAGE} 2.0 ({why})"
-    assert told(PACKAGE, "2.0", python=latest, lowest="3.8") == f"{PACKAGE} 2.0 (with Python {minor}; {why})"
+    assert described(PACKAGE, "2.0", python=latest, lowest=minor) == f"{PACKAGE} 2.0 ({why})"
+    assert (
+        described(PACKAGE, "2.0", python=latest, lowest="3.8")
+        == f"{PACKAGE} 2.0 (with Python {minor}; {why})"
+    )
 
 
 def test_a_release_that_is_older_than_its_python_asks_for_has_a_note(index: Path) -> None:
     index.write_text(wheel(index.parent, "1.0", ">=3.8,<3.99") + wheel(index.parent, "1.1", ">=3.11"))
     words = {"python": Version("3.11.7"), "lowest": "3.11"}
-    assert told(PACKAGE, "1.1", **words) == f"{PACKAGE} 1.1"
+    assert described(PACKAGE, "1.1", **words) == f"{PACKAGE} 1.1"
     # Another requirement excluded it.
     assert (
-        told(PACKAGE, "1.0", **words) == f"{PACKAGE} 1.0 (the newest, 1.1, does not go with its requirements)"
+        described(PACKAGE, "1.0", **words)
+        == f"{PACKAGE} 1.0 (the newest, 1.1, does not go with its requirements)"
     )
 
 

@@ -84,7 +84,7 @@ def version_in(python: Path, package: str) -> str:
 
 
 def at_hand(lowest: str) -> dict[Version, Path]:
-    """The Pythons of this machine of at least this version (`3.12`), oldest first; of a version, one."""
+    """The Pythons of this machine of at least this version (`3.12`): that of the tests, then the oldest first."""
     return {version: python for version, python in _pythons().items() if version >= Version(lowest)}
 
 
@@ -94,7 +94,7 @@ def _pythons() -> dict[Version, Path]:
     for each in json.loads(uv("python", "list", "--only-installed", "--output-format", "json")):
         if (each["implementation"], each["variant"]) == ("cpython", "default"):
             found.setdefault(Version(each["version"]), Path(each["path"]))
-    return {version: found[version] for version in sorted(found)}
+    return {version: found[version] for version in sorted(found, key=lambda each: (each != THIS, each))}
 
 
 def _pyenvs() -> dict[Version, Path]:
@@ -166,10 +166,17 @@ def client_env(home: Path, *, url: str, api_key: str) -> dict[str, str]:
 def uv(*arguments: str) -> str:
     """What uv prints. Raises EnvironmentFailed, IndexUnreachable."""
     program = Path(sys.executable).with_name("uv")
+    # uv starts each of pyenv's shims to see which Python it is, for seconds; `_pyenvs` finds those Pythons.
+    path = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if "/.pyenv/" not in each)
     # A directory of its own: the workspace's settings for uv are not the client's.
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
-            [str(program), *arguments], capture_output=True, text=True, check=False, cwd=elsewhere
+            [str(program), *arguments],
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=elsewhere,
         )
     if done.returncode != 0:
         unreachable = any(words in done.stderr for words in ("Failed to fetch", "network was disabled"))
