@@ -58,8 +58,8 @@ def described(package: str, installed: str, *, python: Version, lowest: str) -> 
         notes.append(f"with Python {python.major}.{python.minor}")
     newest = _newest(package, ANY)
     if newest > Version(installed):
-        needed = _pythons_of(package, newest)
-        why = "does not go with its requirements" if python in needed else f"needs Python {needed}"
+        unmet = ",".join(str(each) for each in _pythons_of(package, newest) if python not in each)
+        why = f"needs Python {unmet}" if unmet else "does not go with its requirements"
         notes.append(f"the newest, {newest}, {why}")
     return f"{package} {installed}" + (f" ({'; '.join(notes)})" if notes else "")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import zipfile
 from collections.abc import Iterator
 from functools import partial
@@ -47,7 +48,7 @@ def wheel(directory: Path, release: str, pythons: str) -> str:
             record += f"{name}.dist-info/{each},sha256={digest},{len(text)}\n"
             archive.writestr(f"{name}.dist-info/{each}", text)
         archive.writestr(f"{name}.dist-info/RECORD", f"{record}{name}.dist-info/RECORD,,\n")
-    escaped = pythons.replace(">", "&gt;")
+    escaped = html.escape(pythons)
     return f'<a href="{file.name}" data-requires-python="{escaped}">{file.name}</a>\n'
 
 
@@ -70,7 +71,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_newest_release_takes_the_python_that_it_needs(index: Path, tmp_path: Path) -> None:
     pythons = at_hand("3.11")
     latest = max(pythons)
-    releases = {"1.0": ">=3.8", "2.0": f">={latest}", "3.0": ">=3.98"}
+    releases = {"1.0": ">=3.8", "2.0": f">={latest}", "3.0": ">=3.98,<5"}
     index.write_text("".join(wheel(index.parent, *each) for each in releases.items()))
     found = newest_runnable(PACKAGE, lowest="3.11")
     assert (str(found.release), found.python, found.interpreter) == ("2.0", latest, pythons[latest])
