@@ -39,14 +39,20 @@ async def test_a_webhooks_reasons_with_names_of_images_are_one_label() -> None:
         api = Api(client, namespace="n", metrics=metrics)
         script.lists += [failed(403, f"the image registry.example/{n} is not allowed") for n in range(MANY)]
         script.lists += [failed(403, "Forbidden"), answered(429, "too many requests"), answered(400, {})]
+        script.lists += [answered(status, "no Status") for status in (500, 502, 503, 504, 422)]
+        script.lists += [failed(409, f"no {n}") for n in range(2)]
         script.lists += [streamed(cut=True)]  # nobody has answered
-        for number in range(MANY + 4):
+        for number in range(MANY + 11):
             with pytest.raises(KubeError):
                 await api.create_pod({"metadata": {"name": f"i-{number}"}}, kind="pool")
     text = await text_of(metrics)
     assert counted(text, "sandlot_controller_api_errors") == {
-        'method="POST",reason="other"': MANY,
-        'method="POST",reason="Forbidden"': 1,
+        'method="POST",reason="Forbidden"': MANY + 1,
+        'method="POST",reason="InternalError"': 1,
+        'method="POST",reason="ServiceUnavailable"': 2,
+        'method="POST",reason="Timeout"': 1,
+        'method="POST",reason="Invalid"': 1,
+        'method="POST",reason="other"': 2,
         'method="POST",reason="TooManyRequests"': 1,
         'method="POST",reason="BadRequest"': 1,
         'method="POST",reason="Unreachable"': 1,

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from sandlot_contract.verdicts import SANDBOX_VERDICTS
 from sandlot_kube.errors import KubeError
 
-# Kubernetes' own reasons, and ours. An admission webhook may answer with a text for each object, and a proxy with any phrase.
+# Kubernetes' own reasons, and ours.
 _REASONS = frozenset(
     {
         "AlreadyExists",
@@ -33,6 +33,16 @@ _REASONS = frozenset(
         "UnsupportedMediaType",
     }
 )
+# Without one of these an admission webhook tells a text for each object, and a proxy the phrase of its status line.
+# Not 404 and 409: the alert takes their reasons for what the controller handles.
+_REASON_OF_STATUS = {
+    403: "Forbidden",
+    422: "Invalid",
+    500: "InternalError",
+    502: "ServiceUnavailable",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
 _STARTS = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
 
 
@@ -101,10 +111,11 @@ class Metrics:
         )
 
     def write_failed(self, method: str, error: KubeError) -> None:
-        """Count a failed write by the API server's reason: `other` for one that is not Kubernetes' own."""
+        """Count a failed write by Kubernetes' reason, or that of the status: `other` if neither is known."""
         # Without a Status in the body it is the phrase of the status line, such as `Too Many Requests`.
         reason = error.reason.replace(" ", "") if error.status else "Unreachable"
-        self._api_errors.labels(method, reason if reason in _REASONS else "other").inc()
+        known = reason if reason in _REASONS else _REASON_OF_STATUS.get(error.status, "other")
+        self._api_errors.labels(method, known).inc()
 
     def sandbox_ended(self, verdict: str | None) -> None:
         """Count an ended sandbox: `none` without a verdict, `other` for one that is not in the contract."""
