@@ -92,5 +92,9 @@ class Probes:
         """Return the median and the longest of each: one probe a second is too few for a p99."""
         told = {"probes": str(len(self.appeared_beside))}
         for what, each in self.curves().items():
-            told |= {f"{what}, p50": f"{median(each):.2f} s", f"{what}, longest": f"{each[-1]:.2f} s"}
+            told |= {f"{what}, p50": _spoken(median(each)), f"{what}, longest": _spoken(each[-1])}
         return told
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < LONGEST else f"not within {LONGEST:.0f} s"
