@@ -6,11 +6,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 MAKEFILE = ROOT / "Makefile"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
 SCRIPTS = [ROOT / ".ci/run", *sorted((ROOT / "tools").glob("*.sh"))]
-TARGET = r"make ([a-z][a-z0-9-]*)"
+VALUE = r"""(?:"[^"]*"|'[^']*'|\S*)"""
+SET = rf"[A-Za-z_][A-Za-z0-9_]*={VALUE}"
+# What may stand before `make`, and then its words up to what ends the command.
+START = r"(?:^|run:|&&|;|\|\|?|\$|\(|!|\b(?:if|then|else|do))"
+COMMAND = re.compile(
+    rf"{START}\s*(?:(?:sudo|env|time|exec|-E|{SET})\s+)*make(?=\s)((?:\s+(?:{SET}|[\w./=-]+))*)"
+)
 
 
 def commands(markdown: str) -> Iterator[str]:
@@ -33,8 +41,15 @@ def named(path: Path) -> set[str]:
     else:
         in_comments = re.findall(r"`([^`\n]+)`", "\n".join(re.findall(r"^\s*#.*", text, re.MULTILINE)))
         pieces = [*re.sub(r"^\s*#.*", "", text, flags=re.MULTILINE).splitlines(), *in_comments]
-    started = (re.findall(rf"(?:^|run:|&&|;|\|\||\$)\s*{TARGET}", piece.strip()) for piece in pieces)
-    return {target for each in started for target in each}
+    return {target for piece in pieces for target in run_by(piece)}
+
+
+def run_by(line: str) -> Iterator[str]:
+    """The targets of each `make` that a line of shell runs; its variables and options are none."""
+    for words in COMMAND.findall(line.strip()):
+        for word in re.sub(SET, "", words).split():
+            if re.fullmatch(r"[a-z][a-z0-9-]*", word):
+                yield word
 
 
 def targets() -> set[str]:
@@ -51,6 +66,30 @@ def test_targets_that_are_named_exist() -> None:
     assert found["README.md"] >= {"demo"}
     known = targets()
     assert {name: missing for name, each in found.items() if (missing := each - known)} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("make gone", ["gone"]),
+        ("PAGE=x make gone", ["gone"]),
+        ("SEED=n A='b c' make gone", ["gone"]),
+        ("sudo make gone", ["gone"]),
+        ("sudo -E make gone", ["gone"]),
+        ("env A=1 make gone", ["gone"]),
+        ("make check gone", ["check", "gone"]),
+        ('make check ARGS="-k name" gone', ["check", "gone"]),
+        ("cd x && make -j2 gone; make other", ["gone", "other"]),
+        ("if make gone; then", ["gone"]),
+        ("run: make gone", ["gone"]),
+        ("make release VERSION=1.2.3  # make sure", ["release"]),
+        ("make", []),
+        ("remake gone", []),
+        ("these make sense", []),
+    ],
+)
+def test_what_a_line_runs(line: str, expected: list[str]) -> None:
+    assert list(run_by(line)) == expected
 
 
 def test_scripts_of_targets_exist() -> None:
