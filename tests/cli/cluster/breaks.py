@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from sandlot.cli.cluster.finding import OK, PROBLEM
-from sandlot.cli.cluster.pod_requests import Amounts
 from sandlot.cli.cluster.world import CLUSTER, Kind, Review
 from sandlot_contract.sidecar import CONFIG_VARIABLE
 
@@ -140,10 +139,22 @@ def review(who: str, verb: str, resource: str, allowed: bool) -> Break:
     return lambda cluster: cluster.but(reviews=(*cluster.world.reviews, one))
 
 
-def requested(**amounts: float) -> Break:
+def requested(*, gpus: float = 0, **amounts: float) -> Break:
     """Of the node, by all pods together."""
-    return lambda cluster: cluster.but(
-        requested={"worker": Amounts(**{"cpu": 2.5, "memory": 3 << 30, "pods": 20, **amounts})}
+    used = {"cpu": 2.5, "memory": 3 << 30, "pods": 20, "nvidia.com/gpu": gpus, **amounts}
+    return lambda cluster: cluster.but(requested={"worker": used})
+
+
+def with_gpus(offered: str = "", *, label: str = "") -> Break:
+    """A pool of H100, and what the node offers and is labelled with."""
+    template = {"gpuCount": 4, "gpuType": "H100"}
+    labels = {"nvidia.com/gpu.product": label} if label else {}
+    allocatable = {"nvidia.com/gpu": offered} if offered else {}
+    return both(
+        changed(Kind.POOLS, INSIDE, "default", spec={"template": template}),
+        changed(
+            Kind.NODES, CLUSTER, "worker", metadata={"labels": labels}, status={"allocatable": allocatable}
+        ),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from sandlot.cli.cluster.api import Unread
 from sandlot.cli.cluster.doc import Doc
 from sandlot.cli.cluster.kubectl import Kubectl
-from sandlot.cli.cluster.reading import Page, metrics, page
+from sandlot.cli.cluster.pages import metrics, page
 
 from tests.cli.cluster.worlds import pod
 
@@ -66,15 +66,22 @@ def test_a_whole_metrics_page_is_read(tmp_path: Path) -> None:
     assert found == page.decode()
 
 
-@pytest.mark.parametrize(
-    ("date", "ahead"),
-    [("Date: {}\r\n", -300.0), ("", None), ("Date: yesterday\r\n", None)],
-    ids=["late", "none", "no date"],
-)
-def test_a_pods_clock_is_read_from_its_answer(date: str, ahead: float | None, tmp_path: Path) -> None:
-    head = date.format(formatdate(time.time() - 300, usegmt=True))
-    with answering(f"HTTP/1.1 200 OK\r\n{head}Content-Length: 0\r\n\r\n".encode()) as port:
+@pytest.mark.parametrize("status", [b"200 OK", b"401 Unauthorized"], ids=["read", "refused"])
+@pytest.mark.parametrize("late", [0, 300], ids=["right", "late"])
+def test_a_pods_clock_is_read_from_its_answer(late: int, status: bytes, tmp_path: Path) -> None:
+    """Whether or not it gives its metrics."""
+    date = formatdate(time.time() - late, usegmt=True).encode()
+    with answering(b"HTTP/1.1 %s\r\nDate: %s\r\nContent-Length: 0\r\n\r\n" % (status, date)) as port:
         found = page(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
-    assert isinstance(found, Page)
+    assert isinstance(found.text, Unread) is (status != b"200 OK")
+    assert found.clock is not None
     # A date has whole seconds, and the answer takes a while.
-    assert found.ahead == (ahead if ahead is None else pytest.approx(ahead, abs=9))
+    assert found.clock.least - 0.001 <= -late <= found.clock.most + 0.001
+    assert found.clock.exceeds(10) is bool(late)
+
+
+@pytest.mark.parametrize("date", [b"", b"Date: yesterday\r\n"], ids=["none", "no date"])
+def test_an_answer_without_a_date_tells_no_clock(date: bytes, tmp_path: Path) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n%sContent-Length: 0\r\n\r\n" % date) as port:
+        found = page(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
+    assert (found.text, found.clock) == ("", None)

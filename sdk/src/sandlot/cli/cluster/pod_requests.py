@@ -2,74 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from .doc import Doc
 from .quantities import quantity
 
+# By resource, as Kubernetes names it: cores, bytes, devices; `pods` is their number.
+Amounts = Mapping[str, float]
+
 _ENDED = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """Cores, bytes of memory and number of pods."""
-
-    cpu: float = 0.0
-    memory: float = 0.0
-    pods: float = 0.0
-
-    def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(self.cpu + other.cpu, self.memory + other.memory, self.pods + other.pods)
-
-
-def by_node(pods: Iterable[Doc]) -> dict[str, Amounts]:
-    """Return what the pods that have a node and have not ended request, by node."""
-    found: dict[str, Amounts] = {}
+def add(found: dict[str, Amounts], pods: Iterable[Doc]) -> None:
+    """Add, by node, what these pods request, if they have a node and have not ended."""
     for pod in pods:
         node = pod.text("spec", "nodeName")
         if node and pod.text("status", "phase") not in _ENDED:
-            found[node] = found.get(node, Amounts()) + _of_pod(pod)
-    return found
+            found[node] = total([found.get(node, {}), _of_pod(pod)])
 
 
-def added(parts: Iterable[dict[str, Amounts]]) -> dict[str, Amounts]:
-    """Return the sums by node."""
-    found: dict[str, Amounts] = {}
+def total(parts: Iterable[Amounts]) -> dict[str, float]:
+    """Return the sums by resource."""
+    found: dict[str, float] = {}
     for part in parts:
-        for node, amounts in part.items():
-            found[node] = found.get(node, Amounts()) + amounts
+        for name, amount in part.items():
+            found[name] = found.get(name, 0.0) + amount
     return found
 
 
 def allocatable(node: Doc) -> Amounts:
     """Return what the kubelet offers to pods."""
-    offered = node.pairs("status", "allocatable")
-    return Amounts(*(quantity(offered.get(name, "")) or 0.0 for name in ("cpu", "memory", "pods")))
+    return _amounts(node, "status", "allocatable")
 
 
-def fitting(node: Doc, used: Amounts, *, cpu: float, memory: float) -> int:
+def fitting(node: Doc, used: Amounts, size: Amounts) -> int:
     """Return how many more pods of this size fit on the node."""
     has = allocatable(node)
-    room = [(has.pods - used.pods, 1.0), (has.cpu - used.cpu, cpu), (has.memory - used.memory, memory)]
+    needs = {**size, "pods": 1.0}
+    room = [(has.get(name, 0.0) - used.get(name, 0.0), each) for name, each in needs.items() if each > 0]
     # A sum of many tenths is a little off, and a pod that fits exactly must count.
-    return max(0, int(min((free / size + 1e-6 for free, size in room if size > 0), default=0.0)))
+    return max(0, int(min(free / each + 1e-6 for free, each in room)))
 
 
 def _of_pod(pod: Doc) -> Amounts:
-    """Return its requests: of all containers together or of one that runs before them, and its runtime's overhead."""
-    first = pod.docs("spec", "initContainers")
-    stay = [one for one in first if one.text("restartPolicy") == "Always"]
-    cpu, memory = (
-        max(
-            sum(_request(one, name) for one in [*pod.docs("spec", "containers"), *stay]),
-            max((_request(one, name) for one in first), default=0.0),
-        )
-        + (quantity(pod.text("spec", "overhead", name)) or 0.0)
-        for name in ("cpu", "memory")
-    )
-    return Amounts(cpu, memory, 1.0)
+    """Return its requests: the most that its containers need at one moment, and its runtime's overhead."""
+    stay: list[Amounts] = []  # init containers that run on beside all that begin after them
+    moments: list[Amounts] = []
+    for one in pod.docs("spec", "initContainers"):
+        requests = _requests(one)
+        moments.append(total([*stay, requests]))
+        if one.text("restartPolicy") == "Always":
+            stay.append(requests)
+    moments.append(total([*stay, *(_requests(one) for one in pod.docs("spec", "containers"))]))
+    names = {name for moment in moments for name in moment}
+    most = {name: max(moment.get(name, 0.0) for moment in moments) for name in names}
+    # What the pod requests as a whole replaces the sum of its containers.
+    most |= _requests(pod.doc("spec"))
+    return total([most, _amounts(pod, "spec", "overhead"), {"pods": 1.0}])
 
 
-def _request(container: Doc, name: str) -> float:
-    return quantity(container.text("resources", "requests", name)) or 0.0
+def _requests(of: Doc) -> Amounts:
+    return _amounts(of, "resources", "requests")
+
+
+def _amounts(of: Doc, *path: str) -> Amounts:
+    return {name: quantity(text) or 0.0 for name, text in of.pairs(*path).items()}

@@ -6,62 +6,72 @@ from collections.abc import Iterator, Mapping
 
 from .. import times
 from ..doc import Doc
-from ..finding import Finding, ok, problem
+from ..finding import Finding, ok, problem, unchecked
+from ..skew import Skew
 from ..world import NODE_LEASES, Kind, World
+from .words import several
 
-_MOST = 10.0  # seconds; the API server tells its time in whole seconds
+_MOST = 10.0  # seconds
 
 
 def check(world: World) -> Iterator[Finding]:
-    ahead = world.local - world.now
-    if abs(ahead) > _MOST:
+    label = "clock of this machine"
+    if world.clock is None:
+        yield unchecked(label, "the API server's answer has no time", "compare them yourself: date")
+    elif world.clock.exceeds(_MOST):
         yield problem(
-            "clock of this machine",
-            f"it is {times.spoken(ahead)} {_direction(ahead)} the API server's",
+            label,
+            _told(world.clock),
             "synchronize it (NTP): certificates and tokens fail at wrong times, and logs do not match",
         )
     else:
-        yield ok("clock of this machine", f"it agrees with the API server's: {_exact(ahead)}")
+        yield ok(label, f"it agrees with the API server's within {world.clock.within} s")
     yield from _compared(
         "clocks of gateways and controllers",
         world.part_clocks,
         each="clock of",
         advice="synchronize its node's (NTP): deadlines, leases and records of ends have wrong times",
+        unknown="see their metrics above: the time is that of their answer",
     )
-    skews = {lease.name: _skew(lease) for lease in world.list(Kind.LEASES, NODE_LEASES)}
     yield from _compared(
         "clocks of the nodes",
-        {node: skew for node, skew in skews.items() if skew is not None},
+        {lease.name: _skew(lease) for lease in world.list(Kind.LEASES, NODE_LEASES)},
         each="clock of node",
         advice="synchronize it (NTP): its pods' certificates and logs have wrong times",
+        unknown="see the nodes above: each kubelet renews its Lease",
     )
 
 
-def _compared(label: str, skews: Mapping[str, float], *, each: str, advice: str) -> Iterator[Finding]:
-    """Yield a problem for each that is wrong, or one finding with the largest difference."""
-    wrong = {name: skew for name, skew in skews.items() if abs(skew) > _MOST}
-    for name, skew in wrong.items():
-        yield problem(
-            f"{each} {name}", f"it is {times.spoken(skew)} {_direction(skew)} the API server's", advice
-        )
-    if skews and not wrong:
-        name, most = max(skews.items(), key=lambda one: abs(one[1]))
-        yield ok(
-            label, f"{len(skews)} agree with the API server's: {name} is furthest from it, {_exact(most)}"
-        )
+def _compared(
+    label: str, skews: Mapping[str, Skew | None], *, each: str, advice: str, unknown: str
+) -> Iterator[Finding]:
+    """Yield a problem for each that is wrong, and one finding with the largest difference and those without a time."""
+    known = {name: skew for name, skew in skews.items() if skew is not None}
+    right = {name: skew for name, skew in known.items() if not skew.exceeds(_MOST)}
+    for name, skew in known.items():
+        if name not in right:
+            yield problem(f"{each} {name}", _told(skew), advice)
+    said = ""
+    if right:
+        name, most = max(right.items(), key=lambda one: one[1].within)
+        said = f"{len(right)} agree with the API server's within {most.within} s; {name} is furthest from it"
+    if missing := [name for name in skews if name not in known]:
+        told = f"of {', '.join(several(missing))} no time is known"
+        yield unchecked(label, f"{said}; {told}" if said else told, unknown)
+    elif said:
+        yield ok(label, said)
 
 
-def _exact(skew: float) -> str:
-    return f"{abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}"
+def _told(skew: Skew) -> str:
+    return f"it is {times.spoken(skew.middle)} {'ahead of' if skew.middle > 0 else 'behind'} the API server's"
 
 
-def _direction(ahead: float) -> str:
-    return "ahead of" if ahead > 0 else "behind"
+def _skew(lease: Doc) -> Skew | None:
+    """Return the node's clock against the API server's when it renewed its lease, if that took no time.
 
-
-def _skew(lease: Doc) -> float | None:
-    """Return by how much the node's clock was ahead of the API server's when it renewed its lease."""
+    The API server writes whole seconds; a kubelet gives a renewal up after 10 s.
+    """
     renewed = times.seconds(lease.text("spec", "renewTime"))
     written = [times.seconds(one.text("time")) for one in lease.docs("metadata", "managedFields")]
     known = [one for one in written if one is not None]
-    return renewed - max(known) if renewed is not None and known else None
+    return Skew(renewed - max(known) - 1, renewed - max(known)) if renewed is not None and known else None
