@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from tests.cable import running
 from tests.cluster.shell import run
@@ -26,11 +26,10 @@ print("up", flush=True); input()
 @contextmanager
 def peers() -> Iterator[None]:
     """They serve on this machine, which the nodes send packets to that leave the cluster. Needs root."""
-    try:
+    with ExitStack() as stack:
         for address in ADDRESSES:
-            run(["ip", "address", "replace", f"{address}/32", "dev", "lo"])
-        with running(_SERVER, *ADDRESSES, str(PORT), str(HTTP)):
-            yield
-    finally:
-        for address in ADDRESSES:
-            run(["ip", "address", "delete", f"{address}/32", "dev", "lo"])
+            on_loopback = (f"{address}/32", "dev", "lo")
+            run(["ip", "address", "replace", *on_loopback])
+            stack.callback(run, ["ip", "address", "delete", *on_loopback])
+        stack.enter_context(running(_SERVER, *ADDRESSES, str(PORT), str(HTTP)))
+        yield

@@ -1,4 +1,6 @@
-"""E2B's unmodified SDKs on the cluster: the tests of tests/frameworks, but those of what a gateway's options and transports do."""
+"""E2B's unmodified SDKs on the cluster: the tests of tests/frameworks, but those of a gateway's options and transports, of an
+earlier SDK, and of the example of the page on templates.
+"""
 
 from __future__ import annotations
 
