@@ -67,6 +67,7 @@ def main() -> int:
     arguments = top.parse_args()
     if unknown := set(arguments.packages) - known.keys():
         top.error(f"PACKAGE: not in frameworks.toml: {', '.join(sorted(unknown))}")
+    os.environ[WHOLE] = "1"  # for the environments made here, and for pytest
     runs: list[Run] = []
     CACHE.mkdir(parents=True, exist_ok=True)
     # Not in /tmp, which sandboxes with the image `host` do not see: scripts run their own Python in them.
@@ -91,7 +92,7 @@ def _write(page: Path, run: Run, listed: list[Framework], *, pinned: bool) -> No
 
 def _run(run: Run, home: Path, *, pinned: bool) -> None:
     framework = run.framework
-    environment = {**framework.variables, **os.environ, WHOLE: "1"}
+    environment = {**framework.variables, **os.environ}
     try:
         run.release = _installed(framework, None if pinned else home)
     except EnvironmentFailed as error:
@@ -129,7 +130,10 @@ def _installed(framework: Framework, home: Path | None) -> str:
         alone=framework.alone,
     )
     installed = version_in(python, framework.package)
-    return described(framework.package, installed, python=found.python, lowest=framework.python)
+    try:
+        return described(framework.package, installed, python=found.python, lowest=framework.python)
+    except EnvironmentFailed:  # of a note: the suites run all the same
+        return f"{framework.package} {installed} (newest unknown)"
 
 
 def _newest_of_npm(framework: Framework, home: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from packaging.version import Version
 
 from tests.prime.environments import EnvironmentFailed, IndexUnreachable, at_hand, uv
 
-ANY = ("--python-version", "3.99")  # a Python for which each release is new enough: uv ignores upper bounds
+# A Python for which each release is new enough: uv ignores upper bounds. Without --python it would download one.
+ANY = ("--python", sys.executable, "--python-version", "3.99")
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,13 @@ def newest_runnable(package: str, *, lowest: str) -> Runnable:
 
 
 def described(package: str, installed: str, *, python: Version, lowest: str) -> str:
-    """A release for the table: with its Python, unless it is `lowest`, and why it is not the newest of all.
+    """A release for the table: with its Python, if it does not run on `lowest`, and why it is not the newest of all.
 
     Raises EnvironmentFailed, IndexUnreachable.
     """
     notes: list[str] = []
-    if python.release[:2] != Version(lowest).release[:2]:
+    later = python.release[:2] != Version(lowest).release[:2]
+    if later and lowest not in _pythons_of(package, Version(installed)):
         notes.append(f"with Python {python.major}.{python.minor}")
     newest = _newest(package, ANY)
     if newest > Version(installed):

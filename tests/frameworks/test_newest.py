@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from functools import partial
@@ -17,6 +19,7 @@ from packaging.version import Version
 
 from tests.frameworks.newest import described, newest_runnable
 from tests.prime.environments import (
+    THIS,
     EnvironmentFailed,
     IndexUnreachable,
     at_hand,
@@ -61,29 +64,60 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_address[1]}/simple")
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+        # Nothing of the machine's settings, such as another index, a proxy or `offline`.
+        for name in [name for name in os.environ if name.startswith("UV_")]:
+            monkeypatch.delenv(name)
+        settings = {
+            "UV_NO_CONFIG": "1",
+            "UV_DEFAULT_INDEX": f"http://127.0.0.1:{server.server_address[1]}/simple",
+            "UV_CACHE_DIR": str(tmp_path / "uv"),
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
         yield directory / "index.html"
         server.shutdown()
         thread.join()
 
 
+def program(file: Path, script: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Version, Path]:
+    """Those that runs of newest releases have: this one, before it one that tells uv that it is 3.10, after it a copy."""
+    older = "; ".join(
+        f's/"python_{name}": *"[^"]*"/"python_{name}": "{value}"/'
+        for name, value in {"full_version": "3.10.9", "version": "3.10"}.items()
+    )
+    made = {
+        Version("3.10.9"): program(tmp_path / "older", f"'{sys.executable}' \"$@\" | sed '{older}'"),
+        THIS: Path(sys.executable),
+        Version("3.98"): program(tmp_path / "copy", f"exec '{sys.executable}' \"$@\""),
+    }
+    monkeypatch.setattr("tests.frameworks.newest.at_hand", lambda lowest: made)
+    return made
+
+
+@pytest.mark.usefixtures("pythons")
 def test_the_newest_release_takes_the_python_that_it_needs(index: Path, tmp_path: Path) -> None:
-    pythons = at_hand("3.11")
-    latest = max(pythons)
-    releases = {"1.0": ">=3.8", "2.0": f">={latest}", "3.0": ">=3.98,<5"}
+    releases = {"1.0": ">=3.8", "2.0": f">={THIS}", "3.0": ">=3.98,<5"}
     index.write_text("".join(wheel(index.parent, *each) for each in releases.items()))
-    found = newest_runnable(PACKAGE, lowest="3.11")
-    assert (str(found.release), found.python, found.interpreter) == ("2.0", latest, pythons[latest])
+    found = newest_runnable(PACKAGE, lowest="3.10")
+    assert (str(found.release), found.python, found.interpreter) == ("2.0", THIS, Path(sys.executable))
     home = tmp_path / "made"
     python = newest_environment(home, PACKAGE, interpreter=found.interpreter)
     assert version_in(python, PACKAGE) == "2.0"
     why = "the newest, 3.0, needs Python >=3.98"
-    minor = f"{latest.major}.{latest.minor}"
-    assert described(PACKAGE, "2.0", python=latest, lowest=minor) == f"{PACKAGE} 2.0 ({why})"
+    minor = f"{THIS.major}.{THIS.minor}"
+    assert described(PACKAGE, "2.0", python=THIS, lowest=minor) == f"{PACKAGE} 2.0 ({why})"
     assert (
-        described(PACKAGE, "2.0", python=latest, lowest="3.8")
-        == f"{PACKAGE} 2.0 (with Python {minor}; {why})"
+        described(PACKAGE, "2.0", python=THIS, lowest="3.8") == f"{PACKAGE} 2.0 (with Python {minor}; {why})"
     )
 
 
@@ -91,6 +125,8 @@ def test_a_release_that_is_older_than_its_python_asks_for_has_a_note(index: Path
     index.write_text(wheel(index.parent, "1.0", ">=3.8,<3.99") + wheel(index.parent, "1.1", ">=3.11"))
     words = {"python": Version("3.11.7"), "lowest": "3.11"}
     assert described(PACKAGE, "1.1", **words) == f"{PACKAGE} 1.1"
+    # The tests' Python is a later one, which the release does not need.
+    assert described(PACKAGE, "1.1", python=Version("3.13.1"), lowest="3.11") == f"{PACKAGE} 1.1"
     # Another requirement excluded it.
     assert (
         described(PACKAGE, "1.0", **words)
@@ -98,8 +134,18 @@ def test_a_release_that_is_older_than_its_python_asks_for_has_a_note(index: Path
     )
 
 
+@pytest.mark.usefixtures("pythons")
 def test_a_framework_that_no_python_here_runs_is_an_error_that_names_the_python(index: Path) -> None:
     index.write_text(wheel(index.parent, "3.0", ">=3.98"))
     with pytest.raises(EnvironmentFailed, match=r"the newest, 3\.0, needs Python >=3\.98") as caught:
         newest_runnable(PACKAGE, lowest="3.11")
     assert not isinstance(caught.value, IndexUnreachable)
+
+
+def test_a_python_of_pyenv_that_does_not_run_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = tmp_path / "versions"
+    program(versions / "3.97.1/bin/python", "exit 127")
+    alias = program(versions / "3.98/bin/python", "echo 3.98.5")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert at_hand("3.90") == {Version("3.98.5"): alias}

@@ -14,11 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 # Set, as by `make test-clients` and `make test-frameworks`: also what takes long and shows little more.
 WHOLE = "SANDLOT_WHOLE_SUITES"
@@ -85,20 +85,40 @@ def version_in(python: Path, package: str) -> str:
 
 def at_hand(lowest: str) -> dict[Version, Path]:
     """The Pythons of this machine of at least this version (`3.12`): that of the tests, then the oldest first."""
-    return {version: python for version, python in _pythons().items() if version >= Version(lowest)}
+    return {version: python for version, python in _pythons(_pyenv()).items() if version >= Version(lowest)}
 
 
 @cache
-def _pythons() -> dict[Version, Path]:
-    found = {**_pyenvs(), THIS: Path(sys.executable)}
+def _pythons(pyenv: Path) -> dict[Version, Path]:
+    found = {THIS: Path(sys.executable)}
+    for python in _pyenvs(pyenv).values():
+        # Its directory may be a link or an alias, or what is left of it.
+        if version := _version_of(python):
+            found.setdefault(version, python)
     for each in json.loads(uv("python", "list", "--only-installed", "--output-format", "json")):
         if (each["implementation"], each["variant"]) == ("cpython", "default"):
             found.setdefault(Version(each["version"]), Path(each["path"]))
     return {version: found[version] for version in sorted(found, key=lambda each: (each != THIS, each))}
 
 
-def _pyenvs() -> dict[Version, Path]:
-    found = (Path.home() / ".pyenv" / "versions").glob("3.*/bin/python")
+def _version_of(python: Path) -> Version | None:
+    code = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+    try:
+        told = subprocess.run(
+            [python, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60
+        )
+        return Version(told.stdout.strip())
+    except (OSError, subprocess.SubprocessError, InvalidVersion):
+        return None
+
+
+def _pyenv() -> Path:
+    return Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+
+
+def _pyenvs(pyenv: Path) -> dict[Version, Path]:
+    """By the names of their directories."""
+    found = (pyenv / "versions").glob("3.*/bin/python")
     # Its name may be `3.13t` or `3.14-dev`.
     by_name = {path.parts[-3]: path for path in found if re.fullmatch(r"[\d.]+", path.parts[-3])}
     return {Version(name): by_name[name] for name in sorted(by_name, key=Version)}
@@ -112,7 +132,7 @@ def interpreter(lowest: str) -> Path:
     if Version(lowest) <= THIS:
         return Path(sys.executable)
     # Before uv, which takes seconds to look at all Pythons of a machine.
-    for version, python in _pyenvs().items():
+    for version, python in _pyenvs(_pyenv()).items():
         if version >= Version(lowest):
             return python
     try:
@@ -163,16 +183,17 @@ def client_env(home: Path, *, url: str, api_key: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "PRIME_API_BASE_URL": url, "PRIME_API_KEY": api_key}
 
 
-def uv(*arguments: str) -> str:
-    """What uv prints. Raises EnvironmentFailed, IndexUnreachable."""
+def uv(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
+    """What uv prints, with these further variables of environment. Raises EnvironmentFailed, IndexUnreachable."""
     program = Path(sys.executable).with_name("uv")
     # uv starts each of pyenv's shims to see which Python it is, for seconds; `_pyenvs` finds those Pythons.
-    path = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if "/.pyenv/" not in each)
+    found = os.environ["PATH"].split(os.pathsep)
+    path = os.pathsep.join(each for each in found if not Path(each).is_relative_to(_pyenv()))
     # A directory of its own: the workspace's settings for uv are not the client's.
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
             [str(program), *arguments],
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, **(variables or {})},
             capture_output=True,
             text=True,
             check=False,
