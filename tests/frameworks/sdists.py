@@ -14,7 +14,7 @@ from tests.prime.environments import CACHE, EnvironmentFailed, IndexUnreachable,
 def source(package: str, python: Path) -> Path:
     """The unpacked sdist of the version that this Python has; downloaded once by pip, then found again.
 
-    Raises IndexUnreachable, whatever kept pip from it: the version is on the index that it was installed from.
+    Raises IndexUnreachable, and EnvironmentFailed for what else kept pip from it, such as a release without an sdist.
     """
     version = version_in(python, package)
     home = CACHE / f"{package}-{version}-source"
@@ -32,11 +32,13 @@ def source(package: str, python: Path) -> Path:
 
 def _download(wanted: str, python: Path, directory: str) -> None:
     # uv has no `download`. Only the package itself: pip would build its build system, too.
-    words = ("--quiet", "--no-deps", "--no-binary", wanted.partition("==")[0], "--dest", directory)
+    words = ("--no-deps", "--no-binary", wanted.partition("==")[0], "--dest", directory)
     pip = ("tool", "run", "--quiet", "--python", str(python), "--from", "pip", "pip")
     # pip does not know uv's variables. Not as an argument: errors show these, and a URL may have a password.
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
     try:
         uv(*pip, "download", *words, wanted, variables={"PIP_INDEX_URL": index} if index else {})
     except EnvironmentFailed as error:
-        raise IndexUnreachable(str(error)) from error
+        if "after connection broken" in str(error):  # pip's warning of each retry
+            raise IndexUnreachable(str(error)) from error
+        raise

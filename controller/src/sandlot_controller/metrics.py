@@ -34,7 +34,7 @@ _REASONS = frozenset(
     }
 )
 # Without one of these an admission webhook tells a text for each object, and a proxy the phrase of its status line.
-# Not 404 and 409: the alert takes their reasons for what the controller handles.
+# Not 404 and 409, which here have a text of somebody's own: the alert takes their reasons for what the controller handles.
 _REASON_OF_STATUS = {
     403: "Forbidden",
     422: "Invalid",

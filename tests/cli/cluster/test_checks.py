@@ -245,6 +245,14 @@ UNKNOWN: dict[str, tuple[Break, str, str]] = {
         lambda cluster: cluster.but(part_clocks={"g-1": None, "c-1": None}),
         "clocks of gateways and controllers", "of g-1, c-1 no time is known",
     ),
+    "a clock of a gateway that took long to tell it": (
+        lambda cluster: cluster.but(part_clocks={"g-1": Skew(7, 20), "c-1": Skew(-0.8, 1.2)}),
+        "clocks of gateways and controllers", "of g-1 no time is known",
+    ),
+    "an API server that took long to tell its time": (
+        lambda cluster: cluster.but(clock=Skew(7, 20)),
+        "clock of this machine", "the API server took long to answer: they agree within 20 s, or better",
+    ),
     "an API server without a time": (
         lambda cluster: cluster.but(clock=None), "clock of this machine", "the API server's answer has no time",
     ),

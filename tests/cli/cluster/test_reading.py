@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -20,8 +20,8 @@ from tests.cli.cluster.worlds import pod
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[int]:
-    """A port that answers one request with this and closes."""
+def answering(answer: bytes | Callable[[], bytes]) -> Iterator[int]:
+    """A port that answers one request with this, made when the request is there, and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -30,7 +30,7 @@ def answering(answer: bytes) -> Iterator[int]:
                 while b"\r\n\r\n" not in connection.recv(65536, socket.MSG_PEEK):
                     pass
                 connection.recv(65536)
-                connection.sendall(answer)
+                connection.sendall(answer if isinstance(answer, bytes) else answer())
 
         thread = Thread(target=serve)
         thread.start()
@@ -70,8 +70,12 @@ def test_a_whole_metrics_page_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("late", [0, 300], ids=["right", "late"])
 def test_a_pods_clock_is_read_from_its_answer(late: int, status: bytes, tmp_path: Path) -> None:
     """Whether or not it gives its metrics."""
-    date = formatdate(time.time() - late, usegmt=True).encode()
-    with answering(b"HTTP/1.1 %s\r\nDate: %s\r\nContent-Length: 0\r\n\r\n" % (status, date)) as port:
+
+    def answer() -> bytes:
+        date = formatdate(time.time() - late, usegmt=True).encode()
+        return b"HTTP/1.1 %s\r\nDate: %s\r\nContent-Length: 0\r\n\r\n" % (status, date)
+
+    with answering(answer) as port:
         found = page(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
     assert isinstance(found.text, Unread) is (status != b"200 OK")
     assert found.clock is not None

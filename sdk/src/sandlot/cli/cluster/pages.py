@@ -16,6 +16,7 @@ from .kubectl import CannotRun, Kubectl
 from .skew import Skew
 
 _SECONDS = 10.0
+_KEPT = 2.0  # uvicorn makes a date each second, later when its loop is busy
 # Without the proxies of the environment, which do not know this machine's loopback.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -58,6 +59,10 @@ def page(kubectl: Kubectl, pod: Doc, port: int, key: str | None) -> Page:
 
 def _clock(date: str | None, *, sent: float, got: float) -> Skew | None:
     try:
-        return Skew.told(parsedate_to_datetime(date).timestamp(), sent=sent, got=got) if date else None
+        return Skew.told(_moment(date), sent=sent, got=got, kept=_KEPT) if date else None
     except ValueError:
         return None
+
+
+def _moment(date: str) -> float:
+    return parsedate_to_datetime(date).timestamp()

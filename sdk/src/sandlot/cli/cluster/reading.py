@@ -30,6 +30,9 @@ def read(
     kubectl: Kubectl, api: Api, *, namespace: str | None, name: str | None, api_key: str | None
 ) -> World:
     """Read the only release, or that of this namespace and name. Raises CannotRun where there is none."""
+    api.first(
+        "/version"
+    )  # it may wait for kubectl's credentials, and would tell the clock no better than that
     sent = time.time()
     version, date = api.first("/version")
     got = time.time()

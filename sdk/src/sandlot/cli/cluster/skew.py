@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+_EXACT = 6.0  # seconds between the bounds where no answer took long
+
 
 @dataclass(frozen=True, slots=True)
 class Skew:
@@ -14,9 +16,11 @@ class Skew:
     most: float
 
     @classmethod
-    def told(cls, date: float, *, sent: float, got: float) -> Skew:
-        """Return that of a server's clock against ours: its `date`, in whole seconds, is of a moment in between."""
-        return cls(date - got, date + 1 - sent)
+    def told(cls, date: float, *, sent: float, got: float, kept: float = 0.0) -> Skew:
+        """Return that of a server's clock against ours: its `date`, in whole seconds, is of a moment in between, or of one
+        before, if the server keeps dates for up to so many seconds.
+        """
+        return cls(date - got, date + 1 + kept - sent)
 
     def __add__(self, other: Skew) -> Skew:
         """`other`: of the clock that this is measured against, to a third one."""
@@ -33,6 +37,10 @@ class Skew:
     def within(self) -> int:
         """Whole seconds that it cannot exceed, in either direction."""
         return math.ceil(max(abs(self.least), abs(self.most)))
+
+    def may_exceed(self, seconds: float) -> bool:
+        """Return whether it may be more, since the answers took so long that they do not tell."""
+        return self.within > seconds and self.most - self.least > _EXACT
 
     def exceeds(self, seconds: float) -> bool:
         """Return whether it is more for certain."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..api import Unread
 from ..doc import Doc, json_of, walk
 from ..finding import Finding, ok, problem
+from ..sizes import gpu_resource
 from ..world import Kind, World
 from . import room
 from .classes import used
@@ -25,6 +26,9 @@ def check(world: World) -> Iterator[Finding]:
     default = settings.get("SANDLOT_RUNTIME_CLASS", "")
     faulty: dict[str, str] = {}
     takers: dict[str, list[Doc]] = {}
+    gpu_takers: dict[str, list[Doc]] = {}
+    # Kubernetes' admission plugin ExtendedResourceToleration adds it to the pods that request the resource.
+    gpu_toleration = Doc({"key": gpu_resource(settings), "operator": "Exists"})
     for name, found in _classes(world, default):
         label = "nodes" if name == default else f"nodes of runtime class {name}"
         # Kubernetes adds these to what the pod says itself.
@@ -36,7 +40,9 @@ def check(world: World) -> Iterator[Finding]:
         if chosen:
             sound = [one for one in chosen if one.name not in faulty]
             tolerations = tolerated + found.docs("scheduling", "tolerations")
-            takers[name] = [one for one in sound if not _is_cordoned(one) and not _repels(one, tolerations)]
+            open_ones = [one for one in sound if not _is_cordoned(one)]
+            takers[name] = [one for one in open_ones if not _repels(one, tolerations)]
+            gpu_takers[name] = [one for one in open_ones if not _repels(one, [*tolerations, gpu_toleration])]
             yield _taking(world, label, len(chosen), sound, takers[name])
         else:
             words = ", ".join(f"{key}={value}" for key, value in sorted(wanted | own))
@@ -53,7 +59,7 @@ def check(world: World) -> Iterator[Finding]:
         )
     if len(faulty) > _SHOWN:
         yield problem("other nodes", f"{len(faulty) - _SHOWN} more nodes have faults", "kubectl get nodes")
-    yield from room.check(world, takers, default=default)
+    yield from room.check(world, takers, gpu_takers, default=default)
 
 
 def _classes(world: World, default: str) -> Iterator[tuple[str, Doc]]:

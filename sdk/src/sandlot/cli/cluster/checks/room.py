@@ -16,8 +16,10 @@ _GIB = 1 << 30
 _BASIC = ("cpu", "memory")
 
 
-def check(world: World, takers: Mapping[str, list[Doc]], *, default: str) -> Iterator[Finding]:
-    """`takers`: by runtime class, the nodes that take new sandboxes; a class without any is told elsewhere."""
+def check(
+    world: World, takers: Mapping[str, list[Doc]], gpu_takers: Mapping[str, list[Doc]], *, default: str
+) -> Iterator[Finding]:
+    """By runtime class, the nodes that take new sandboxes and those with GPUs; a class without any is told elsewhere."""
     pools = world.list(Kind.POOLS, world.release.sandboxes)
     if isinstance(world.requested, Unread):
         yield unchecked(
@@ -27,10 +29,12 @@ def check(world: World, takers: Mapping[str, list[Doc]], *, default: str) -> Ite
         )
         return
     sizes = {size.pool: size.whole.requests for size in pool_sizes(world)}
+    gpu = gpu_resource(world.settings("controller"))
     for pool in pools:
         name = pool.text("spec", "template", "runtimeClass") or default
-        if nodes := takers.get(name):
-            yield _room(world, pool, nodes, _with_overhead(world, name, sizes[pool.name]), world.requested)
+        size = _with_overhead(world, name, sizes[pool.name])
+        if nodes := (gpu_takers if size.get(gpu) else takers).get(name):
+            yield _room(world, pool, nodes, size, world.requested)
 
 
 def spoken(nodes: list[Doc], requested: Mapping[str, Amounts], *, more: tuple[str, ...] = ()) -> str:
