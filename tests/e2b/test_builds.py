@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests.e2b.builds import (
     started,
     status,
 )
+from tests.e2b.conftest import AUDIT, audited
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -136,15 +136,6 @@ def test_another_tenant_finds_none_of_it(stack: Stack, client: httpx.Client) -> 
     assert checkpoint["metadata"].keys() == {"e2b"}
 
 
-def uploads(stack: Stack) -> list[tuple[str, str, int]]:
-    """What the audit log has of uploads; a record is there a moment after its call's answer."""
-    written = (stack.state_dir / "audit.jsonl").read_text().splitlines(keepends=True)
-    told = [json.loads(line) for line in written if line.endswith("\n")]  # the last may be half there
-    return [
-        (each["action"], each["id"], each["status"]) for each in told if each["action"] == "template.upload"
-    ]
-
-
 def test_an_upload_needs_its_own_link(stack: Stack, client: httpx.Client) -> None:
     build = requested(client, "uploads")
     files = "01" * 32
@@ -173,8 +164,9 @@ def test_an_upload_needs_its_own_link(stack: Stack, client: httpx.Client) -> Non
     failed = ended(client, build)
     assert (failed["status"], failed["reason"]["step"]) == ("error", "1")
     assert client.post(path_of(build), json=START).status_code == 409
-    wait_until(lambda: ("template.upload", build["templateID"], 200) in uploads(stack))
-    written = (stack.state_dir / "audit.jsonl").read_text()
+    wait_until(lambda: 200 in {e["status"] for e in audited(stack, "template.upload", build["templateID"])})
+    assert audited(stack, "template.upload", build["templateID"])[-1]["status"] == 200
+    written = (stack.state_dir / AUDIT).read_text()
     assert link.params["signature"] not in written + stack.log()
 
 
