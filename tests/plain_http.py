@@ -6,17 +6,19 @@ from typing import Any
 
 import httpx
 
+_TIMEOUT = 60.0  # seconds: httpx's own 5 are less than a loaded machine may let a server stand still
+
 
 def client(**options: Any) -> httpx.Client:
-    return httpx.Client(verify=False, **options)
+    return httpx.Client(**{"verify": False, "timeout": _TIMEOUT, **options})
 
 
 def async_client(**options: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(verify=False, **options)
+    return httpx.AsyncClient(**{"verify": False, "timeout": _TIMEOUT, **options})
 
 
 def request(method: str, url: str, **options: Any) -> httpx.Response:
-    return httpx.request(method, url, verify=False, **options)
+    return httpx.request(method, url, **{"verify": False, "timeout": _TIMEOUT, **options})
 
 
 def get(url: str, **options: Any) -> httpx.Response:
