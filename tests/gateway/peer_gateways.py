@@ -134,7 +134,10 @@ async def claimed(world: World) -> list[str]:
         async with plain_http.async_client(
             base_url=f"http://{sidecar.config['listen']}", headers=headers
         ) as client:
-            state = (await client.get("/v1/state")).json()
+            try:
+                state = (await client.get("/v1/state")).json()
+            except (httpx.NetworkError, httpx.RemoteProtocolError):  # it begins, or ends just now: nobody's
+                continue
         found += [state["sandbox_id"]] if state["phase"] == "claimed" else []
     return found
 
