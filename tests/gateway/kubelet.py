@@ -36,6 +36,7 @@ from sandlot_kube.template import Template, encode, key
 from tests.gateway.pod_sidecar import Sidecar
 from tests.gateway.sidecars import new_instance_id
 from tests.kube.apiserver import ApiServer
+from tests.waiting import SECONDS
 
 CRDS = Path(__file__).parents[2] / "charts" / "sandlot" / "crds"
 
@@ -182,7 +183,7 @@ class Kubelet:
         path = f"{paths.sandboxes(self.namespace, name)}/status"
         await self.client.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
-    async def until(self, condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
+    async def until(self, condition: Callable[[], Any], *, timeout: float = SECONDS) -> Any:
         """The first true answer; looked at again after every change of a Sandbox. A KeyError is of one not told of yet."""
         async with asyncio.timeout(timeout):
             while True:

@@ -14,7 +14,7 @@ from sandlot_kube import paths
 from tests import plain_http
 from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.ports import free_port, free_ports
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 pytestmark = NEEDS_API_SERVER
 
@@ -60,7 +60,7 @@ async def test_every_gateway_serves_and_lists_what_one_has_exposed(world: World)
         await one.run(box, SERVE)
         made = await expose(one, box)
         path = f"/expose/{made['exposure_id']}/"
-        async with asyncio.timeout(30), plain_http.async_client() as browser:
+        async with asyncio.timeout(SECONDS), plain_http.async_client() as browser:
             for gateway in (other, one):
                 answer = await browser.get(gateway.url + path)
                 while answer.status_code == 502:  # until the server in there listens

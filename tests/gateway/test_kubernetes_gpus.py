@@ -103,7 +103,7 @@ async def test_a_start_with_gpus_is_for_creates_of_its_image_also_with_slots(wor
         # Its start goes on, since it has begun.
         assert (await gateway.client.delete(f"/api/v1/sandbox/{first}")).status_code == 200
         await asked("registry.example/two:1")
-        await kubelet.until(lambda: start("registry.example/two:1"), timeout=20.0)
+        await kubelet.until(lambda: start("registry.example/two:1"))
 
 
 async def test_pods_with_gpus_run_no_command_of_their_image(world: World, nodes: list[ImageNode]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from sandlot_kube import clock, paths
 
 from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 pytestmark = NEEDS_API_SERVER
 
@@ -35,7 +35,7 @@ async def status_at(gateway: Running, sandbox_id: str, status: str) -> dict[str,
 
 async def run_once_ready(gateway: Running, sandbox_id: str, command: str) -> str:
     """Each request waits for the sandbox, and is told so when that took too long."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while True:
             body = {"command": command, "timeout": 20}
             answer = await gateway.client.post(f"/sbx/{sandbox_id}/exec", json=body)
@@ -120,7 +120,7 @@ async def test_a_gateway_that_is_asked_to_end_brings_up_what_it_has_promised(wor
     kubelet = world.kubelet
     kubelet.make_cold = False
     async with world.gateway("b") as other:
-        async with world.gateway("a", drain=20.0) as one:
+        async with world.gateway("a", drain=300.0) as one:
             made = await pending(one, secrets={"KEY": SECRET})
             await status_at(other, made["id"], "PENDING")
             name = await cold_name(world)

@@ -172,7 +172,7 @@ async def test_a_reset_that_fails_ends_the_pod(world: World) -> None:
         assert answer.status_code == 200
         assert (await gateway.get(made["id"]))["status"] == "TERMINATED"
         os.kill(executor_of(node.sidecars[pod].config["state_dir"]), 9)
-        await until(lambda: pod not in node.sidecars, seconds=60)
+        await until(lambda: pod not in node.sidecars)
         await gateway.warm(SIZE)
         assert len(node.sidecars) == SIZE
 

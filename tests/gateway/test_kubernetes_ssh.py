@@ -14,6 +14,7 @@ from sandlot_kube import paths
 
 from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.ports import free_port
+from tests.waiting import SECONDS
 
 pytestmark = NEEDS_API_SERVER
 
@@ -97,7 +98,7 @@ async def test_one_gateway_cuts_what_came_in_by_the_other(world: World) -> None:
         session = await Session.make(one, box)
         connection = await session.connect(one)
         assert await session.delete(other) == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             await connection.wait_closed()
         for gateway in (one, other):
             with pytest.raises(asyncssh.PermissionDenied):
@@ -112,7 +113,7 @@ async def test_a_new_gateway_knows_the_sessions_of_an_earlier_one(world: World) 
     async with world.gateway("b", ssh_port=free_port()) as other, session.connect(other) as connection:
         assert (await connection.run("echo again")).stdout == "again\n"
         await other.client.delete(f"/api/v1/sandbox/{box}")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             await connection.wait_closed()
 
 

@@ -109,7 +109,7 @@ async def test_one_whose_record_is_deleted_counts_once(world: World, ended: bool
         for _ in range(2):
             await asyncio.gather(*(gateway.gateway.accounts.fold() for gateway in (one, other)))
         for gateway in (one, other):
-            await until(lambda gateway=gateway: counts(gateway, "by-hand", 1), pause=0.1, seconds=20)
+            await until(lambda gateway=gateway: counts(gateway, "by-hand", 1), pause=0.1)
             row = (await usage(gateway))["by-hand"]
             assert row["core_seconds"] == pytest.approx(lasted, abs=2 * A_SECOND)
 

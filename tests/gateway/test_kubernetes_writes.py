@@ -57,7 +57,7 @@ async def test_a_warm_sandbox_costs_four_writes_and_its_share_of_one_removal(wor
             await until(lambda pod=pod: pod not in node.sidecars)
         minutes = (time.monotonic() - began) / 60
         # No sandbox is without its end, its pod and its resource gone: at most two minutes later.
-        await until(lambda: not resources(), seconds=150)
+        await until(lambda: not resources())
         await gateway.warm()
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
         await until(lambda: not node.sidecars)
@@ -98,7 +98,7 @@ async def test_what_ends_in_one_moment_costs_less_than_four_with_all_that_is_wri
             await asyncio.gather(*(gateway.client.delete(f"/api/v1/sandbox/{box['id']}") for box in boxes))
             await until(lambda pods=pods: not set(pods) & node.sidecars.keys())
         listed = paths.sandboxes(world.namespace)
-        await until(lambda: not world.server.call("GET", listed)["items"], seconds=150)
+        await until(lambda: not world.server.call("GET", listed)["items"])
         after = [len(world.server.writes(user, namespace=world.namespace)) for user in world.server.tokens]
         written = Counter(world.server.writes("controller", namespace=world.namespace))
     assert written["deletecollection", "pods"] + written["delete", "pods"] < at_once * rounds
