@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, World, pool_fields
-from tests.waiting import until
+from tests.ports import free_port
+from tests.waiting import SECONDS, until
 
 pytestmark = NEEDS_API_SERVER
 
@@ -32,11 +33,11 @@ async def test_without_an_api_server_warm_claims_go_on_and_cold_ones_are_refused
         assert (await gateway.client.get("/readyz")).status_code == 200
 
         await asyncio.to_thread(world.server.start)
-        await kubelet.until(lambda: all(kubelet.of_pod(instance) for instance in instances), timeout=60)
-        await kubelet.until(lambda: kubelet.sandboxes[first["id"]].status.verdict, timeout=60)
+        await kubelet.until(lambda: all(kubelet.of_pod(instance) for instance in instances))
+        await kubelet.until(lambda: kubelet.sandboxes[first["id"]].status.verdict)
         assert (await kubelet.record(second["id"])).status.verdict is None
         third = None
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while third is None:
                 answer = await gateway.create()
                 assert answer.status_code in (201, 503), answer.text
@@ -59,9 +60,9 @@ async def test_an_api_server_that_hangs_holds_a_cold_create_no_longer_than_it_ma
             assert await gateway.run(made["id"], "echo on") == "on\n"
             refused = await gateway.create()
             assert refused.status_code == 503, refused.text
-        await kubelet.until(lambda: made["id"] in kubelet.sandboxes, timeout=60)
+        await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
         # What it may have taken before it hung is taken away again.
-        await kubelet.until(lambda: list(kubelet.sandboxes) == [made["id"]], timeout=60)
+        await kubelet.until(lambda: list(kubelet.sandboxes) == [made["id"]])
 
 
 async def test_without_an_api_server_a_claim_is_known_at_any_gateway(world: World) -> None:
@@ -83,12 +84,11 @@ async def test_without_an_api_server_a_claim_is_known_at_any_gateway(world: Worl
 
 
 async def test_a_gateway_that_starts_without_an_api_server_hears_of_its_sandboxes(world: World) -> None:
-    kubelet = world.kubelet
-    async with world.gateway() as gateway:
+    kubelet, port = world.kubelet, free_port()
+    async with world.gateway(webhook_port=port) as gateway:
         await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm()
         made = await gateway.made()
-        port = gateway.gateway.webhook_listener.port
     await asyncio.to_thread(world.server.stop)
     async with world.gateway(backend={"sync_timeout": 0.5}, webhook_port=port) as gateway:
         await until(lambda: gateway.gateway.directory.get(made["id"]))
@@ -97,16 +97,15 @@ async def test_a_gateway_that_starts_without_an_api_server_hears_of_its_sandboxe
 
 
 async def test_a_record_that_nobody_wrote_is_written_by_who_hears_the_heartbeat(world: World) -> None:
-    kubelet = world.kubelet
-    async with world.gateway() as gateway:
+    kubelet, port = world.kubelet, free_port()
+    async with world.gateway(webhook_port=port) as gateway:
         instance = await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm()
         await asyncio.to_thread(world.server.stop)
         made = await gateway.made(labels=["late"])
-        port = gateway.gateway.webhook_listener.port
     await asyncio.to_thread(world.server.start)
     async with world.gateway("another", backend={"late_record": 0.0}, webhook_port=port):
-        record = await kubelet.until(lambda: kubelet.of_pod(instance), timeout=60)
+        record = await kubelet.until(lambda: kubelet.of_pod(instance))
         assert (record.spec.sandbox_id, record.spec.labels) == (made["id"], ["late"])
 
 
