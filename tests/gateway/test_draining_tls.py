@@ -26,6 +26,8 @@ async def test_tls_clients_are_served_until_the_last_create_of_any_is_brought_up
     ):
         body = {**FIELDS, "wait_seconds": 20}
         ran = (await client.post("/api/v1/sandbox", json=body)).json()
+        while ran["status"] == "PENDING":  # a cold start may take longer than a create waits
+            ran = (await client.get(f"/api/v1/sandbox/{ran['id']}")).json()
         assert ran["status"] == "RUNNING", ran
         command = asyncio.create_task(
             client.post(f"/sbx/{ran['id']}/exec", json={"command": WAITING, "timeout": 600})
