@@ -74,7 +74,7 @@ async def test_what_a_sidecar_may_send_is_bounded(box: Running, path: str) -> No
 async def test_a_look_does_not_keep_a_sandbox_whose_creator_has_left(state_dir, machine) -> None:
     machine.hold_ready = asyncio.Event()
     async with running(state_dir, machine, orphan_grace=0.5) as box:
-        body = {"docker_image": "host", "idempotency_key": "k", "wait_seconds": 0.3}
+        body = {"docker_image": "host", "idempotency_key": "k", "wait_seconds": 25}
         creating = asyncio.create_task(box.client.post(f"{API}/sandbox", json=body))
         (waiting,) = await until(lambda: box.gateway.directory.live())
         creating.cancel()

@@ -39,7 +39,7 @@ async def _hang_up(gateway: Running, key: str) -> None:
     """Send a create, and leave once the gateway has it."""
     host, port = str(gateway.client.base_url).removeprefix("http://").rstrip("/").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
-    data = json.dumps({**FIELDS, "idempotency_key": key, "wait_seconds": 1}).encode()
+    data = json.dumps({**FIELDS, "idempotency_key": key, "wait_seconds": 25}).encode()
     head = f"POST /api/v1/sandbox HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key\r\nContent-Length: {len(data)}\r\n"
     writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + data)
     await writer.drain()
