@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -113,9 +114,13 @@ def test_credentials_are_in_no_command_line_and_no_log(stack: Stack, s3_server: 
     secret = s3_server.keys["AWS_SECRET_ACCESS_KEY"].encode()
     assert stack.process is not None
     assert secret not in Path(f"/proc/{stack.process.pid}/cmdline").read_bytes()
-    for path in stack.state_dir.rglob("*"):
-        if path.is_file():
-            assert secret not in path.read_bytes(), path
+    # What earlier tests had goes meanwhile; os.walk passes over a directory that does.
+    paths = [Path(parent, name) for parent, _, names in os.walk(stack.state_dir) for name in names]
+    assert paths
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                assert secret not in path.read_bytes(), path
 
 
 def test_a_gateway_without_its_bucket_does_not_start_and_says_why(s3_server: S3Server) -> None:
