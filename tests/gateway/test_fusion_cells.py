@@ -15,6 +15,7 @@ import pytest
 
 from tests import plain_http
 from tests.e2e import processes
+from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -40,8 +41,9 @@ def stack() -> Iterator[Stack]:
 
 
 def send(stack: Stack, *cells: str, **fields: Any) -> httpx.Response:
-    url = f"{stack.url}/fusion/{KEY}/run_jupyter"
-    return plain_http.post(url, json={"cells": cells, **fields}, timeout=60)
+    # Without patience, a request whose sandbox is not there within 8 seconds is answered with a 504.
+    url = f"{stack.url}/fusion/{KEY}/run_jupyter?patience=100"
+    return plain_http.post(url, json={"cells": cells, **fields}, timeout=200)
 
 
 def run(stack: Stack, *cells: str, **fields: Any) -> dict[str, Any]:
@@ -91,12 +93,12 @@ def test_time_limits_leave_what_was_done_before(stack: Stack) -> None:
     sleep = "print('begun'); import time; time.sleep(60)"
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     with ThreadPoolExecutor(3) as callers:
-        one_cell = callers.submit(run, stack, "x = 1", sleep, "x", cell_timeout=2).result
-        all_cells = callers.submit(run, stack, "print(1)", sleep, "3", total_timeout=5).result
-        killed = callers.submit(run, stack, deaf, "1", cell_timeout=2).result
+        one_cell = callers.submit(run, stack, "x = 1", sleep, "x", cell_timeout=6).result
+        all_cells = callers.submit(run, stack, "print(1)", sleep, "3", total_timeout=15).result
+        killed = callers.submit(run, stack, deaf, "1", cell_timeout=6).result
     told = one_cell()
     assert (told["status"], names(told)) == ("Success", [[], ["TimeoutError"], []])
-    assert told["cells"][1]["error"][0]["evalue"] == "the cell reached its time limit of 2 s"
+    assert told["cells"][1]["error"][0]["evalue"] == "the cell reached its time limit of 6 s"
     assert told["cells"][1]["stdout"] == "begun\n"
     assert told["cells"][2]["display"] == [{"text/plain": "1"}]
     told = all_cells()
@@ -172,19 +174,22 @@ def test_many_wrong_cells_have_one_error(stack: Stack) -> None:
 def test_cells_of_a_lost_sandbox_run_in_another(stack: Stack) -> None:
     run(stack)
     with ThreadPoolExecutor(1) as callers:
-        told = callers.submit(run, stack, "print('begun')", "import time; time.sleep(2.5); print('done')")
-        wait_until(lambda: _is_running(stack))
+        told = callers.submit(
+            run, stack, "print('begun')", "import os; os.system('sleep 5001.5'); print('done')"
+        )
+        lost = wait_until(lambda: _sleepers(stack))
         for sidecar in processes.sidecars(stack):
             os.kill(sidecar, signal.SIGKILL)
+        [sleep] = wait_until(lambda: _sleepers(stack) - lost)
+        os.kill(sleep, signal.SIGTERM)
         assert [cell["stdout"] for cell in told.result()["cells"]] == ["begun\n", "done\n"]
 
 
-def _is_running(stack: Stack) -> bool:
-    headers = {"Authorization": f"Bearer {KEY}"}
-    url = f"{stack.url}/api/v1/sandbox"
-    found = plain_http.get(url, params={"is_active": "true"}, headers=headers).json()["sandboxes"]
-    for each in found:
-        listed = plain_http.get(f"{url}/{each['id']}/commands", headers=headers).json()["commands"]
-        if any(one["state"] == "running" for one in listed):
-            return True
-    return False
+def _sleepers(stack: Stack) -> set[int]:
+    """The processes that a cell waits for until the test ends them."""
+    return {
+        pid
+        for sidecar in processes.sidecars(stack)
+        for pid in descendants(sidecar)
+        if command_line(pid).startswith(b"sleep\x005001.5\0")
+    }
