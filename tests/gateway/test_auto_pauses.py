@@ -162,9 +162,16 @@ async def test_a_pause_that_cannot_be_is_not_tried_again_until_the_timeout_is_se
     monkeypatch.setattr(auto_pause, "_TRY_AGAIN", (0.01, 0.01))
     async with gateway(state_dir, machine) as box:
         sandbox_id, its = await made(box)
+        # A look that begins while the timeout is set may find it due, and then it is asked once more: so one is under way.
+        held = its.hold_state = asyncio.Event()
+        seen = its.states_seen
+        await set_timeout(box, sandbox_id, 600)  # so that it is asked now
+        await until(lambda: its.states_seen > seen)
         with monkeypatch.context() as patched:
             patched.setattr(pause_records, "_MOST", 16)
             await set_timeout(box, sandbox_id, 0)
+            its.hold_state = None
+            held.set()
             await until(lambda: "unless its timeout is set again" in caplog.text)
         asked = its.states_seen
         other, _ = await made(box)
