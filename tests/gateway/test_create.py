@@ -147,7 +147,7 @@ async def test_a_caller_that_leaves_without_a_key_leaves_nothing(box: Running) -
 
 
 async def test_a_caller_that_comes_back_with_its_key_finds_its_sandbox(state_dir, machine) -> None:
-    async with running(state_dir, machine, orphan_grace=1.0) as box:  # in which the caller has to come back
+    async with running(state_dir, machine, orphan_grace=5.0) as box:  # in which the caller has to come back
         machine.hold_ready = asyncio.Event()
         await _hang_up(box, {"docker_image": "host", "idempotency_key": "never"})
         await _hang_up(box, {"docker_image": "host", "idempotency_key": "back"})

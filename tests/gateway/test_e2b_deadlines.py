@@ -40,15 +40,17 @@ async def test_a_connect_succeeds_where_the_deadline_that_stays_is_late_enough(s
 async def test_a_list_does_not_wait_for_each_lost_sandbox(
     state_dir, machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadlines, "_PATIENCE", 3.0)
+    monkeypatch.setattr(deadlines, "_PATIENCE", 5.0)
+    monkeypatch.setattr(deadlines, "_ANSWERS_WITHIN", 100.0)
     async with running(state_dir, machine, **OPTIONS) as box:
+        box.gateway.sidecars._call_timeout = 100.0
         lost = await created(box, timeout=300)
         other = await created(box, timeout=300)
         held = machine.of_sandbox(lost)
         machine.of_sandbox(other).deadline_at = 4e9
         held.hold_state = asyncio.Event()
         try:
-            async with asyncio.timeout(8):  # a call to a sidecar may take 10 s
+            async with asyncio.timeout(50):
                 answer = await box.client.get("/e2b/v2/sandboxes", headers=HEADERS)
         finally:
             held.hold_state.set()
