@@ -70,8 +70,10 @@ async def test_a_command_s_line_names_request_sandbox_and_op(
             line for line in lines.of("sandlot_gateway.engine.ends") if line["message"] == "a sandbox ended"
         ]
         assert (ended["sandbox"], ended["verdict"], ended["request"]) == (made["id"], "deleted", "r-2")
+        await until(
+            lambda: {"POST", "DELETE"} <= {line["method"] for line in lines.of("sandlot_gateway.edge")}
+        )
         controlled = lines.of("sandlot_gateway.edge")
-        assert {"POST", "DELETE"} <= {line["method"] for line in controlled}
         assert all(line["request"] for line in controlled)
     for secret in (KEY, token, "a-secret-value"):
         assert secret not in lines.text
