@@ -116,6 +116,8 @@ async def test_what_a_draining_gateway_does_not_bring_up_in_time_another_one_doe
     async with two_peers(world, drain=1.0) as (one, other):
         made = (await one.create(**body, wait_seconds=0)).json()
         await cold_names(world)
+        # Once it has ended, only its record tells of it.
+        await until(lambda: other.gateway.directory.get(made["id"]))
         retried = asyncio.create_task(other.create(**body))
         one.ending.begin()
         assert await asyncio.wait_for(one.task, 60) == 0
