@@ -183,7 +183,7 @@ async def test_one_key_is_one_fork_also_of_a_gateway_that_died(
             begun = ask(stack, "POST", f"/sandbox/{box.id}/fork", body=body).json()
             assert (begun["status"], begun["idempotency_key"]) == ("PENDING", body["idempotency_key"])
             if late:
-                await until(lambda: claims(stack) == before + 2)
+                await until(lambda: claims(stack) >= before + 2)
             stack.kill()
         stack.start()
         key = begun["idempotency_key"]
