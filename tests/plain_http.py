@@ -10,15 +10,15 @@ _TIMEOUT = 60.0  # seconds: httpx's own 5 are less than a loaded machine may let
 
 
 def client(**options: Any) -> httpx.Client:
-    return httpx.Client(**{"verify": False, "timeout": _TIMEOUT, **options})
+    return httpx.Client(verify=False, **_patient(options))
 
 
 def async_client(**options: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(**{"verify": False, "timeout": _TIMEOUT, **options})
+    return httpx.AsyncClient(verify=False, **_patient(options))
 
 
 def request(method: str, url: str, **options: Any) -> httpx.Response:
-    return httpx.request(method, url, **{"verify": False, "timeout": _TIMEOUT, **options})
+    return httpx.request(method, url, verify=False, **_patient(options))
 
 
 def get(url: str, **options: Any) -> httpx.Response:
@@ -35,3 +35,7 @@ def put(url: str, **options: Any) -> httpx.Response:
 
 def delete(url: str, **options: Any) -> httpx.Response:
     return request("DELETE", url, **options)
+
+
+def _patient(options: dict[str, Any]) -> dict[str, Any]:
+    return {"timeout": _TIMEOUT, **options}
