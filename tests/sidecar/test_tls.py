@@ -25,6 +25,7 @@ from sandlot_gateway.sidecar_tls import SidecarTls
 from sandlot_sidecar.server.untrusted_connections import MOST_INSIDE
 
 from tests import sidecar_certificates as certificates
+from tests.ports import free_port
 from tests.sidecar.tls_sidecar import CA, TlsSidecar
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
@@ -71,14 +72,15 @@ async def test_commands_files_and_streams_work_over_one_kept_connection(box: Tls
 
 
 async def test_a_tunnel_passes_on_a_half_close(box: TlsSidecar) -> None:
+    port = free_port()  # in the machine's network, as the sandbox has it here
     server = (
-        "import socket; s = socket.create_server(('127.0.0.1', 7000)); print(flush=True); c, _ = s.accept();"
+        f"import socket; s = socket.create_server(('127.0.0.1', {port})); print(flush=True); c, _ = s.accept();"
         "n = sum(len(d) for d in iter(lambda: c.recv(65536), b'')); c.sendall(b'%d' % n); c.close()"
     )
     await box.op(["python3", "-c", server], id="server")
     await until(lambda: _output(box, "server"))
     route = Route(SandboxId("sb-test"), "tenant-a", box.address, box.token, Status.RUNNING)
-    connection = await open_tunnel(pool=box.pool, route=route, port=7000)
+    connection = await open_tunnel(pool=box.pool, route=route, port=port)
     for _ in range(64):
         connection.write(b"x" * 65536)
         await connection.drain()
