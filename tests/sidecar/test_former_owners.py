@@ -143,7 +143,7 @@ async def test_nothing_of_an_owner_is_told_to_the_next(make) -> None:
     await box.exec(f"echo {SECRET}; echo {SECRET} >&2", op="chosen")
     await box.op(f"cat; echo {SECRET}", id="input", stdin=True, detach=True)
     await box.call("POST", "/v1/ops/input/stdin?id=one", content=SECRET.encode())
-    assert (await box.call("GET", "/v1/logs")).text == f"{SECRET}\n"
+    await until(lambda: has_logs(box, f"{SECRET}\n"))
     old = box.token
     await pass_on(box)
     state = (await box.instance("GET", "/v1/state")).json()
@@ -175,6 +175,10 @@ async def test_nothing_of_an_owner_is_told_to_the_next(make) -> None:
     kept = state_files(box)
     assert SECRET.encode() not in kept
     assert old.encode() not in kept
+
+
+async def has_logs(box: Sidecar, text: str) -> bool:
+    return (await box.call("GET", "/v1/logs")).text == text
 
 
 def state_files(box: Sidecar) -> bytes:
