@@ -59,11 +59,11 @@ context = ssl.create_default_context(); context.check_hostname = False; context.
 def said(kind, address, name):
     try:
         if kind == "http":
-            asked = http.client.HTTPConnection(address, 80, timeout=5)
+            asked = http.client.HTTPConnection(address, 80, timeout=10)
             asked.request("GET", "/", headers={"Host": name})
             answer = asked.getresponse()
             return answer.read().decode() if answer.status == 200 else str(answer.status)
-        with socket.create_connection((address, 443), timeout=5) as s:
+        with socket.create_connection((address, 443), timeout=10) as s:
             with context.wrap_socket(s, server_hostname=None if name == "-" else name) as t: return t.recv(9).decode()
     except TimeoutError: return "silence"
     except ssl.SSLError as e: return e.reason

@@ -94,9 +94,9 @@ def test_limits_of_a_claim(box: Driver) -> None:
 
 def test_half_a_processor(make: Make) -> None:
     box = make(limits={"cpu": 0.5})
-    busy = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
+    busy = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
     ended = box.run(["python3", "-c", busy])
-    assert ended["cpu"] < 0.8
+    assert ended["cpu"] < 2.4  # half of three seconds, and the start of Python
 
 
 def test_shared_memory_is_bounded(box: Driver) -> None:

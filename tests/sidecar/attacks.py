@@ -29,7 +29,7 @@ UNAUTHORIZED_CALLS = r"""
 import socket, sys
 port = int(sys.argv[1])
 def ask(method, path, token=None, body=b'{}'):
-    s = socket.create_connection(('127.0.0.1', port), 5)
+    s = socket.create_connection(('127.0.0.1', port), 50)
     head = f'{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n'
     if token is not None:
         head += f'Authorization: {token}\r\n'
@@ -47,6 +47,6 @@ for method, path in paths:
         status = ask(method, path, token)
         assert status == 401, (method, path, token, status)
 print(ask('GET', '/healthz'))
-idle = [socket.create_connection(('127.0.0.1', port), 5) for _ in range(600)]
+idle = [socket.create_connection(('127.0.0.1', port), 50) for _ in range(600)]
 print('held', len(idle))
 """

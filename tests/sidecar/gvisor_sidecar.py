@@ -96,7 +96,7 @@ class NetworkedGvisorSidecar(GvisorSidecar):
 
     async def reaches(self, *targets: str) -> list[str]:
         lines = "".join(f"{each}\n" for each in targets)
-        answer = await self.exec("python3 /probe.py 4", stdin=lines)
+        answer = await self.exec("python3 /probe.py 8", stdin=lines)
         assert answer["exit_code"] == 0, answer
         return answer["stdout"].split()
 

@@ -83,5 +83,6 @@ def memory_of(pid: int) -> bytes:
             if " rw" in line and "[v" not in line:
                 start, end = (int(part, 16) for part in line.split()[0].split("-"))
                 memory.seek(start)
-                content.append(memory.read(end - start))
+                with contextlib.suppress(OSError):  # given back since it was listed
+                    content.append(memory.read(end - start))
     return b"".join(content)

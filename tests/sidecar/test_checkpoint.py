@@ -247,6 +247,6 @@ async def test_a_restored_sandbox_cannot_be_reset(make) -> None:
 @pytest.mark.slow
 async def test_an_archive_that_nobody_brings_is_waited_for_a_minute(make) -> None:
     box: Sidecar = await make(claim={"restore": True})
-    ended = await box.webhooks.wait("ended", timeout=90)
+    ended = await box.webhooks.wait("ended")
     assert ended["verdict"] == "start_failed"
     assert "no gateway sent it in time" in ended["message"]

@@ -31,8 +31,9 @@ async def test_client_gone_without_an_id_kills_at_once(box: Sidecar) -> None:
     assert await processes_like(box, "sleep 555") == 0
 
 
+@pytest.mark.slow
 async def test_client_gone_with_an_id_gets_a_grace(make) -> None:
-    box = await make(claim={}, ops={"reattach_grace": 5})
+    box = await make(claim={}, ops={"reattach_grace": 15})
 
     async def begin_and_leave(name: str) -> None:
         body = {"command": "echo on; read line < /tmp/go; echo off", "id": name}
@@ -44,7 +45,9 @@ async def test_client_gone_with_an_id_gets_a_grace(make) -> None:
     await begin_and_leave("comes-back")
     async with box.stream("GET", "/v1/ops/comes-back/stream?offset=0") as answer:
         await begin_and_leave("stays-away")
-        await until(lambda: ended_with(box, "client_gone"))  # its grace began after the other one's
+        await until(
+            lambda: ended_with(box, "client_gone"), pause=0.2
+        )  # its grace began after the other one's
         await box.exec("echo > /tmp/go")
         frames = parse_frames(await answer.aread())
     assert payload(frames, "o") == b"on\noff\n"

@@ -22,10 +22,15 @@ async def tail(box: Sidecar, query: str) -> bytes:
     return answer.content
 
 
+async def runs(box: Sidecar, op_id: str) -> bool:
+    return (await box.call("GET", f"/v1/ops/{op_id}")).json()["state"] == "running"
+
+
 async def test_commands_newest_first_also_after_their_end(box: Sidecar) -> None:
     await box.exec("echo one; echo two >&2; exit 3", op="first")
     await box.exec(["printf", "x" * 300], op="second")
     await box.op("read line", id="third", stdin=True, detach=True)
+    await until(lambda: runs(box, "third"))
     found = await seen(box)
     assert [command["op_id"] for command in found["commands"]] == ["third", "second", "first"]
     assert found["total"] == 3

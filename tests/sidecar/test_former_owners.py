@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.sidecar.calls import has_output, pass_on
 from tests.sidecar.support import Sidecar
 from tests.waiting import until
@@ -16,7 +17,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.root
 
 SECRET = "secret-of-the-former-owner"
-LISTEN = "import socket, time\ns = socket.create_server(('127.0.0.1', 7777))\nprint('on', flush=True)\ntime.sleep(600)"
+LISTEN = "import socket, sys, time\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nprint('on', flush=True)\ntime.sleep(600)"
 
 
 async def head(
@@ -81,12 +82,13 @@ async def read_all(reader: asyncio.StreamReader) -> bytes:
 
 async def test_a_tunnel_ends_with_its_owner(make) -> None:
     box = await make(claim={})
+    port = free_port()  # in the machine's network, as the sandbox has it here
     await box.call("PUT", "/v1/files?path=/listen.py", content=LISTEN.encode())
-    await box.op(["python3", "/listen.py"], id="listens", detach=True)
+    await box.op(["python3", "/listen.py", str(port)], id="listens", detach=True)
     await until(lambda: has_output(box, "listens", "on\n"))
     reader, writer = await box.raw()
     writer.write(
-        f"POST /v1/tcp?port=7777 HTTP/1.1\r\nAuthorization: Bearer {box.token}\r\n"
+        f"POST /v1/tcp?port={port} HTTP/1.1\r\nAuthorization: Bearer {box.token}\r\n"
         "Connection: Upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n".encode()
     )
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
@@ -141,7 +143,7 @@ async def test_nothing_of_an_owner_is_told_to_the_next(make) -> None:
     await box.exec(f"echo {SECRET}; echo {SECRET} >&2", op="chosen")
     await box.op(f"cat; echo {SECRET}", id="input", stdin=True, detach=True)
     await box.call("POST", "/v1/ops/input/stdin?id=one", content=SECRET.encode())
-    assert (await box.call("GET", "/v1/logs")).text == f"{SECRET}\n"
+    await until(lambda: has_logs(box, f"{SECRET}\n"))
     old = box.token
     await pass_on(box)
     state = (await box.instance("GET", "/v1/state")).json()
@@ -173,6 +175,10 @@ async def test_nothing_of_an_owner_is_told_to_the_next(make) -> None:
     kept = state_files(box)
     assert SECRET.encode() not in kept
     assert old.encode() not in kept
+
+
+async def has_logs(box: Sidecar, text: str) -> bool:
+    return (await box.call("GET", "/v1/logs")).text == text
 
 
 def state_files(box: Sidecar) -> bytes:

@@ -59,7 +59,7 @@ async def test_the_port_opens_nothing_to_user_code_without_a_token(make) -> None
     await box.reconnect(f"http://127.0.0.1:{port}")
     await box.claim(network="full")
     await box.call("PUT", "/v1/files?path=/calls.py", content=UNAUTHORIZED_CALLS.encode())
-    answer = await box.exec(f"python3 /calls.py {port}", timeout=60)
+    answer = await box.exec(f"python3 /calls.py {port}", timeout=150)
     assert answer["stdout"] == "200\nheld 600\n", answer
     await usable(box)
     await until(lambda: few(box))

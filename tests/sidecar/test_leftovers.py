@@ -71,7 +71,7 @@ async def run(box: Sidecar, shape: str, programs: dict[str, str], *, port: int) 
     """What each of the programs says, run in one command."""
     written = await box.call("PUT", "/v1/files?path=/programs", content=packed(programs))
     assert written.status_code == 200, written.text
-    answer = await box.exec(["python3", "-S", "-c", PROGRAM, "/programs", str(port), shape], timeout=60)
+    answer = await box.exec(["python3", "-S", "-c", PROGRAM, "/programs", str(port), shape], timeout=150)
     assert (answer["verdict"], answer["exit_code"], answer["stderr"]) == ("exited", 0, ""), answer
     told = json.loads(answer["stdout"])
     assert list(told) == list(programs)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,12 @@ async def test_the_last_words_of_a_lost_command_are_kept(box: Sidecar) -> None:
 async def test_runners_that_end_with_the_init_are_no_failure_of_the_next_ones(make) -> None:
     """The executor tells of the new init before it answers why the old one's runners died."""
     box = await make(claim={})
-    await asyncio.gather(*(box.exec("sleep 0.5") for _ in range(6)))
+    # None ends before all run, each by a runner of its own.
+    waits = "touch /up-{}; until test -e /go; do sleep 0.05; done"
+    at_once = [asyncio.create_task(box.exec(waits.format(number))) for number in range(6)]
+    await until(lambda: are_up(box, 6))
+    await box.call("PUT", "/v1/files?path=/go", content=b"")
+    await asyncio.gather(*at_once)
     idle = {pid for pid in descendants(box.pid) if name_of(pid) == "sandlot-runner"}
     assert len(idle) >= 3, "as many as the failures after which a command is refused"
     (init,) = inits(box)
@@ -58,9 +64,14 @@ async def test_runners_that_end_with_the_init_are_no_failure_of_the_next_ones(ma
         for pid in (init, *idle):
             os.kill(pid, signal.SIGKILL)
         await gone({init, *idle})
-        waits = asyncio.create_task(box.exec("echo served"))
+        served = asyncio.create_task(box.exec("echo served"))
         await until(lambda: is_queued(box))
-    assert (await waits)["stdout"] == "served\n"
+    assert (await served)["stdout"] == "served\n"
+
+
+async def are_up(box: Sidecar, count: int) -> bool:
+    listing = (await box.call("GET", "/v1/files/list?path=/")).json()["entries"]
+    return sum(entry["path"].startswith("/up-") for entry in listing) == count
 
 
 async def is_queued(box: Sidecar) -> bool:
@@ -157,7 +168,8 @@ async def test_an_init_that_dies_again_and_again_is_given_up(make) -> None:
     async def ends() -> bool:
         found = {pid for pid in box.tree() - killed if name_of(pid).endswith("init")}
         for pid in found:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the sandbox has just been given up
+                os.kill(pid, signal.SIGKILL)
         killed.update(found)
         return any(event["event"] == "ended" for event in box.webhooks.events)
 

@@ -81,7 +81,7 @@ async def test_what_waits_for_a_runner_that_is_lost_is_closed(hangs_up: str) -> 
         await asyncio.wait_for(channel.lost.wait(), 20)
     assert (channel.runner.unsent, channel.runner.lost) == (0, True)
     channel.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # the garbage collector may have closed others
 
 
 class Executor:

@@ -184,12 +184,7 @@ async def test_what_is_no_copy_ends_the_sandbox(
     put = await box.client.post("/v1/restore", headers=INSTANCE, content=json.dumps({**told, **change}))
     assert put.status_code == status, put.text
     assert "namespace" in put.json()["field"]
-
-    async def ended() -> bool:
-        state = (await box.instance("GET", "/v1/state")).json()
-        return state["verdict"] == "start_failed"
-
-    await until(ended)
+    assert (await box.webhooks.wait("ended"))["verdict"] == "start_failed"
 
 
 async def test_a_namespace_of_another_kind_ends_the_sandbox(make) -> None:

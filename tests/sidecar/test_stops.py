@@ -47,11 +47,11 @@ async def test_an_end_sends_the_stop_signal_and_waits(make, signal: str, fields:
 
 
 async def test_one_that_ignores_it_is_killed_at_its_grace(make) -> None:
-    box = await running(make, IGNORES, stop_grace=0.4)
+    box = await running(make, IGNORES, stop_grace=2.0)
     began = time.time()
     assert (await end(box))["start_command"] == {"state": "stopping", "exit_code": None}
     event = await box.webhooks.wait("ended")
-    assert event["sent_at"] - began >= 0.4
+    assert event["sent_at"] - began >= 2.0
     assert event["start_command"] == {"state": "ended", "exit_code": None}
     assert await box.wait_exit() == 0
 
@@ -122,7 +122,8 @@ async def test_no_webhook_comes_during_the_grace(make) -> None:
     assert [event["event"] for event in box.webhooks.events if event["phase"] == "ended"] == ["ended"]
 
 
-@pytest.mark.parametrize("times", [{"timeout": 8.0}, {"idle_timeout": 5.0}])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [{"timeout": 15.0}, {"idle_timeout": 10.0}])
 async def test_so_does_a_timeout(make, times: dict[str, float]) -> None:
     box = await running(make, traps("TERM", "exit 7"), stop_grace=5.0, **times)
     event = await box.webhooks.wait("ended")

@@ -25,9 +25,10 @@ from sandlot_gateway.sidecar_tls import SidecarTls
 from sandlot_sidecar.server.untrusted_connections import MOST_INSIDE
 
 from tests import sidecar_certificates as certificates
+from tests.ports import free_port
 from tests.sidecar.tls_sidecar import CA, TlsSidecar
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.root
 OTHER = trustme.CA(key_type=trustme.KeyType.ECDSA)
@@ -71,14 +72,15 @@ async def test_commands_files_and_streams_work_over_one_kept_connection(box: Tls
 
 
 async def test_a_tunnel_passes_on_a_half_close(box: TlsSidecar) -> None:
+    port = free_port()  # in the machine's network, as the sandbox has it here
     server = (
-        "import socket; s = socket.create_server(('127.0.0.1', 7000)); print(flush=True); c, _ = s.accept();"
+        f"import socket; s = socket.create_server(('127.0.0.1', {port})); print(flush=True); c, _ = s.accept();"
         "n = sum(len(d) for d in iter(lambda: c.recv(65536), b'')); c.sendall(b'%d' % n); c.close()"
     )
     await box.op(["python3", "-c", server], id="server")
     await until(lambda: _output(box, "server"))
     route = Route(SandboxId("sb-test"), "tenant-a", box.address, box.token, Status.RUNNING)
-    connection = await open_tunnel(pool=box.pool, route=route, port=7000)
+    connection = await open_tunnel(pool=box.pool, route=route, port=port)
     for _ in range(64):
         connection.write(b"x" * 65536)
         await connection.drain()
@@ -97,7 +99,7 @@ async def _output(box: TlsSidecar, op: str) -> bytes:
 async def test_strangers_are_refused_and_both_sides_say_why(box: TlsSidecar, tmp_path: Path) -> None:
     wrong_ca = certificates.write(tmp_path / "1", OTHER, GATEWAY_NAME, trusted=(CA,))
     assert "does not have the CA of our certificate" in await dial_with(box, wrong_ca)
-    assert "not of a CA in our ca.crt" in box.log()
+    await until(lambda: "not of a CA in our ca.crt" in box.log())  # it writes once the other side knows
     distrusting = certificates.write(tmp_path / "2", CA, GATEWAY_NAME, trusted=(OTHER,))
     assert "the peer's certificate is not of a CA in our ca.crt" in await dial_with(box, distrusting)
     late = certificates.write(tmp_path / "3", CA, GATEWAY_NAME, not_after=certificates.expired())
@@ -133,7 +135,7 @@ async def test_webhooks_of_sidecars_without_tls_are_heard_and_of_strangers_with_
     with pytest.raises(ssl.SSLError, match=r"(?i)unknown.ca"):
         await reader.read()
     writer.close()
-    assert "not of a CA in our ca.crt" in caplog.text
+    await until(lambda: "not of a CA in our ca.crt" in caplog.text)
 
 
 async def test_the_controller_calls_it_as_well(box: TlsSidecar) -> None:
@@ -194,11 +196,12 @@ async def test_half_open_handshakes_hold_up_nobody_and_keep_nothing(box: TlsSide
     for _, writer in opened:
         writer.close()
     await asyncio.gather(*ends, return_exceptions=True)  # an end of file or a reset
-    await until(lambda: _same(box, before))
+    await until(lambda: _no_more(box, before))
 
 
-async def _same(box: TlsSidecar, before: tuple[int, int]) -> bool:
-    return box.descriptors() == before
+async def _no_more(box: TlsSidecar, before: tuple[int, int]) -> bool:
+    """Fewer are no leak: a runner that nobody has needed for a while goes."""
+    return all(now <= then for now, then in zip(box.descriptors(), before, strict=True))
 
 
 async def test_a_dial_of_a_peer_that_never_shakes_hands_ends(
@@ -219,8 +222,8 @@ async def test_a_dial_of_a_peer_that_never_shakes_hands_ends(
     pool = HttpPool(tls=SidecarTls(files))
     try:
         with pytest.raises(DialError, match="handshake took longer"):
-            await pool.fetch(address, "GET", "/", timeout=0.9)
-        async with asyncio.timeout(10):
+            await pool.fetch(address, "GET", "/", timeout=50.0)
+        async with asyncio.timeout(SECONDS):
             await closed.wait()
     finally:
         await pool.close()

@@ -139,8 +139,8 @@ async def _beats(gateway: Receiver, count: int) -> list[float]:
 
 async def test_heartbeats_grow_apart_until_something_happens() -> None:
     async with telling(heartbeat=0.2) as (gateway, told):
-        told.ready()
         begun = asyncio.get_running_loop().time()
+        told.ready()
         came = await _beats(gateway, 5)
         pauses = [later - earlier for earlier, later in itertools.pairwise([begun, *came])]
         # 20 % less than 0.2, 0.4, 0.8, 1.6 and, the most, 2.0 s; the machine may add to each.
