@@ -140,3 +140,33 @@ async def test_an_answer_that_is_older_than_the_question_does_not_count() -> Non
         await sidecar.asked.acquire()
         assert sidecar.asked.locked()
     assert phases == ["warm", "claimed"]
+
+
+async def test_who_waits_for_a_poll_waits_for_one_that_began_afterwards() -> None:
+    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
+        phases.append(state["phase"])
+        return state["phase"] == "claimed"
+
+    phases: list[str] = []
+    async with asking(told) as (asker, instance, sidecar):
+        sidecar.free.clear()
+        asker.ask(instance)
+        await sidecar.asked.acquire()
+        polled = asker.polled(instance)
+        sidecar.phase = "claimed"
+        sidecar.free.set()
+        await polled
+        assert phases == ["warm", "claimed"]
+        await asker.polled(instance)
+        assert phases == ["warm", "claimed", "claimed"]
+
+
+async def test_nobody_waits_for_a_poll_that_is_given_up() -> None:
+    async with asking(lambda *_: True) as (asker, instance, sidecar):
+        sidecar.free.clear()
+        asker.ask(instance)
+        await sidecar.asked.acquire()
+        polled = asker.polled(instance)
+        asker.leave(ID)
+        await polled
+        sidecar.free.set()

@@ -118,20 +118,56 @@ async def test_the_last_claims_of_one_that_was_silent_before_it_died_are_looked_
         assert look.count == 1, "they were looked for twice"
 
 
+class Search:
+    """Polls of sidecars that take as long as a test says."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.began = asyncio.Event()
+        self.is_over = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.count += 1
+        self.began.set()
+        await self.is_over.wait()
+
+
 async def test_no_key_is_free_before_the_last_claims_of_a_dead_one_are_known(others: list[Other]) -> None:
     await others[0].start()
-    looking: asyncio.Queue[None] = asyncio.Queue()
-    found = asyncio.Event()
-
-    async def look() -> None:
-        looking.put_nowait(None)
-        await found.wait()
-
+    search = Search()
     async with peers_of(timeout=20.0) as peers:
-        asked: list[asyncio.Task[KeyAnswer]] = []
-        for _ in range(2):
-            asked.append(asyncio.create_task(peers.holder_of_key(QUESTION, look=look)))
-            await looking.get()
+        asked = [asyncio.create_task(peers.holder_of_key(QUESTION, look=search)) for _ in range(2)]
+        await search.began.wait()
         assert not any(one.done() for one in asked)
-        found.set()
+        search.is_over.set()
         assert [await one for one in asked] == [NO_HOLDER] * 2
+    assert search.count == 1
+
+
+async def test_a_dead_one_counts_as_silent_while_a_sidecar_has_not_answered(others: list[Other]) -> None:
+    """The sandbox was claimed again by a gateway that followed its create, and its first instance ended in use."""
+    await others[0].start()
+    search = Search()
+    async with peers_of(timeout=SILENCE) as peers:
+        assert await peers.holder_of_key(QUESTION, look=search) == NOT_ALL_HEARD
+        search.is_over.set()
+        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+    assert search.count == 1
+
+
+async def test_one_whose_address_vanished_counts_as_silent_just_so(
+    others: list[Other], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandlot_gateway.backends.kubernetes.peers._KEPT", 0.0)
+    answers, dies = others
+    await answers.start()
+    await dies.start()
+    search = Search()
+    async with peers_of(timeout=SILENCE) as peers:
+        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+        others.remove(dies)
+        await dies.close()
+        assert await peers.holder_of_key(QUESTION, look=search) == NOT_ALL_HEARD
+        search.is_over.set()
+        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+    assert search.count == 1

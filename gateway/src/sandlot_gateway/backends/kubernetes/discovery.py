@@ -112,13 +112,16 @@ class ClaimDiscovery:
     async def _look_for_last_claims(self) -> None:
         """Poll sidecars after a gateway died, to find the claims that it had not recorded.
 
-        Also owned ones whose pods are reused: it may have died before it told of a reset.
+        Also owned ones whose pods are reused: it may have died before it told of a reset. An answer that was on its way
+        before does not count: it may be older than the last claim.
         """
         self._look_at_all()
-        for seen in self._view.instances:
-            if seen.reused and self._view.owner(seen.instance.id) is not None:
-                self._view.states.ask(seen.instance)
-        await self._view.states.settle(timeout=1.0)
+        await self._view.states.polled(
+            seen.instance
+            for seen in self._view.instances
+            if (seen.reused and self._view.owner(seen.instance.id) is not None)
+            or not self._view.knows_owner(seen.instance.id)
+        )
 
     async def _seek(self, peers: Peers, sandbox_id: SandboxId) -> None:
         found = await peers.whereabouts(sandbox_id)

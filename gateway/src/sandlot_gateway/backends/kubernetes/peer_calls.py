@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from ...data.pool import Answer, DialError, HttpPool, UpstreamError
+from ...tasks import Tasks
+
+Look = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Missing(Enum):
@@ -28,18 +32,22 @@ class _Peer:
 
     answered_at: float = -math.inf
     is_late: bool = False  # its last call got no answer
-    searched: bool = False  # its last claims have been looked for since it died
+    search: asyncio.Task[None] | None = None  # for its last claims, since it died
     silent_about_keys_at: float = -math.inf  # -inf if it has answered or refused a call since
 
 
 class PeerCalls:
-    def __init__(self, *, pool: HttpPool, token: Callable[[], str], timeout: float, left_out: float) -> None:
-        """`timeout`, `left_out`: see `PeerSettings`."""
+    def __init__(
+        self, *, pool: HttpPool, token: Callable[[], str], timeout: float, left_out: float, tasks: Tasks
+    ) -> None:
+        """`timeout`, `left_out`: see `PeerSettings`. `tasks`: of the searches."""
         self._pool = pool
         self._token = token
         self._timeout = timeout
         self._left_out = left_out
+        self._tasks = tasks
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)  # by address
+        self._gone: _Peer | None = None  # those whose addresses vanished
 
     @property
     def _headers(self) -> list[tuple[str, str]]:
@@ -70,13 +78,25 @@ class PeerCalls:
         """Return whether its last call got no answer, so that a caller would pay for waiting for it."""
         return self._peers[address].is_late
 
-    def is_searched(self, address: str) -> bool:
-        """Return whether the last claims of this gateway, which is dead, have been looked for."""
-        return self._peers[address].searched
-
-    def searched(self, address: str) -> None:
+    async def is_searched(self, address: str, look: Look) -> bool:
+        """Return whether the last claims of this gateway, which is dead, have been looked for, which takes a moment."""
         peer = self._peers[address]
-        peer.searched = peer.is_late  # else it has come back meanwhile
+        return await self._is_searched(peer, look) and self._peers[address] is peer  # else it has come back
+
+    async def gone_are_searched(self, look: Look) -> bool:
+        """Return the same of the gateways whose addresses have vanished."""
+        return self._gone is None or await self._is_searched(self._gone, look)
+
+    async def _is_searched(self, peer: _Peer, look: Look) -> bool:
+        if peer.search is None:
+            peer.search = self._tasks.spawn(look())
+        # It outlives the question: a sidecar that is slower than a question would never be heard.
+        await asyncio.wait([peer.search], timeout=self._timeout)
+        return peer.search.done()
+
+    def one_vanished(self) -> None:
+        """Look anew for the last claims of gateways without an address: one of them may have died."""
+        self._gone = _Peer()
 
     def keep_only(self, addresses: Collection[str]) -> None:
         """Forget gateways that are gone."""

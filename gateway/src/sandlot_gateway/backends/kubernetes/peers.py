@@ -22,7 +22,7 @@ from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, HttpPool
 from ...tasks import Tasks
-from .peer_calls import Missing, PeerCalls
+from .peer_calls import Look, Missing, PeerCalls
 
 _log = logging.getLogger(__name__)
 
@@ -90,13 +90,18 @@ class Peers:
         self._endpoints = endpoints
         self._host, self._port = split_host_port(settings.name)
         self._settings = settings
-        self._calls = PeerCalls(pool=pool, token=token, timeout=settings.timeout, left_out=settings.left_out)
         self._addresses: list[str] = []
         self._all_known = False  # whether the last look-up succeeded; else there may be more of them
         self._look_again_at = 0.0  # on the loop's clock
         self._looking: asyncio.Task[None] | None = None  # one look-up for a burst of questions
         self._tasks = Tasks()
-        self._one_left = False  # an address vanished: that gateway may have died
+        self._calls = PeerCalls(
+            pool=pool,
+            token=token,
+            timeout=settings.timeout,
+            left_out=settings.left_out,
+            tasks=self._tasks,
+        )
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -198,26 +203,23 @@ class Peers:
                 task.cancel()
         return max(missing, key=lambda one: one.value)
 
-    async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
-        """Ask all gateways who holds the key. `look` polls sidecars for the last claims of a gateway that died."""
+    async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
+        """Ask all gateways who holds the key.
+
+        `look` polls sidecars for the last claims of a gateway that died, which counts as silent until that is done.
+        """
         addresses, all_known = await self._others()
-        if self._one_left:
-            self._one_left = False
-            await look()
+        all_known = await self._calls.gone_are_searched(look) and all_known
         target = f"/internal/keys?{urlencode(asdict(question))}"
         told = await asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
         holders = tuple({one for one in told if isinstance(one, KeyHolder)})
         return KeyAnswer(holders, all_heard=all_known and Missing.SILENT not in told)
 
-    async def _holder_at(
-        self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
-    ) -> KeyHolder | Missing | None:
+    async def _holder_at(self, address: str, target: str, *, look: Look) -> KeyHolder | Missing | None:
         told = await self._calls.ask_for_key(address, target)
         if isinstance(told, Missing):
-            if told is Missing.DEAD and not self._calls.is_searched(address):
-                await look()
-                self._calls.searched(address)
-            return told
+            dead = told is Missing.DEAD and await self._calls.is_searched(address, look)
+            return Missing.DEAD if dead else Missing.SILENT
         if told.status != 200:
             _log.error(
                 "the gateway at %s answered with status %d; do the master keys differ?", address, told.status
@@ -269,7 +271,8 @@ class Peers:
             return await self._endpoints()
 
     def _found(self, addresses: list[str]) -> None:
-        self._one_left = self._one_left or not set(self._addresses) <= set(addresses)
+        if not set(self._addresses) <= set(addresses):
+            self._calls.one_vanished()
         self._addresses, self._all_known = addresses, True
         self._calls.keep_only(addresses)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sandlot_contract.ids import InstanceId
@@ -44,6 +46,8 @@ class Prober:
         self._tasks: dict[InstanceId, asyncio.Task[None]] = {}
         self._left: set[asyncio.Task[None]] = set()  # cancelled, not finished yet
         self._again: set[InstanceId] = set()  # asked for since the poll in flight was sent
+        self._awaited: dict[InstanceId, list[asyncio.Future[None]]] = {}  # `polled` since then
+        self._sooner: dict[InstanceId, asyncio.Event] = {}  # ends the pause before the next poll
         self._untried: set[InstanceId] = set()
         self._all_tried = asyncio.Event()
 
@@ -63,6 +67,18 @@ class Prober:
             task.add_done_callback(lambda task: self._finished(instance_id, task))
         elif since_now:
             self._again.add(instance_id)
+
+    def polled(self, instance: Instance) -> asyncio.Future[None]:
+        """Poll it now, also if it is polled already, and return what is done once it has answered, or has not in time.
+
+        The answer has been handled by then, and is none of a poll that was in flight before. Done, too, once polling stops.
+        """
+        self.ask(instance, since_now=True)
+        polled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(instance.id, []).append(polled)
+        if (sooner := self._sooner.get(instance.id)) is not None:
+            sooner.set()
+        return polled
 
     def leave(self, instance_id: InstanceId) -> None:
         """Stop polling."""
@@ -94,6 +110,8 @@ class Prober:
         if self._tasks.get(instance_id) is task:
             del self._tasks[instance_id]
             self._again.discard(instance_id)
+            self._sooner.pop(instance_id, None)
+            _set_all(self._awaited.pop(instance_id, []))
             self._tried(instance_id)
 
     def _tried(self, instance_id: InstanceId) -> None:
@@ -102,14 +120,28 @@ class Prober:
             self._all_tried.set()
 
     async def _ask(self, instance: Instance) -> None:
-        headers = [("authorization", f"Bearer {instance.token}")]
         loop = asyncio.get_running_loop()
         eager_until = loop.time() + _EAGER
         pause = 0.05
-        refused = answered = False
-        while True:
+        sooner = self._sooner[instance.id] = asyncio.Event()
+        polls = _Polls()
+        while not await self._poll(instance, polls):
+            self._tried(instance.id)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause * random.uniform(0.8, 1.2)):
+                    await sooner.wait()
+            sooner.clear()
+            pause = min(pause * 1.5, _EAGER_PAUSE if loop.time() < eager_until else _PAUSE)
+
+    async def _poll(self, instance: Instance, polls: _Polls) -> bool:
+        """Poll it once; return whether its answer is accepted, and nobody has asked for a later one."""
+        headers = [("authorization", f"Bearer {instance.token}")]
+        awaited: list[asyncio.Future[None]] = []
+        answer = state = None
+        try:
             async with self._slots:
                 self._again.discard(instance.id)
+                awaited = self._awaited.pop(instance.id, [])
                 try:
                     answer = await self._pool.fetch(
                         instance.address,
@@ -117,26 +149,38 @@ class Prober:
                         "/v1/state",
                         headers=headers,
                         timeout=3.0,
-                        starting=not answered and self._may_start(instance),
+                        starting=not polls.answered and self._may_start(instance),
                     )
-                    answered = True
+                    polls.answered = True
                     state = answer.json()
                 except PoolError:
                     answer, state = None, None
-            if answer is not None and answer.status == 401 and not refused:
-                refused = True
+            if answer is not None and answer.status == 401 and not polls.refused:
+                polls.refused = True
                 _log.error(
                     "sidecar %s rejected this gateway's token; do the master keys differ?", instance.id
                 )
-            if (
+            return (
                 answer is not None
                 and answer.status == 200
                 and isinstance(state, dict)
                 and state.get("phase") != Phase.STARTING
                 and self._told(instance, state)
                 and instance.id not in self._again
-            ):
-                return
-            self._tried(instance.id)
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-            pause = min(pause * 1.5, _EAGER_PAUSE if loop.time() < eager_until else _PAUSE)
+            )
+        finally:
+            _set_all(awaited)
+
+
+@dataclass(slots=True)
+class _Polls:
+    """What the polls of one sidecar have come to."""
+
+    answered: bool = False
+    refused: bool = False  # our token
+
+
+def _set_all(futures: list[asyncio.Future[None]]) -> None:
+    for one in futures:
+        if not one.done():
+            one.set_result(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sandlot_contract.ids import InstanceId
@@ -112,6 +112,10 @@ class SidecarStates:
     def ask(self, instance: Instance) -> None:
         """Poll the sidecar, whatever it reported before. Return at once."""
         self._prober.ask(instance, since_now=True)
+
+    async def polled(self, instances: Iterable[Instance]) -> None:
+        """Poll these sidecars, and wait until each has answered a poll of now, or has not within its time."""
+        await asyncio.gather(*(self._prober.polled(instance) for instance in instances))
 
     def stop_asking(self, instance_id: InstanceId) -> None:
         """Stop polling this sidecar."""
