@@ -104,6 +104,7 @@ def test_the_instance_of_a_claim_that_nobody_heard_of_is_taken_away(world: World
     assert sandbox is not None
     first = launch(world)
     lose_claims_answer(world)
+    world.lose_call(only(world, "end"))
     launch(world)
     take(world, "claim")
     world.kill(maker)
@@ -137,6 +138,7 @@ def test_of_two_claims_that_are_heard_of_at_once_the_later_one_counts(world: Wor
     assert sandbox is not None
     first = launch(world)
     lose_claims_answer(world)
+    world.lose_call(only(world, "end"))
     second = launch(world)
     claim = only(world, "claim")
     world.arrive(claim)

@@ -90,3 +90,26 @@ def test_it_is_not_claimed_again_before_its_sidecar_was_asked(world: KubernetesW
         assert not calls(world, "claim", of=other)
         assert not [one for one in calls(world, "api", of=other) if one.body["method"] == "POST"]
     is_kept(world, other, sandbox, claim)
+
+
+@pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
+def test_a_claim_without_an_answer_stays_where_it_is_used(world: KubernetesWorld) -> None:
+    """Its gateway gave it back and claimed another instance, and what the caller had done in the first was lost."""
+    maker, other = world.gateways
+    sandbox = maker.create()
+    assert sandbox is not None
+    world.quiet(until=lambda: bool(calls(world, "claim", of=maker)))
+    [claim] = calls(world, "claim", of=maker)
+    for _ in range(2):
+        [asked] = calls(world, "claim", of=maker)
+        world.arrive(asked)
+        world.lose_call(asked)
+    for word in [one for one in world.words if one.gateway is other]:
+        world.words.remove(word)
+        world.hear(word)
+    known = other.directory.get(sandbox.id)
+    assert known is not None
+    assert (known.status, known.instance_id) == ("RUNNING", claim.instance_id)
+    world.sidecars[claim.instance_id].used = True
+    for gateway in (other, maker):
+        is_kept(world, gateway, sandbox, claim)

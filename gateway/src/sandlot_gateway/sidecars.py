@@ -36,7 +36,7 @@ class ClaimOutcome(StrEnum):
 
 class EndAnswer(StrEnum):
     ENDED = "ended"
-    OWNED = "owned"  # another sandbox owns it, so it keeps running
+    OWNED = "owned"  # it has an owner that the end's conditions exclude, so it keeps running
     UNKNOWN = "unknown"  # unreachable
     # Unreachable by TLS from here: with another certificate it may serve other gateways.
     UNTRUSTED = "untrusted"
@@ -129,9 +129,15 @@ class Sidecars:
         verdict: str,
         message: str | None = None,
         only_of: SandboxId | None = None,
+        only_unused: bool = False,
     ) -> EndAnswer:
-        """Ask the sidecar to end unless another sandbox than `only_of` owns it."""
-        body = {"verdict": verdict, "message": message, "only_of": only_of}
+        """Ask the sidecar to end unless another sandbox than `only_of` owns it, or with `only_unused` one that is used."""
+        body = {
+            "verdict": verdict,
+            "message": message,
+            "only_of": only_of,
+            "only_unused": only_unused or None,
+        }
         body = {name: value for name, value in body.items() if value is not None}
         status = await self._end(instance, body)
         if status == 400:  # an older sidecar without this verdict

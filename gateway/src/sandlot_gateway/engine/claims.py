@@ -19,6 +19,7 @@ from sandlot_gateway.sidecars import ClaimOutcome, Sidecars
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.tracing.trace import stage
 
+from .claim_asks import ask
 from .claim_body import claim_body, if_held
 from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
 from .group_places import GroupPlaces
@@ -47,7 +48,7 @@ class Claimer:
     """Calls `discard` for each instance that failed a claim, and `counted` with every outcome.
 
     `images`: None where instances keep their images. `groups`: give members of groups their places. `counted_by`: as in
-    Sandbox.
+    Sandbox. `alone`: there is no other gateway.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Claimer:
         patience: Patience | None = None,
         counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         counted_by: str = "",
+        alone: bool = True,
         max_failures: int = 20,
     ) -> None:
         self._supply = supply
@@ -74,6 +76,7 @@ class Claimer:
         self._patience = patience
         self._counted = counted
         self._counted_by = counted_by
+        self._alone = alone
         self._max_failures = max_failures
         self._tickets: dict[SandboxId, Place] = {}
         self._preparations: dict[SandboxId, Preparation] = {}
@@ -197,9 +200,8 @@ class Claimer:
                 sandbox.counted_by = self._counted_by
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id, instance.key_id)
                 began = time.monotonic()
-                answer = await self._sidecars.claim(
-                    instance, claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)
-                )
+                body = claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)
+                answer = await ask(self._sidecars, instance, body, alone=self._alone)
                 sandbox.claim += time.monotonic() - began
                 answer = judged(if_held(answer, sandbox), image)
                 if image is None and self._images is not None:

@@ -90,6 +90,7 @@ class Lifecycle:
             images=backend if backend.lays_images else None,
             counted=claim_counted,
             counted_by=counted_by,
+            alone=alone,
         )
         self.ends = Ends(
             directory=directory,
