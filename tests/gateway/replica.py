@@ -47,6 +47,7 @@ class Replica:
             sidecars=Sidecars(pool, claim_timeout=60.0),
             tokens=TOKENS,
             discard=lambda instance, sandbox_id: self.discarded.append(instance),
+            alone=True,
             counted=self.outcomes.append,
             **options,
         )

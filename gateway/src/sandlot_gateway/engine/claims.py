@@ -58,12 +58,12 @@ class Claimer:
         sidecars: Sidecars,
         tokens: Tokens,
         discard: Callable[[Instance, SandboxId], None],
+        alone: bool,
         images: ClaimImages | None = None,
         groups: GroupPlaces | None = None,
         patience: Patience | None = None,
         counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         counted_by: str = "",
-        alone: bool = True,
         max_failures: int = 20,
     ) -> None:
         self._supply = supply

@@ -92,7 +92,10 @@ class PeerCalls:
             peer.search = self._tasks.spawn(look())
         # It outlives the question: a sidecar that is slower than a question would never be heard.
         await asyncio.wait([peer.search], timeout=self._timeout)
-        return peer.search.done()
+        if not peer.search.done():
+            return False
+        peer.search.result()  # raises its error
+        return True
 
     def one_vanished(self) -> None:
         """Look anew for the last claims of gateways without an address: one of them may have died."""

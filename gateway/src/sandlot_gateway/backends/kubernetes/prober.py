@@ -47,6 +47,7 @@ class Prober:
         self._left: set[asyncio.Task[None]] = set()  # cancelled, not finished yet
         self._again: set[InstanceId] = set()  # asked for since the poll in flight was sent
         self._awaited: dict[InstanceId, list[asyncio.Future[None]]] = {}  # `polled` since then
+        self._in_flight: dict[InstanceId, list[asyncio.Future[None]]] = {}  # `polled` before that
         self._sooner: dict[InstanceId, asyncio.Event] = {}  # ends the pause before the next poll
         self._untried: set[InstanceId] = set()
         self._all_tried = asyncio.Event()
@@ -88,6 +89,11 @@ class Prober:
             self._left.add(task)
             task.add_done_callback(self._left.discard)
             self._finished(instance_id, task)  # at once: a new `ask` must begin a new poll
+
+    def heard(self, instance_id: InstanceId) -> None:
+        """Stop polling after its webhook, unless somebody waits for a poll: the webhook may have been sent before."""
+        if not (self._awaited.get(instance_id) or self._in_flight.get(instance_id)):
+            self.leave(instance_id)
 
     async def settle(self, *, timeout: float) -> bool:
         """Wait until each sidecar has been tried once; return whether that is so."""
@@ -141,7 +147,7 @@ class Prober:
         try:
             async with self._slots:
                 self._again.discard(instance.id)
-                awaited = self._awaited.pop(instance.id, [])
+                awaited = self._in_flight[instance.id] = self._awaited.pop(instance.id, [])
                 try:
                     answer = await self._pool.fetch(
                         instance.address,
@@ -169,6 +175,8 @@ class Prober:
                 and instance.id not in self._again
             )
         finally:
+            if self._in_flight.get(instance.id) is awaited:
+                del self._in_flight[instance.id]
             _set_all(awaited)
 
 

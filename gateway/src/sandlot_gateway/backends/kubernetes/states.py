@@ -72,7 +72,7 @@ class SidecarStates:
         if state.get("phase") != Phase.STARTING:
             self._started(instance_id)
             if not state.get("restoring"):
-                self._prober.leave(instance_id)
+                self._prober.heard(instance_id)
         if state.get("restoring") and self._reporter.events.owner(instance_id) != state.get("sandbox_id"):
             # The sidecar reports the end of the restore to one gateway, which may be the one that sent the files.
             self._prober.ask(seen.instance)
