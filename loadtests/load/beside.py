@@ -36,15 +36,19 @@ class Beside:
     async def _again_and_again(self, phase: str) -> None:
         number = 0
         while True:
+            began = round(time.monotonic() - self._zero, 6)
             # Shielded: a thread cannot be cancelled, and its child must not outlive the phase.
             spawn = asyncio.create_task(asyncio.to_thread(spawn_once, self._command))
             try:
-                took = await asyncio.shield(spawn)
+                await asyncio.shield(spawn)
             except asyncio.CancelledError:
-                await spawn
+                with contextlib.suppress(BlockingIOError):
+                    await spawn
                 raise
+            except BlockingIOError:  # the load has every process id of the machine: it goes on
+                await asyncio.sleep(EVERY)
+                continue
             ended = time.monotonic() - self._zero
-            began = round(ended - took, 6)
             self._journal.add(
                 Event(
                     phase=phase,

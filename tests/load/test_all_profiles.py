@@ -102,6 +102,8 @@ def test_each_profile_does_what_its_parameters_say(whole: Result) -> None:
     assert count("burst", "burst", "create") == burst["creates"]
     assert 1 <= kinds("burst", "burst")["create"]["warm"] <= burst["creates"]
     assert count("churn", "churn", "create") == count("churn", "churn", "delete") >= 2
+    assert count("cold-starts", "most", "create") == given("cold-starts")["tasks"]
+    assert {kinds("cold-starts", phase)["create"]["warm"] for phase in ("most", "below")} == {0}
     idle = given("idle")
     assert count("idle", "fill", "create") == count("idle", "answer", "exec") == idle["sandboxes"]
     fan = given("fan-out")

@@ -21,6 +21,7 @@ ALL = (
         "code-env-harbor",
         "code-env-verl",
         "code-reward",
+        "cold-starts",
         "failover",
         "fair-share",
         "fan-out",
