@@ -69,6 +69,7 @@ class Sidecar:
             "instance_id": self.instance_id,
             "generation": self.generation,
             "phase": self.phase,
+            "claiming": False,
             "sandbox_id": claim.get("sandbox_id"),
             "claimed_at": self.claimed_at,
             "meta": claim.get("meta"),

@@ -42,6 +42,7 @@ class StubSidecar:
             {"error": "no_such_route"},
         )  # as of before there were any
         self.claims_seen = 0
+        self.claiming = False
         self.ends_seen = 0
         self.owners: list[str] = []
         self.before_claim: Callable[[dict[str, Any]], Any] | None = None
@@ -100,6 +101,7 @@ class StubSidecar:
             "instance_id": self.instance_id,
             "generation": self.generation,
             "phase": self.phase,
+            "claiming": self.claiming,
             "version": "test",
             "sandbox_id": claim.get("sandbox_id"),
             "claimed_at": self.claimed_at,
@@ -279,7 +281,11 @@ class StubSidecar:
         if self.before_claim is not None:
             refusal = self.before_claim(claim)
             if asyncio.iscoroutine(refusal):
-                refusal = await refusal
+                self.claiming = True
+                try:
+                    refusal = await refusal
+                finally:
+                    self.claiming = False
             if refusal is not None:
                 return refusal
         if self.phase in ("ended", "failed"):

@@ -23,7 +23,7 @@ async def test_state_document(make) -> None:
     box = await make()
     warm = (await box.instance("GET", "/v1/state")).json()
     assert set(warm) == {
-        "instance_id", "address", "generation", "phase", "version", "mounts_copies", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
+        "instance_id", "address", "generation", "phase", "claiming", "version", "mounts_copies", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
         "ready_at", "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "restoring",
         "start_command", "egress", "user", "bound_to", "uses", "image", "services",
     }  # fmt: skip

@@ -87,6 +87,11 @@ class InstanceState:
         return self.phase is Phase.ENDED or self.phase is Phase.FAILED
 
     @property
+    def claiming(self) -> bool:
+        """True while a claim is being applied, which may still fail."""
+        return self.phase is Phase.CLAIMING
+
+    @property
     def restoring(self) -> bool:
         """True if the instance is claimed and the files of its checkpoint have not all arrived."""
         return self.phase is Phase.AWAITING or self.phase is Phase.RESTORING
