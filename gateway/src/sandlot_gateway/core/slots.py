@@ -129,7 +129,7 @@ class Slots:
             self._move(slot, Phase.UNREPORTED, generation=generation)
 
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
-        """Remove a lost slot and return it. A slot in CLAIMING stays until its claim is answered."""
+        """Remove a lost slot and return it. One that a create holds stays until its claim is over."""
         self._lost[instance_id] = None
         if len(self._lost) > _REMEMBERED:
             del self._lost[next(iter(self._lost))]
@@ -240,7 +240,9 @@ class Slots:
 
     def gone(self, instance_id: InstanceId) -> None:
         """Forget an ENDING slot: it is removed, or another sandbox owns it and a report will say so."""
-        if self.phase(instance_id) is Phase.ENDING:
+        slot = self._slots.get(instance_id)
+        # One that a create holds is of a later generation than the end that the caller has asked for.
+        if slot is not None and slot.phase is Phase.ENDING and slot.hold is None:
             del self._slots[instance_id]
 
     def _move(

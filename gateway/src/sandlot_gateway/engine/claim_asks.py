@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.holds import Holds
+from sandlot_gateway.core.slot import Hold
 from sandlot_gateway.sidecars import ClaimAnswer, ClaimOutcome, EndAnswer, Sidecars
 
+_PATIENCE, _PAUSE = 3.0, 0.25  # seconds for a sidecar that restarts and refuses connections meanwhile
 
-async def ask(sidecars: Sidecars, instance: Instance, claim: dict[str, Any], *, alone: bool) -> ClaimAnswer:
+T = TypeVar("T")
+
+
+async def ask(
+    sidecars: Sidecars, holds: Holds, hold: Hold, claim: dict[str, Any], *, alone: bool
+) -> ClaimAnswer:
     """Return the sidecar's answer to the claim. `alone`: no other gateway can have heard of it."""
+    instance = hold.instance
     answer = await sidecars.claim(instance, claim)
-    if alone or answer.outcome != ClaimOutcome.UNCERTAIN:
+    # Before the end is sent: what is heard of it may come before its answer, and is no end of the sandbox.
+    if alone or answer.outcome != ClaimOutcome.UNCERTAIN or not holds.unanswered(hold):
         return answer
     # A caller may have used it through another gateway: in a second instance what it did would be lost.
-    released = await sidecars.end(
-        instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=claim["sandbox_id"], only_unused=True
+    released = await _heard(
+        lambda: sidecars.end(
+            instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=claim["sandbox_id"], only_unused=True
+        ),
+        lambda told: not told.unheard,
     )
-    return await sidecars.claim(instance, claim) if released == EndAnswer.OWNED else answer
+    if released != EndAnswer.OWNED or not holds.asked_again(hold):
+        return answer
+    return await _heard(
+        lambda: sidecars.claim(instance, claim),
+        lambda told: told.outcome not in (ClaimOutcome.UNCERTAIN, ClaimOutcome.UNREACHABLE),
+    )
+
+
+async def _heard(call: Callable[[], Awaitable[T]], is_heard: Callable[[T], bool]) -> T:
+    """Call until the sidecar has answered, anew until `_PATIENCE` has passed; return the last call's result."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + _PATIENCE
+    while True:
+        told = await call()
+        if is_heard(told) or clock() >= until:
+            return told
+        await asyncio.sleep(_PAUSE)

@@ -201,7 +201,7 @@ class Claimer:
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id, instance.key_id)
                 began = time.monotonic()
                 body = claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)
-                answer = await ask(self._sidecars, instance, body, alone=self._alone)
+                answer = await ask(self._sidecars, self._holds, hold, body, alone=self._alone)
                 sandbox.claim += time.monotonic() - began
                 answer = judged(if_held(answer, sandbox), image)
                 if image is None and self._images is not None:

@@ -165,7 +165,8 @@ class Ends:
                 heard=heard,
             )
         if slot is None or slot.phase is not Phase.ENDING:
-            self._retirer.destroy(instance_id)
+            given_back = loss.verdict == SandboxVerdict.GIVEN_BACK
+            self._retirer.destroy(instance_id, given_back=given_back)
 
     def _unlearn(self, sandbox: Sandbox) -> None:
         """Forget a claim that its own gateway gave up: the sandbox is pending again there."""

@@ -83,9 +83,9 @@ class Retirer:
         """Remove the instance unless another sandbox owns it, which only its sidecar knows."""
         self._begin(sandbox_id, self._give_back(instance, sandbox_id))
 
-    def destroy(self, instance_id: InstanceId) -> None:
-        """Clean up after a sidecar that ended by itself."""
-        self._tasks.spawn(self._destroy(instance_id))
+    def destroy(self, instance_id: InstanceId, *, given_back: bool) -> None:
+        """Clean up after a sidecar that ended by itself. `given_back`: as in `Backend.destroy`."""
+        self._tasks.spawn(self._destroy(instance_id, given_back=given_back))
 
     async def close(self, *, timeout: float) -> int:
         """Wait up to `timeout` seconds, then cancel the rest; return their number."""
@@ -162,12 +162,16 @@ class Retirer:
         await self._asked(instance, answer)
 
     async def _answered(self, instance: Instance, ask: Callable[[], Awaitable[EndAnswer]]) -> EndAnswer:
-        """Ask the sidecar to end, several times if it does not answer."""
+        """Ask the sidecar to end, several times if it does not answer, unless it has said that it has ended."""
+        if self._slots.phase(instance.id) is Phase.GONE:
+            return EndAnswer.ENDED
         answer = await ask()
         # With other gateways around, an unreachable sidecar is not dead: another may be using it.
         tries = 0 if self._backend.single_gateway else TRIES
         while answer.unheard and tries and self._backend.instance(instance.id) is not None:
             await asyncio.sleep(PAUSE)
+            if self._slots.phase(instance.id) is Phase.GONE:
+                return EndAnswer.ENDED
             answer = await ask()
             tries -= 1
         return answer
