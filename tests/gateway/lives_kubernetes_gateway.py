@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -13,17 +13,20 @@ from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.peer_calls import Missing
 from sandlot_gateway.backends.kubernetes.peers import PeerSettings
+from sandlot_gateway.backends.kubernetes.search import Look, Search
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from sandlot_gateway.data.errors import UpstreamError
 from sandlot_gateway.data.pool import Answer
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
+from sandlot_gateway.tasks import Tasks
 
 from tests.gateway.api_server import NAMESPACE, Client
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_messages import Word
 
+TIMEOUT = PeerSettings("gateways:1", own_port=1).timeout
 _KINDS = {
     "/v1/claim": "claim",
     "/v1/end": "end",
@@ -85,9 +88,11 @@ class Peers:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._searches: dict[Gateway, Search] = {}
+        self._tasks = Tasks()
 
     async def close(self) -> None:
-        """Nothing runs."""
+        await self._tasks.close()
 
     async def tell(self, body: bytes, *, told: Callable[[], None]) -> None:
         world = self._gateway.world
@@ -114,18 +119,19 @@ class Peers:
         known = [one.directory.get(SandboxId(sandbox_id)) for one in others]
         return next((one.recorded_end() for one in known if one is not None and not one.live), None)
 
-    async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
+    async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
         """As the others' `/internal/keys` says."""
         world: Any = self._gateway.world
+        searches = [self._searches.setdefault(one, Search(self._tasks, repeats=False)) for one in world.dead]
+        searched = await asyncio.gather(*(one.is_over(look, timeout=TIMEOUT) for one in searches))
         if not self._gateway.alive:
             await world.loop.create_future()
-        if world.dead:
-            await look()
         others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
         heard = [one for one in others if not one.peers.silent]
         told = [one.lifecycle.following.keyed.answer(question) for one in heard]
         holders = tuple({one for one in told if one is not None})
-        return KeyAnswer(holders, all_heard=len(heard) == len(others))
+        all_heard = all(searched) and len(heard) == len(others)
+        return KeyAnswer(holders, all_heard=all_heard, searching=not all(searched))
 
 
 class KubernetesGateway(Gateway):

@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.prober import Prober
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
 
-ID = InstanceId("i-0123456789abcdef")
+ID = "i-0123456789abcdef"
 
 
 class Sidecar:
@@ -141,52 +140,3 @@ async def test_an_answer_that_is_older_than_the_question_does_not_count() -> Non
         await sidecar.asked.acquire()
         assert sidecar.asked.locked()
     assert phases == ["warm", "claimed"]
-
-
-async def test_who_waits_for_a_poll_waits_for_one_that_began_afterwards() -> None:
-    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
-        phases.append(state["phase"])
-        return state["phase"] == "claimed"
-
-    phases: list[str] = []
-    async with asking(told) as (asker, instance, sidecar):
-        sidecar.free.clear()
-        asker.ask(instance)
-        await sidecar.asked.acquire()
-        polled = asker.polled(instance)
-        sidecar.phase = "claimed"
-        sidecar.free.set()
-        await polled
-        assert phases == ["warm", "claimed"]
-        await asker.polled(instance)
-        assert phases == ["warm", "claimed", "claimed"]
-
-
-async def test_a_webhook_is_no_answer_for_who_waits_for_a_poll() -> None:
-    """It may have been sent before."""
-    phases: list[str] = []
-
-    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
-        phases.append(state["phase"])
-        return True
-
-    async with asking(told) as (asker, instance, sidecar):
-        sidecar.free.clear()
-        polled = asker.polled(instance)
-        asker.heard(ID)
-        await sidecar.asked.acquire()
-        asker.heard(ID)
-        sidecar.free.set()
-        await polled
-        assert phases == ["warm"]
-
-
-async def test_nobody_waits_for_a_poll_that_is_given_up() -> None:
-    async with asking(lambda *_: True) as (asker, instance, sidecar):
-        sidecar.free.clear()
-        asker.ask(instance)
-        await sidecar.asked.acquire()
-        polled = asker.polled(instance)
-        asker.leave(ID)
-        await polled
-        sidecar.free.set()

@@ -92,9 +92,51 @@ def test_it_is_not_claimed_again_before_its_sidecar_was_asked(world: KubernetesW
     is_kept(world, other, sandbox, claim)
 
 
+@pytest.mark.parametrize("world", [True], ids=["warm"], indirect=True)
+@pytest.mark.parametrize("how", ["starts again", "refuses connections"])
+def test_it_is_not_claimed_again_while_its_sidecar_restarts(world: KubernetesWorld, how: str) -> None:
+    """A refusal, or a sidecar that has not built its sandbox anew, was an answer: it named no owner."""
+    _, other = world.gateways
+    sandbox, claim = followed(world)
+    in_use(world, claim)
+    sidecar = world.sidecars[claim.instance_id]
+    sidecar.phase = "starting"
+    for _ in range(10):
+        for poll in calls(world, "state", of=other):
+            if poll.instance_id == claim.instance_id and how == "refuses connections":
+                world.lose_call(poll)
+            else:
+                world.arrive(poll)
+                world.give_answer(poll)
+        world.pass_time(0.25)
+        assert not calls(world, "claim", of=other)
+        assert not [one for one in calls(world, "api", of=other) if one.body["method"] == "POST"]
+    sidecar.phase = "claimed"
+    is_kept(world, other, sandbox, claim)
+
+
 @pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
-def test_a_claim_without_an_answer_stays_where_it_is_used(world: KubernetesWorld) -> None:
-    """Its gateway gave it back and claimed another instance, and what the caller had done in the first was lost."""
+def test_no_new_create_has_its_key_before_its_sidecar_was_asked(world: KubernetesWorld) -> None:
+    """The retry of a create of which no other gateway had heard took the answer that others may be silent for a no."""
+    maker, other = world.gateways
+    sandbox = maker.create(key="k")
+    assert sandbox is not None
+    world.quiet(until=lambda: bool(calls(world, "claim", of=maker)))
+    while backlog := world.backlogs():
+        world.tell(backlog[0])
+    [claim] = calls(world, "claim", of=maker)
+    in_use(world, claim)
+    retried = other.create(key="k")
+    assert retried is not None
+    for _ in range(5):
+        world.pass_time(0.5)
+        assert not calls(world, "claim", of=other)
+        assert not [one for one in calls(world, "api", of=other) if one.body["method"] == "POST"]
+    is_kept(world, other, sandbox, claim)
+
+
+def answer_lost(world: KubernetesWorld) -> tuple[Sandbox, Call]:
+    """A claim that its sidecar has accepted, as the other gateway knows, and its own does not."""
     maker, other = world.gateways
     sandbox = maker.create()
     assert sandbox is not None
@@ -110,6 +152,61 @@ def test_a_claim_without_an_answer_stays_where_it_is_used(world: KubernetesWorld
     known = other.directory.get(sandbox.id)
     assert known is not None
     assert (known.status, known.instance_id) == ("RUNNING", claim.instance_id)
+    return sandbox, claim
+
+
+@pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
+@pytest.mark.parametrize("refused", [False, True], ids=["heard", "refused at first"])
+def test_a_claim_without_an_answer_stays_where_it_is_used(world: KubernetesWorld, refused: bool) -> None:
+    """Its gateway gave it back and claimed another instance, and what the caller had done in the first was lost."""
+    maker, other = world.gateways
+    sandbox, claim = answer_lost(world)
     world.sidecars[claim.instance_id].used = True
+    if refused:
+        for _ in range(4):
+            [end] = calls(world, "end", of=maker)
+            world.lose_call(end)
+            world.pass_time(0.5)
     for gateway in (other, maker):
         is_kept(world, gateway, sandbox, claim)
+
+
+@pytest.mark.parametrize("world", [False], ids=["cold"], indirect=True)
+@pytest.mark.parametrize("heard", ["its word", "of its pod", "its answer"])
+def test_the_end_of_a_claim_without_an_answer_is_no_end_of_its_sandbox(
+    world: KubernetesWorld, heard: str
+) -> None:
+    """The end was heard of before its answer came: then its Sandbox was deleted, which is how a sandbox's delete looks.
+
+    `heard`: which of these comes first to the gateway that has asked for it.
+    """
+    maker, other = world.gateways
+    sandbox, claim = answer_lost(world)
+    world.words.clear()
+    [end] = calls(world, "end", of=maker)
+    world.arrive(end)
+    words = [one for one in world.words if one.gateway is maker]
+    world.words.clear()  # the other gateway hears nothing of it
+    if heard == "its word":
+        for word in words:
+            world.hear(word)
+        world.settle()
+    elif heard == "of its pod":
+        while backlog := world.backlogs():
+            world.tell(backlog[0])
+    for call in [one for one in world.calls if one.gateway is maker and one is not end]:
+        world.arrive(call)
+        world.give_answer(call)
+    world.give_answer(end)
+    for _ in range(6):
+        world.quiet()
+        world.pass_time(5.0)
+        known = other.directory.get(sandbox.id)
+        assert known is None or known.live
+    for gateway in (maker, other):
+        known = gateway.directory.get(sandbox.id)
+        assert known is not None
+        assert known.status == "RUNNING"
+        assert known.instance_id != claim.instance_id
+    record = world.sandbox(claim.instance_id)
+    assert record.status.verdict == "given_back"

@@ -15,6 +15,7 @@ QUESTION = KeyQuestion("alpha", "key", SANDBOX, "gateway")
 HOLDER = KeyHolder(new_sandbox_id(0.0))
 NO_HOLDER = KeyAnswer((), all_heard=True)
 NOT_ALL_HEARD = KeyAnswer((), all_heard=False)
+SEARCHING = KeyAnswer((), all_heard=False, searching=True)
 
 
 class Looks:
@@ -149,7 +150,7 @@ async def test_a_dead_one_counts_as_silent_while_a_sidecar_has_not_answered(othe
     await others[0].start()
     search = Search()
     async with peers_of(timeout=SILENCE) as peers:
-        assert await peers.holder_of_key(QUESTION, look=search) == NOT_ALL_HEARD
+        assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
         search.is_over.set()
         assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
     assert search.count == 1
@@ -167,7 +168,49 @@ async def test_one_whose_address_vanished_counts_as_silent_just_so(
         assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
         others.remove(dies)
         await dies.close()
-        assert await peers.holder_of_key(QUESTION, look=search) == NOT_ALL_HEARD
+        assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
         search.is_over.set()
         assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
     assert search.count == 1
+
+
+async def test_one_that_may_have_come_back_and_died_again_is_searched_again(
+    others: list[Other], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had claimed in between was taken for free, since nobody had called it meanwhile."""
+    monkeypatch.setattr("sandlot_gateway.backends.kubernetes.search._COUNTS", 0.0)
+    await others[0].start()
+    look = Looks()
+    async with peers_of(timeout=20.0) as peers:
+        for count in (1, 2):
+            assert await peers.holder_of_key(QUESTION, look=look) == NO_HOLDER
+            assert look.count == count
+
+
+async def test_a_search_that_fails_is_begun_again(
+    others: list[Other], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each question failed as it had, for as long as the gateway was dead."""
+    await others[0].start()
+    look = Looks()
+
+    async def fail() -> None:
+        await look()
+        raise OSError("no more files")
+
+    async with peers_of(timeout=20.0) as peers:
+        for count in (1, 2):
+            assert await peers.holder_of_key(QUESTION, look=fail) == SEARCHING
+            assert look.count == count
+        assert await peers.holder_of_key(QUESTION, look=look) == NO_HOLDER
+    assert "no more files" in caplog.text
+
+
+async def test_a_search_that_is_cancelled_cancels_nobody_who_waits_for_it(others: list[Other]) -> None:
+    await others[0].start()
+    search = Search()
+    async with peers_of(timeout=20.0) as peers:
+        asked = asyncio.create_task(peers.holder_of_key(QUESTION, look=search))
+        await search.began.wait()
+        await peers.close()
+        assert await asked == SEARCHING

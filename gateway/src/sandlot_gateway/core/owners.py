@@ -92,11 +92,13 @@ class KeyHolder:
 class KeyAnswer:
     """The answers of all gateways. `all_heard`: every other gateway has answered or is known to be dead.
 
+    `searching`: they are not all heard, since what a dead one had claimed last is still looked for.
     With several holders the gateways have not agreed yet which one goes on.
     """
 
     holders: tuple[KeyHolder, ...]
     all_heard: bool
+    searching: bool = False
 
     @property
     def holder(self) -> KeyHolder | None:

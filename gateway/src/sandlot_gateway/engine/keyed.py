@@ -16,6 +16,7 @@ from sandlot_gateway.sandboxes import Sandbox
 
 _GIVES_WAY = SandboxId("~")  # sorts after every id: a question with it never wins
 _TRIES, _PAUSE = 20, 0.05  # seconds
+_SEARCH, _SEARCH_PAUSE = 5.0, 0.1  # seconds for the last claims of dead gateways, which are looked for in 3 s
 
 
 class KeyedCreates:
@@ -49,10 +50,10 @@ class KeyedCreates:
     def has_others(self) -> bool:
         return self._others is not None
 
-    async def ask(self, sandbox: Sandbox, *, waits: bool = True) -> KeyAnswer:
+    async def ask(self, sandbox: Sandbox, *, waits: bool = True, is_new: bool = False) -> KeyAnswer:
         """Ask who holds the sandbox's key; without a holder this gateway brings the sandbox up.
 
-        `waits`: a caller here waits for it.
+        `waits`: a caller here waits for it. `is_new`: the caller does not ask again.
         """
         if self._others is None or sandbox.spec.key is None:
             return KeyAnswer((), all_heard=True)
@@ -60,15 +61,37 @@ class KeyedCreates:
         self._undecided[sandbox.id] = None
         try:
             answer = await self._others.holder_of_key(question)
+            if is_new:
+                answer = await self._searched(sandbox, question, answer)
         finally:
             first = self._undecided.pop(sandbox.id)
-        # A sidecar or a record may have reported a dead gateway's sandbox meanwhile.
-        known = self._directory.by_key(sandbox.tenant, sandbox.spec.key)
-        if known is not None and known.id != sandbox.id:
-            first = known.id
+        first = self._reported(sandbox) or first
         if not answer.holders and first is not None:
             return KeyAnswer((KeyHolder(first),), all_heard=answer.all_heard)
         return answer
+
+    async def _searched(self, sandbox: Sandbox, question: KeyQuestion, answer: KeyAnswer) -> KeyAnswer:
+        """Ask again while dead gateways' last claims are looked for, and nobody has the key."""
+        assert self._others is not None
+        clock = asyncio.get_running_loop().time
+        until = clock() + _SEARCH
+        while (
+            answer.searching
+            and not answer.holders
+            and self._undecided[sandbox.id] is None
+            and self._reported(sandbox) is None
+            and self._directory.get(sandbox.id) is sandbox
+            and clock() < until
+        ):
+            await asyncio.sleep(_SEARCH_PAUSE)
+            answer = await self._others.holder_of_key(question)
+        return answer
+
+    def _reported(self, sandbox: Sandbox) -> SandboxId | None:
+        """Return a dead gateway's sandbox with the key that a sidecar or a record has reported meanwhile."""
+        assert sandbox.spec.key is not None
+        known = self._directory.by_key(sandbox.tenant, sandbox.spec.key)
+        return known.id if known is not None and known.id != sandbox.id else None
 
     async def agreed(self, sandbox: Sandbox, holder: KeyHolder) -> KeyHolder:
         """Return the final holder of the key: among three gateways, `holder` may itself yield to another."""

@@ -16,7 +16,7 @@ from . import announcer as announcements
 from .announcer import Announcer
 from .doubts import Doubts
 from .generation_ends import GenerationEnds
-from .instances import SeenInstance
+from .instances import SeenInstance, Source
 from .peer_calls import Missing
 from .peers import Peers
 from .view import View
@@ -115,13 +115,15 @@ class ClaimDiscovery:
         Also owned ones whose pods are reused: it may have died before it told of a reset. An answer that was on its way
         before does not count: it may be older than the last claim.
         """
-        self._look_at_all()
         await self._view.states.polled(
-            seen.instance
-            for seen in self._view.instances
-            if (seen.reused and self._view.owner(seen.instance.id) is not None)
-            or not self._view.knows_owner(seen.instance.id)
+            seen.instance for seen in self._view.instances if self._may_be_claimed(seen)
         )
+
+    def _may_be_claimed(self, seen: SeenInstance) -> bool:
+        if seen.source is Source.DNS and not seen.reported:
+            return False  # its pod waits for a node, so that nobody has reached it
+        reset = seen.reused and self._view.owner(seen.instance.id) is not None
+        return reset or not self._view.knows_owner(seen.instance.id)
 
     async def _seek(self, peers: Peers, sandbox_id: SandboxId) -> None:
         found = await peers.whereabouts(sandbox_id)

@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from ...data.pool import Answer, DialError, HttpPool, UpstreamError
 from ...tasks import Tasks
-
-Look = Callable[[], Coroutine[Any, Any, None]]
+from .search import Look, Search
 
 
 class Missing(Enum):
@@ -24,6 +22,7 @@ class Missing(Enum):
     DEAD = 2  # nothing listens there
     SILENT = 3  # it has not answered, and may be alive
     STARTING = 4  # it brings the sandbox up, and has no instance for it yet
+    SOUGHT = 5  # nothing listens there, and what it had claimed last is still looked for
 
 
 @dataclass(slots=True)
@@ -32,7 +31,7 @@ class _Peer:
 
     answered_at: float = -math.inf
     is_late: bool = False  # its last call got no answer
-    search: asyncio.Task[None] | None = None  # for its last claims, since it died
+    search: Search | None = None  # since it died
     silent_about_keys_at: float = -math.inf  # -inf if it has answered or refused a call since
 
 
@@ -47,7 +46,7 @@ class PeerCalls:
         self._left_out = left_out
         self._tasks = tasks
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)  # by address
-        self._gone: _Peer | None = None  # those whose addresses vanished
+        self._gone: Search | None = None  # for the last claims of those whose addresses vanished
 
     @property
     def _headers(self) -> list[tuple[str, str]]:
@@ -81,25 +80,19 @@ class PeerCalls:
     async def is_searched(self, address: str, look: Look) -> bool:
         """Return whether the last claims of this gateway, which is dead, have been looked for, which takes a moment."""
         peer = self._peers[address]
-        return await self._is_searched(peer, look) and self._peers[address] is peer  # else it has come back
+        if peer.search is None:
+            peer.search = Search(self._tasks, repeats=True)
+        is_over = await peer.search.is_over(look, timeout=self._timeout)
+        return is_over and self._peers[address] is peer  # else it has come back
 
     async def gone_are_searched(self, look: Look) -> bool:
         """Return the same of the gateways whose addresses have vanished."""
-        return self._gone is None or await self._is_searched(self._gone, look)
-
-    async def _is_searched(self, peer: _Peer, look: Look) -> bool:
-        if peer.search is None:
-            peer.search = self._tasks.spawn(look())
-        # It outlives the question: a sidecar that is slower than a question would never be heard.
-        await asyncio.wait([peer.search], timeout=self._timeout)
-        if not peer.search.done():
-            return False
-        peer.search.result()  # raises its error
-        return True
+        gone = self._gone
+        return gone is None or (await gone.is_over(look, timeout=self._timeout) and self._gone is gone)
 
     def one_vanished(self) -> None:
         """Look anew for the last claims of gateways without an address: one of them may have died."""
-        self._gone = _Peer()
+        self._gone = Search(self._tasks, repeats=False)
 
     def keep_only(self, addresses: Collection[str]) -> None:
         """Forget gateways that are gone."""

@@ -22,7 +22,8 @@ from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, HttpPool
 from ...tasks import Tasks
-from .peer_calls import Look, Missing, PeerCalls
+from .peer_calls import Missing, PeerCalls
+from .search import Look
 
 _log = logging.getLogger(__name__)
 
@@ -204,22 +205,22 @@ class Peers:
         return max(missing, key=lambda one: one.value)
 
     async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
-        """Ask all gateways who holds the key.
-
-        `look` polls sidecars for the last claims of a gateway that died, which counts as silent until that is done.
-        """
+        """Ask all gateways who holds the key. `look` polls sidecars for what a gateway that died had claimed last."""
         addresses, all_known = await self._others()
-        all_known = await self._calls.gone_are_searched(look) and all_known
         target = f"/internal/keys?{urlencode(asdict(question))}"
-        told = await asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
+        asked = asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
+        gone_are_searched, told = await asyncio.gather(self._calls.gone_are_searched(look), asked)
         holders = tuple({one for one in told if isinstance(one, KeyHolder)})
-        return KeyAnswer(holders, all_heard=all_known and Missing.SILENT not in told)
+        searching = Missing.SOUGHT in told or not gone_are_searched
+        all_heard = all_known and not searching and Missing.SILENT not in told
+        return KeyAnswer(holders, all_heard=all_heard, searching=searching)
 
     async def _holder_at(self, address: str, target: str, *, look: Look) -> KeyHolder | Missing | None:
         told = await self._calls.ask_for_key(address, target)
         if isinstance(told, Missing):
-            dead = told is Missing.DEAD and await self._calls.is_searched(address, look)
-            return Missing.DEAD if dead else Missing.SILENT
+            if told is Missing.DEAD and not await self._calls.is_searched(address, look):
+                return Missing.SOUGHT
+            return told
         if told.status != 200:
             _log.error(
                 "the gateway at %s answered with status %d; do the master keys differ?", address, told.status

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from sandlot_contract.ids import InstanceId
@@ -23,7 +21,7 @@ _EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 
 
 class Prober:
-    """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`.
+    """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`, and no claiming.
 
     `may_start`: whether its sidecar may not have begun to listen, as far as anyone knows.
 
@@ -46,9 +44,6 @@ class Prober:
         self._tasks: dict[InstanceId, asyncio.Task[None]] = {}
         self._left: set[asyncio.Task[None]] = set()  # cancelled, not finished yet
         self._again: set[InstanceId] = set()  # asked for since the poll in flight was sent
-        self._awaited: dict[InstanceId, list[asyncio.Future[None]]] = {}  # `polled` since then
-        self._in_flight: dict[InstanceId, list[asyncio.Future[None]]] = {}  # `polled` before that
-        self._sooner: dict[InstanceId, asyncio.Event] = {}  # ends the pause before the next poll
         self._untried: set[InstanceId] = set()
         self._all_tried = asyncio.Event()
 
@@ -69,18 +64,6 @@ class Prober:
         elif since_now:
             self._again.add(instance_id)
 
-    def polled(self, instance: Instance) -> asyncio.Future[None]:
-        """Poll it now, also if it is polled already, and return what is done once it has answered, or has not in time.
-
-        The answer has been handled by then, and is none of a poll that was in flight before. Done, too, once polling stops.
-        """
-        self.ask(instance, since_now=True)
-        polled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._awaited.setdefault(instance.id, []).append(polled)
-        if (sooner := self._sooner.get(instance.id)) is not None:
-            sooner.set()
-        return polled
-
     def leave(self, instance_id: InstanceId) -> None:
         """Stop polling."""
         task = self._tasks.get(instance_id)
@@ -89,11 +72,6 @@ class Prober:
             self._left.add(task)
             task.add_done_callback(self._left.discard)
             self._finished(instance_id, task)  # at once: a new `ask` must begin a new poll
-
-    def heard(self, instance_id: InstanceId) -> None:
-        """Stop polling after its webhook, unless somebody waits for a poll: the webhook may have been sent before."""
-        if not (self._awaited.get(instance_id) or self._in_flight.get(instance_id)):
-            self.leave(instance_id)
 
     async def settle(self, *, timeout: float) -> bool:
         """Wait until each sidecar has been tried once; return whether that is so."""
@@ -116,8 +94,6 @@ class Prober:
         if self._tasks.get(instance_id) is task:
             del self._tasks[instance_id]
             self._again.discard(instance_id)
-            self._sooner.pop(instance_id, None)
-            _set_all(self._awaited.pop(instance_id, []))
             self._tried(instance_id)
 
     def _tried(self, instance_id: InstanceId) -> None:
@@ -126,28 +102,14 @@ class Prober:
             self._all_tried.set()
 
     async def _ask(self, instance: Instance) -> None:
+        headers = [("authorization", f"Bearer {instance.token}")]
         loop = asyncio.get_running_loop()
         eager_until = loop.time() + _EAGER
         pause = 0.05
-        sooner = self._sooner[instance.id] = asyncio.Event()
-        polls = _Polls()
-        while not await self._poll(instance, polls):
-            self._tried(instance.id)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause * random.uniform(0.8, 1.2)):
-                    await sooner.wait()
-            sooner.clear()
-            pause = min(pause * 1.5, _EAGER_PAUSE if loop.time() < eager_until else _PAUSE)
-
-    async def _poll(self, instance: Instance, polls: _Polls) -> bool:
-        """Poll it once; return whether its answer is accepted, and nobody has asked for a later one."""
-        headers = [("authorization", f"Bearer {instance.token}")]
-        awaited: list[asyncio.Future[None]] = []
-        answer = state = None
-        try:
+        refused = answered = False
+        while True:
             async with self._slots:
                 self._again.discard(instance.id)
-                awaited = self._in_flight[instance.id] = self._awaited.pop(instance.id, [])
                 try:
                     answer = await self._pool.fetch(
                         instance.address,
@@ -155,40 +117,27 @@ class Prober:
                         "/v1/state",
                         headers=headers,
                         timeout=3.0,
-                        starting=not polls.answered and self._may_start(instance),
+                        starting=not answered and self._may_start(instance),
                     )
-                    polls.answered = True
+                    answered = True
                     state = answer.json()
                 except PoolError:
                     answer, state = None, None
-            if answer is not None and answer.status == 401 and not polls.refused:
-                polls.refused = True
+            if answer is not None and answer.status == 401 and not refused:
+                refused = True
                 _log.error(
                     "sidecar %s rejected this gateway's token; do the master keys differ?", instance.id
                 )
-            return (
+            if (
                 answer is not None
                 and answer.status == 200
                 and isinstance(state, dict)
                 and state.get("phase") != Phase.STARTING
+                and not state.get("claiming")
                 and self._told(instance, state)
                 and instance.id not in self._again
-            )
-        finally:
-            if self._in_flight.get(instance.id) is awaited:
-                del self._in_flight[instance.id]
-            _set_all(awaited)
-
-
-@dataclass(slots=True)
-class _Polls:
-    """What the polls of one sidecar have come to."""
-
-    answered: bool = False
-    refused: bool = False  # our token
-
-
-def _set_all(futures: list[asyncio.Future[None]]) -> None:
-    for one in futures:
-        if not one.done():
-            one.set_result(None)
+            ):
+                return
+            self._tried(instance.id)
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(pause * 1.5, _EAGER_PAUSE if loop.time() < eager_until else _PAUSE)

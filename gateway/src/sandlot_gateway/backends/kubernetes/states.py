@@ -18,6 +18,7 @@ from .pools import Pools
 from .prober import Prober
 from .recorded import Recorded
 from .reporter import Reporter
+from .urgent_polls import UrgentPolls
 
 _LISTENS_WITHIN = 30.0  # seconds after its containers run; until then a refused connection is no failure
 
@@ -54,6 +55,12 @@ class SidecarStates:
         # instance id -> loop time of its first report, while it is left to the gateway that started it
         self._left_since: dict[InstanceId, float] = {}
         self._prober = Prober(pool=pool, told=self._told, may_start=self._may_start)
+        self._urgent = UrgentPolls(
+            pool=pool,
+            told=self._told_urgently,
+            is_there=lambda instance_id: instance_id in instances,
+            may_start=self._may_start,
+        )
 
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         """Handle a webhook, see `Backend.hear`."""
@@ -72,7 +79,7 @@ class SidecarStates:
         if state.get("phase") != Phase.STARTING:
             self._started(instance_id)
             if not state.get("restoring"):
-                self._prober.heard(instance_id)
+                self._prober.leave(instance_id)
         if state.get("restoring") and self._reporter.events.owner(instance_id) != state.get("sandbox_id"):
             # The sidecar reports the end of the restore to one gateway, which may be the one that sent the files.
             self._prober.ask(seen.instance)
@@ -114,8 +121,9 @@ class SidecarStates:
         self._prober.ask(instance, since_now=True)
 
     async def polled(self, instances: Iterable[Instance]) -> None:
-        """Poll these sidecars, and wait until each has answered a poll of now, or has not within its time."""
-        await asyncio.gather(*(self._prober.polled(instance) for instance in instances))
+        """Poll these sidecars, and wait until each has told whether it has an owner by now, 3 s at most."""
+        for late in await self._urgent.poll(instances):
+            self._prober.ask(late)
 
     def stop_asking(self, instance_id: InstanceId) -> None:
         """Stop polling this sidecar."""
@@ -148,7 +156,7 @@ class SidecarStates:
         return [seen for seen in self._starts.get(pool, {}).values() if seen.since > since]
 
     def _told(self, instance: Instance, state: dict[str, Any]) -> bool:
-        """Handle the answer to a poll. Return False to poll again. (A webhook that came first has stopped the poll.)"""
+        """Handle the answer to a poll. Return False to poll again."""
         seen = self._instances.get(instance.id)
         if seen is None:
             return True
@@ -160,6 +168,10 @@ class SidecarStates:
         self.forget(instance.id)
         self._reporter.events.instance_found(instance, state)
         return not state.get("restoring") or instance.id not in self._instances
+
+    def _told_urgently(self, instance: Instance, state: dict[str, Any]) -> None:
+        if not self._told(instance, state):
+            self._prober.ask(instance)
 
     def _may_start(self, instance: Instance) -> bool:
         """Return whether it is known that its sidecar has not reported, is not claimed, and has not run for long."""
