@@ -1,6 +1,6 @@
 # The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-rl demo-cluster test test-clients test-frameworks test-frameworks-cluster test-console test-cgroup-v2 test-cluster test-outages test-alerts test-upgrade cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
+.PHONY: help setup demo demo-rl demo-cluster test test-clients test-frameworks test-frameworks-cluster test-console test-cgroup-v2 test-cluster test-outages test-alerts test-artifacts test-upgrade cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site release release-check publish version
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -51,6 +51,9 @@ test-outages: setup  ## run only those that kill nodes, the API server and etcd
 
 test-alerts: setup  ## cause every alert's fault on a cluster that a Prometheus watches: ARGS="-k name"
 	bash tools/test_alerts.sh $(ARGS)
+
+test-artifacts: setup  ## install a release of the tree from its artifacts alone, on a cluster: ARGS="-k name"
+	bash tools/test_artifacts.sh $(ARGS)
 
 demo-rl: setup  ## train a small policy whose every program runs in a local sandbox; report in reports/
 	$(RUN)/sandlot demo-rl

@@ -51,6 +51,7 @@ async def in_own_network(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         except asyncio.CancelledError:
             begun.add_done_callback(lambda found: None if found.cancelled() else found.result()())
             await asyncio.wait([done])
+            done.exception()  # else asyncio logs it as one that nobody has looked at
             raise
 
 

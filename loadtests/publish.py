@@ -10,7 +10,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,13 +191,21 @@ def publish(name: str, reports: Path, docs: Path = DOCS) -> Path:
     return written
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=NAMES, help="what the page is called")
-    parser.add_argument("reports", type=Path, nargs="?", default=Path("reports/load"))
+def main(
+    write: Callable[[str, Path], Path],
+    *,
+    names: Sequence[str],
+    what: str,
+    reports: str,
+    description: str | None,
+) -> int:
+    """Run the command line of a program that publishes: `write` gets one of the names and the folder of the reports."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("name", choices=names, help=what)
+    parser.add_argument("reports", type=Path, nargs="?", default=Path(reports))
+    given = parser.parse_args()
     try:
-        given = parser.parse_args()
-        print(publish(given.name, given.reports))
+        print(write(given.name, given.reports))
     except PublishError as error:
         print(error, file=sys.stderr)
         return 1
@@ -205,4 +213,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        main(
+            publish, names=NAMES, what="what the page is called", reports="reports/load", description=__doc__
+        )
+    )

@@ -1,12 +1,12 @@
 """Publishes the last run of a profile on simulated nodes: `python -m loadtests.publish_rows NAME [REPORTS]` writes its table.
 
 The table is in docs/performance.md, between two comments with the profile's name; what it means is said around it. It has
-all rows of `reports/NAME.json`, with the date, the machine and the command.
+all rows of `reports/NAME.json`, with the date, the machine and the command. A report in which a row has
+another text or unit than now is refused: its value would stand beside words that it is not about.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -18,17 +18,19 @@ from typing import Any
 from sandlot_grade.report.scale import seconds
 
 from loadtests.bounds import Bound, read_bounds
-from loadtests.publish import PublishError
+from loadtests.publish import PublishError, main
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 NAMES = ("thousands", "autoscale")
 
 
 def table(told: dict[str, Any], *, name: str, bounds: dict[str, Bound]) -> Iterator[str]:
-    """Yield the lines of a profile's table. Raises PublishError if the report lacks a row."""
+    """Yield the lines of a profile's table. Raises PublishError if the report lacks a row, or has another definition of it."""
     rows: dict[str, Any] = told["rows"]
     if absent := [row for row in bounds if row not in rows]:
         raise PublishError(f"the report has no row {absent[0]}: run the profile without --only")
+    for row, bound in bounds.items():
+        _check_definition(rows[row], bound, name=name)
     machine = told["machine"]
     yield (
         f"{datetime.fromisoformat(told['began']).date()}, {machine['cores']} cores, {machine['kernel']}, Python "
@@ -38,6 +40,21 @@ def table(told: dict[str, Any], *, name: str, bounds: dict[str, Bound]) -> Itera
     yield from ("", "| measurement | bound | measured | made of |", "|---|---|---|---|")
     for row, bound in bounds.items():
         yield _row(rows[row], bound)
+
+
+def _check_definition(row: dict[str, Any], bound: Bound, *, name: str) -> None:
+    """Raise PublishError if the row was measured by another definition than its bound's."""
+    measured, now = (row.get("what"), row.get("unit")), (bound.what, bound.unit)
+    if measured != now:
+        told = "does not say what it measured" if measured[0] is None else f"is {_defined(*measured)}"
+        raise PublishError(
+            f"{bound.name}: in the report it {told}, now it is {_defined(*now)}: run "
+            f"`make loadtest-cluster PROFILE={name}` again"
+        )
+
+
+def _defined(what: object, unit: object) -> str:
+    return f'"{what}" in "{unit}"' if unit else f'"{what}"'
 
 
 def _row(row: dict[str, Any], bound: Bound) -> str:
@@ -77,18 +94,5 @@ def publish(name: str, reports: Path, page: Path = PAGE) -> Path:
     return page
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=NAMES, help="the profile")
-    parser.add_argument("reports", type=Path, nargs="?", default=Path("reports"))
-    given = parser.parse_args()
-    try:
-        print(publish(given.name, given.reports))
-    except PublishError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(publish, names=NAMES, what="the profile", reports="reports", description=__doc__))

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.bounds import Bound, missed, read_bounds
+from loadtests.file_limit import raise_limit
 from loadtests.interrupts import end_in_order
 from loadtests.reading import Again, Reading
 from loadtests.report import write_report
@@ -144,20 +145,21 @@ def main(
             return await run(groups, bounds=bounds, only=only, console=console)
 
     end_in_order()
+    raise_limit()
     readings, again = asyncio.run(measure())
     console.print(table(readings, bounds=bounds, again=again))
     values = {row: reading.value for row, reading in readings.items()}
     wanted = only | set(readings)
     fell = missed(values, bounds={row: bound for row, bound in bounds.items() if row in wanted})
     folder: Path = arguments.reports
-    _write(folder, name=name, readings=readings, bounds=bounds, again=again, load=load, began=began)
+    write(folder, name=name, readings=readings, bounds=bounds, again=again, load=load, began=began)
     console.print(f"written: {folder}/{name}.json, {folder}/{name}.html", highlight=False)
     for row in fell:
         console.print(f"bound missed: {row} is {values[row]:.4g}, must be {bounds[row].limit}", style="red")
     return 1 if fell else 0
 
 
-def _write(
+def write(
     folder: Path,
     *,
     name: str,
@@ -167,6 +169,7 @@ def _write(
     load: float,
     began: datetime,
 ) -> None:
+    """Write the reports of a run, `NAME.json` with what each row was defined as, and `NAME.html`."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {row: reading.value for row, reading in readings.items()}
     machine = {
@@ -177,6 +180,7 @@ def _write(
     }
     rows = {
         row: {
+            "what": bounds[row].what,
             "value": _number(reading.value),
             "unit": bounds[row].unit,
             "at_most": bounds[row].at_most,

@@ -6,6 +6,7 @@ import signal
 import sys
 
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 
 pytest_plugins = [
     "tests.plugins.collected",
@@ -23,13 +24,26 @@ collect_ignore = ["kubernetes", "cluster/test_live.py"]
 # httpcore tries to import it in every call. A module that is not there is looked for in all paths each time, 1 ms.
 sys.modules.setdefault("sniffio", None)  # pyright: ignore[reportArgumentType]
 
-# How long an example takes is the machine's doing.
-settings.register_profile("sandlot", deadline=None)
+# How long an example takes is the machine's doing. A commit has the same examples in each run, so that one that fails
+# is its own; `--hypothesis-profile=explore` looks for others.
+settings.register_profile("sandlot", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, derandomize=False)
 # For `make mutation`: a failure is enough, and the same one each time.
 settings.register_profile(
     "mutation", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("sandlot")
+
+_constants_of_modules = providers._get_local_constants
+
+
+def _constants() -> object:
+    """Hypothesis takes constants from the source of all modules that are loaded, which depends on the tests before."""
+    explores = settings.get_current_profile_name() == "explore"
+    return _constants_of_modules() if explores else providers._local_constants
+
+
+providers._get_local_constants = _constants  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def pytest_configure() -> None:

@@ -57,16 +57,23 @@ def _sandlot_processes() -> dict[int, bytes]:
     return found
 
 
+def groups_below(base: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each control group with the names of those in it, which may be changed; without a kubelet's, which no test made."""
+    # os.walk, unlike rglob, passes over a directory that goes while it looks.
+    for parent, names, _ in os.walk(base):
+        names[:] = [name for name in names if "kubepods" not in name]
+        yield parent, names
+
+
 def _forgotten_cgroups(processes: Iterable[bytes]) -> frozenset[str]:
     """Sandlot's cgroups whose instance has no sidecar. One that nobody owns yet has a sidecar, and nothing in its group."""
     living = b"\0".join(processes)
     found: set[str] = set()
     for base in list(hierarchies()) or [CGROUPS]:  # version 2 has one
-        # os.walk, unlike rglob, passes over a directory that goes while it looks.
-        for parent, directories, _ in os.walk(base):
+        for parent, names in groups_below(base):
             if Path(parent).name == "sandlot":
-                found.update(f"{parent}/{name}" for name in directories if os.fsencode(name) not in living)
-                directories.clear()
+                found.update(f"{parent}/{name}" for name in names if os.fsencode(name) not in living)
+                names.clear()
     return frozenset(path for path in found if Path(path).is_dir())
 
 

@@ -9,11 +9,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
 from tests.leaks import GVISOR_PREFIX, no_leaks
 from tests.netlink import make_network, remove_network
+from tests.plugins.worker import CGROUPS, hierarchies
+
+GROUPS = [CGROUPS, *hierarchies()][-1]  # not those of memory, of which the kernel removes one slowly
 
 pytestmark = [
     pytest.mark.root,
@@ -60,6 +64,20 @@ def test_a_network_is_a_leak_of_the_process_that_made_it(own: bool) -> None:
             make_network(path).__exit__(None, None, None)
     finally:
         remove_network(path)
+
+
+@pytest.mark.skipif(not os.access(GROUPS, os.W_OK), reason="needs control groups that it may change")
+@pytest.mark.parametrize("of_kubelet", [True, False])
+def test_a_control_group_is_a_leak_unless_a_kubelet_made_it(of_kubelet: bool) -> None:
+    top = GROUPS / f"sandlot-leak-{os.getpid()}"
+    path = top / ("kubepods" if of_kubelet else "pods") / "pod" / "sandlot" / f"i-{token_hex(8)}"
+    leaks = pytest.raises(AssertionError, match=r"cgroups: .*/sandlot/i-")
+    try:
+        with nullcontext() if of_kubelet else leaks, no_leaks(grace=0.1, marker="no such process"):
+            path.mkdir(parents=True)
+    finally:
+        for group in (path, *path.parents[:4]):
+            group.rmdir()
 
 
 def test_a_process_that_deletes_sandboxes_is_a_leak_while_it_lives() -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of alerts on the cluster with every fault; `make test-cluster` runs some of them.
+# Runs the tests of alerts on the cluster with every fault; `make test-cluster` runs none of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/python -m tests.chart

@@ -5,11 +5,17 @@
 # nodes no test kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-.venv/bin/python -m tests.prime.environments
-.venv/bin/python -m tests.frameworks.listed
+environments() {
+    .venv/bin/python -m tests.prime.environments
+    .venv/bin/python -m tests.frameworks.listed
+}
 if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
+    environments
     exec .venv/bin/python -m pytest -p no:randomly tests/kubernetes "$@"
 fi
+environments & # downloads, beside what is compiled
+downloads=$!
+trap 'pkill -P "$downloads" || true; kill "$downloads" 2>/dev/null || true' EXIT
 .venv/bin/python -m tests.node
 failed=0
 if [ $# = 0 ]; then
@@ -18,6 +24,10 @@ if [ $# = 0 ]; then
     .venv/bin/python -m tests.chart
     .venv/bin/python -m tests.s3
     .venv/bin/python -m tests.kubernetes.fake_gpus
+fi
+wait "$downloads"
+trap - EXIT
+if [ $# = 0 ]; then
     SCOPE='clients or loads or programs' bash tools/test.sh || failed=$?
     bash tools/test_console.sh || failed=$?
 fi

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from loadtests.browser.live_gateway import POOLS, TEN_THOUSAND, LiveGateway, Size, live_gateway
 from loadtests.cluster import parts
 from loadtests.reading import Reading
 from tests import plain_http
-from tests.console.browser import chromium
+from tests.console.browser import chromium, driver
 from tests.console.pages import Pages, pages
 
 ROWS = (
@@ -23,21 +25,41 @@ ROWS = (
     "console_faults",
 )
 PER_PAGE = 50
+_SLICE = 1.0  # seconds of a wait after which a cancel is noticed
 _FEW = "#/sandboxes?status=live&run=run-0&labels=step-0"  # a list of a few rows
 
 
 async def console(
     size: Size = TEN_THOUSAND, *, seconds: float = 10.0, rounds: int = 7, creates: int = 5
 ) -> dict[str, Reading]:
-    """Measure the rows of this file. `seconds`: of each window. Needs root, an API server and Chromium."""
-    return await asyncio.to_thread(measured, size, seconds=seconds, rounds=rounds, creates=creates)
+    """Measure the rows of this file. `seconds`: of each window. Needs root, an API server and Chromium.
+
+    Cancelling it ends the gateway and the browser before it returns.
+    """
+    stop: Future[None] = Future()
+    measuring = asyncio.get_running_loop().run_in_executor(
+        None, lambda: measured(size, seconds=seconds, rounds=rounds, creates=creates, stop=stop)
+    )
+    try:
+        return await asyncio.shield(measuring)
+    except asyncio.CancelledError:
+        stop.cancel()
+        await asyncio.wait([measuring])
+        measuring.exception()  # what ended it is the cancel
+        raise
 
 
-def measured(size: Size, *, seconds: float, rounds: int, creates: int) -> dict[str, Reading]:
-    """As `console`, in this thread, which must have no event loop that runs: the browser's driver has its own."""
+def measured(
+    size: Size, *, seconds: float, rounds: int, creates: int, stop: Future[None] | None = None
+) -> dict[str, Reading]:
+    """As `console`, in this thread, which must have no event loop that runs: the browser's driver has its own.
+
+    Cancelling `stop` in any thread ends it with an error.
+    """
     begun = time.monotonic()
+    stop = stop or Future()
     with (
-        live_gateway(size) as live,
+        live_gateway(size, stop=stop) as live,
         chromium() as browser,
         pages(browser, live.url, key=live.api_key, jumps=False) as opened,
     ):
@@ -54,9 +76,9 @@ def measured(size: Size, *, seconds: float, rounds: int, creates: int) -> dict[s
                 value=max(weights["elements"].values()),
                 parts={address: str(number) for address, number in weights["elements"].items()},
             ),
-            "console_cpu": _cpu(live, opened, seconds=seconds, rounds=rounds),
-            "console_refresh": _refresh(opened, seconds=seconds),
-            "console_shown": _shown(live, opened, creates=creates),
+            "console_cpu": _cpu(live, opened, seconds=seconds, rounds=rounds, stop=stop),
+            "console_refresh": _refresh(opened, seconds=seconds, stop=stop),
+            "console_shown": _shown(live, opened, creates=creates, stop=stop),
         }
         faults = opened.complaints + live.lost
         found["console_faults"] = Reading(
@@ -91,7 +113,7 @@ def _weights(live: LiveGateway, opened: Pages, size: Size) -> dict[str, dict[str
     return {"answers": answers, "elements": elements}
 
 
-def _cpu(live: LiveGateway, opened: Pages, *, seconds: float, rounds: int) -> Reading:
+def _cpu(live: LiveGateway, opened: Pages, *, seconds: float, rounds: int, stop: Future[None]) -> Reading:
     """Compare the gateway's CPU while two tabs refresh every two seconds with that while both are paused."""
     tabs = [opened.open("#/"), opened.open("#/sandboxes")]
     calls: list[str] = []
@@ -105,7 +127,7 @@ def _cpu(live: LiveGateway, opened: Pages, *, seconds: float, rounds: int) -> Re
             if pace == "2":
                 calls.clear()
             before = parts.cpu(live.process)
-            tabs[0].wait_for_timeout(seconds * 1000)  # the browser's events arrive meanwhile
+            _pause(tabs[0], seconds, stop=stop)
             used.append((parts.cpu(live.process) - before) / seconds)
     for tab in tabs:
         tab.close()
@@ -124,10 +146,10 @@ def _cpu(live: LiveGateway, opened: Pages, *, seconds: float, rounds: int) -> Re
     )
 
 
-def _refresh(opened: Pages, *, seconds: float) -> Reading:
+def _refresh(opened: Pages, *, seconds: float, stop: Future[None]) -> Reading:
     """Compare the work of the browser for the list of all with that for a list of a few, both refreshed."""
     took = {
-        name: _work(opened, address, seconds=seconds)
+        name: _work(opened, address, seconds=seconds, stop=stop)
         for name, address in (("few", _FEW), ("all", "#/sandboxes"))
     }
     return Reading(
@@ -136,7 +158,7 @@ def _refresh(opened: Pages, *, seconds: float) -> Reading:
     )
 
 
-def _work(opened: Pages, address: str, *, seconds: float) -> float:
+def _work(opened: Pages, address: str, *, seconds: float, stop: Future[None]) -> float:
     """Return the seconds of the page's main thread for each refresh."""
     page = opened.open(address)
     page.get_by_role("main").get_by_text("Page 1 of").wait_for()
@@ -145,7 +167,7 @@ def _work(opened: Pages, address: str, *, seconds: float) -> float:
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
     before = _task_seconds(session)
-    page.wait_for_timeout(seconds * 1000)
+    _pause(page, seconds, stop=stop)
     used = _task_seconds(session) - before
     page.close()
     if not refreshes:
@@ -158,7 +180,7 @@ def _task_seconds(session: Any) -> float:
     return metrics["TaskDuration"]
 
 
-def _shown(live: LiveGateway, opened: Pages, *, creates: int) -> Reading:
+def _shown(live: LiveGateway, opened: Pages, *, creates: int, stop: Future[None]) -> Reading:
     """Measure the time from a create's answer until the open list has its row: the list of all but those that come and go,
     which could push it to the next page.
     """
@@ -176,8 +198,32 @@ def _shown(live: LiveGateway, opened: Pages, *, creates: int) -> Reading:
             }
             made = client.post("/sandbox", json=body).raise_for_status().json()
             asked = time.monotonic()
-            page.get_by_role("link", name=f"shown-{number}", exact=True).wait_for(timeout=60_000)
+            _see(page.get_by_role("link", name=f"shown-{number}", exact=True), within=60, stop=stop)
             took.append(time.monotonic() - asked)
             client.delete(f"/sandbox/{made['id']}").raise_for_status()
     page.close()
     return Reading(value=max(took), parts={"median": f"{statistics.median(took):.1f} s"})
+
+
+def _pause(page: Any, seconds: float, *, stop: Future[None]) -> None:
+    """Wait; the browser's events arrive meanwhile. Raises RuntimeError soon after `stop` was cancelled."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        _check(stop)
+        page.wait_for_timeout(min(left, _SLICE) * 1000)
+
+
+def _see(element: Any, *, within: float, stop: Future[None]) -> None:
+    """Wait until the page has it. Raises RuntimeError if it does not come, and soon after `stop` was cancelled."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        _check(stop)
+        with suppress(driver().TimeoutError):
+            element.wait_for(timeout=_SLICE * 1000)
+            return
+    raise RuntimeError(f"the page does not show {element} within {within:g} s")
+
+
+def _check(stop: Future[None]) -> None:
+    if stop.cancelled():
+        raise RuntimeError("the measurement was ended")

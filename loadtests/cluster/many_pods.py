@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +16,6 @@ from sandlot_contract.names import API_VERSION, POOL_KIND, SANDBOX_KIND
 from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_controller.plan.pod import pool_pod
-from sandlot_controller.settings import Settings
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube import paths
@@ -70,14 +67,7 @@ def _resident(process: psutil.Process) -> int:
 async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
     """Make pods as the controller does, with a Sandbox for each; return the stub's responses by token."""
     tokens = Tokens(parts.MASTER)
-    settings = Settings.model_validate(
-        {
-            "namespace": namespace,
-            "key_file": Path("/nonexistent"),
-            "webhook_url": "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar",
-            "sidecar_image": "sandlot/sidecar:1",
-        }
-    )
+    settings = parts.controller_settings(namespace)
     crd = {"image": "python:3.12", "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
     resource = {
         "apiVersion": API_VERSION,
@@ -159,8 +149,6 @@ async def _stub(states: dict[str, bytes]) -> AsyncIterator[None]:
             writer.close()
 
     # Not on all of loopback: other programs' pods may use this machine's loopback too.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     addresses = [_address(number) for number in range(len(states))]
     server = await asyncio.start_server(answer, addresses, SIDECAR_PORT)
     try:

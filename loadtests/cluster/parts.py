@@ -15,11 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
+from sandlot_controller.settings import Settings
 
 from tests.kube.apiserver import ApiServer
 from tests.ports import free_port
 
 MASTER = b"m" * 32  # the master key of the parts' tokens
+# The controller gives its pods these; nothing is there.
+_WEBHOOK_URL = "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar"
+_SIDECAR_IMAGE = "sandlot/sidecar:1"
 _LEARNED = 300.0  # seconds for a gateway to probe 5,000 sidecars, beside the API server on the same cores
 
 
@@ -137,8 +141,8 @@ async def controller(
         "SANDLOT_NAMESPACE": namespace,
         "SANDLOT_LEASE_NAMESPACE": namespace,
         "SANDLOT_KEY_FILE": str(home / "master"),
-        "SANDLOT_WEBHOOK_URL": "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar",
-        "SANDLOT_SIDECAR_IMAGE": "sandlot/sidecar:1",
+        "SANDLOT_WEBHOOK_URL": _WEBHOOK_URL,
+        "SANDLOT_SIDECAR_IMAGE": _SIDECAR_IMAGE,
         "SANDLOT_HEALTH_HOST": "127.0.0.1",
         "SANDLOT_HEALTH_PORT": str(port),
         "SANDLOT_RETENTION": str(retention),
@@ -161,6 +165,18 @@ async def controller(
         yield replace(made, took=time.monotonic() - begun)
     finally:
         await _end(process)
+
+
+def controller_settings(namespace: str) -> Settings:
+    """Return the settings of a controller, for pods that are made as its own, without one."""
+    return Settings.model_validate(
+        {
+            "namespace": namespace,
+            "key_file": Path("/nonexistent"),
+            "webhook_url": _WEBHOOK_URL,
+            "sidecar_image": _SIDECAR_IMAGE,
+        }
+    )
 
 
 async def until(met: Callable[[], Awaitable[bool]], *, pause: float = 0.5) -> None:

@@ -72,7 +72,7 @@ class PodWatch:
 
     def _look(self, pod: Pod) -> None:
         name = pod.metadata.name
-        self.stub.know(InstanceId(name))
+        self.stub.know(InstanceId(name), template=pod.metadata.labels.get(names.LABEL_TEMPLATE, ""))
         ready = pod.condition("Ready")
         is_ready = ready is not None and ready.status == "True"
         node = pod.spec.node_name or chosen_node(pod.metadata)
@@ -84,5 +84,7 @@ class PodWatch:
                 self.most_starting = max(self.most_starting, self._starts[node])
         if is_ready:
             self._started(name)
+            if pod.status.pod_ip is not None:
+                self.stub.ready(InstanceId(name), pod.status.pod_ip)
         if ready is not None and is_ready and (at := clock.seconds(ready.message)) is not None:
             self.ready_at.setdefault(pod.metadata.name, at)

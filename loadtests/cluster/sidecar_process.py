@@ -14,10 +14,11 @@ from sandlot_kube.access import from_kubeconfig
 from sandlot_kube.client import KubeClient
 
 from loadtests.cluster import parts
-from loadtests.cluster.one_address import share_sidecars
+from loadtests.cluster.one_address import has_sidecar, share_sidecars
 from loadtests.cluster.pod_watch import PodWatch
 from loadtests.cluster.stub_commands import HOLD, Count
 from loadtests.cluster.stub_pods import StubPods
+from loadtests.file_limit import raise_limit
 from tests.kube.apiserver import ApiServer
 
 PORTS = (
@@ -49,13 +50,15 @@ class Sidecars:
 
 
 @asynccontextmanager
-async def sidecars(directory: Path, server: ApiServer, namespace: str) -> AsyncIterator[Sidecars]:
-    """Run them, in a network namespace of its own."""
+async def sidecars(
+    directory: Path, server: ApiServer, namespace: str, *, webhooks: str
+) -> AsyncIterator[Sidecars]:
+    """Run them, in a network namespace of its own; `webhooks` is the gateways' URL."""
     kubeconfig = server.kubeconfig(directory / "sidecars.kubeconfig")
     async with AsyncExitStack() as stack:
         started = [
             await stack.enter_async_context(
-                _running(directory / f"sidecars-{port}.log", str(kubeconfig), namespace, str(port))
+                _running(directory / f"sidecars-{port}.log", str(kubeconfig), namespace, str(port), webhooks)
             )
             for port in PORTS
         ]
@@ -84,14 +87,16 @@ async def _running(log: Path, *words: str) -> AsyncIterator[asyncio.subprocess.P
         await process.wait()
 
 
-async def serve(kubeconfig: Path, namespace: str, port: int) -> None:
+async def serve(kubeconfig: Path, namespace: str, port: int, webhooks: str) -> None:
     """Serve until stdin ends. Raises OSError if the port is in use."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     client = KubeClient(from_kubeconfig([kubeconfig]))
-    stub = StubPods(master=parts.MASTER)
+    stub = StubPods(
+        master=parts.MASTER, gateway=webhooks, serves=lambda address: has_sidecar(address, port, PORTS)
+    )
     try:
         async with stub.listening(port), PodWatch(stub).following(client, namespace):
             print("ready", flush=True)
@@ -104,4 +109,5 @@ async def serve(kubeconfig: Path, namespace: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    raise_limit()
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))

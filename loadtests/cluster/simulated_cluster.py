@@ -111,9 +111,13 @@ class SimulatedCluster:
         await self.stack.enter_async_context(stub.listening())
         return await self.stack.enter_async_context(PodWatch(stub).following(self.client, self.namespace))
 
-    async def start_stub_processes(self) -> Sidecars:
-        """Serve the sidecars of all pods, in processes of their own: for more connections than one may have."""
-        return await self.stack.enter_async_context(sidecars(self.directory, self.server, self.namespace))
+    async def start_stub_processes(self, *, webhooks: str) -> Sidecars:
+        """Serve the sidecars of all pods, in processes of their own: for more connections than one may have.
+
+        They send webhooks to this URL.
+        """
+        running = sidecars(self.directory, self.server, self.namespace, webhooks=webhooks)
+        return await self.stack.enter_async_context(running)
 
     async def start_gateway(self, *, agents: bool = False, options: Sequence[str] = ()) -> parts.Part:
         """Run one gateway, see `parts.gateway`."""

@@ -1,90 +1,113 @@
-"""A stub for the sidecars of any number of pods, on one port of all of loopback; the token selects the pod."""
+"""A server for the stub sidecars of any number of pods, on one port of all of loopback; the token selects the pod."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Any
-from urllib.parse import parse_qs
+from weakref import WeakValueDictionary
 
 import httptools
-from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_contract.headers import OP, VERDICT
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_gateway.tokens import Tokens
+from sandlot_sidecar.core.ends import End
+from sandlot_sidecar.core.errors import ApiError
+from sandlot_sidecar.server.tasks import Tasks
 
-from loadtests.cluster.stub_commands import StubCommands
-
-_NO_OWNER = {"sandbox_id": None, "meta": None, "claimed_at": None}
-_PROOF = {"processes": [], "upper_entries": 0, "files_equal": True, "differences": []}
+from loadtests.cluster.stub_commands import Ended, StubCommands
+from loadtests.cluster.stub_sidecar import StubSidecar
 
 
 class StubPods:
-    """Serves the state of many sidecars, and the commands of their sandboxes. `asked` maps each name to the wall-clock time
-    of its first probe.
+    """Serves many sidecars, and the commands of their sandboxes. `asked` maps each name to the wall-clock time of its first
+    probe.
     """
 
-    def __init__(self, *, master: bytes, exited: Callable[[str], None] = lambda pod: None) -> None:
-        """Call `exited` with the name of each pod whose sidecar has ended."""
+    def __init__(
+        self,
+        *,
+        master: bytes,
+        exited: Callable[[str], None] = lambda pod: None,
+        gateway: str | None = None,
+        serves: Callable[[str], bool] = lambda address: True,
+    ) -> None:
+        """Call `exited` with the name of each pod whose sidecar has ended.
+
+        `gateway`: the URL of webhooks; None: none. `serves`: whether the pod of an address is not another process's.
+        """
         self._exited = exited
+        self._gateway = gateway
+        self._serves = serves
         self.asked: dict[str, float] = {}
         self.commands = StubCommands()
         self._tokens = Tokens(master)
-        self._states: dict[str, dict[str, Any]] = {}  # by token
-        self._owned: dict[str, dict[str, Any]] = {}  # by the token of the sandbox that has it
+        self._sidecars: dict[str, StubSidecar] = {}  # by token
+        self._owned: dict[str, StubSidecar] = {}  # by the token of its owner, also of one that has ended
+        self._former = WeakValueDictionary[str, StubSidecar]()  # by the token of the owner before
+        self._closing = Tasks()  # sidecars whose pods are deleted
 
-    def know(self, name: InstanceId) -> None:
-        """Add an unowned pod of this name."""
-        state = {
-            "instance_id": name,
-            "address": None,
-            "generation": 1,
-            "phase": "warm",
-            "bound_to": None,
-            "uses": 0,
-            "last": False,
-            "notes": [],
-        }
-        self._states.setdefault(self._tokens.instance(name), state)
+    def know(self, name: InstanceId, *, template: str) -> None:
+        """Add an unowned pod of this name, which has the template with this key."""
+        token = self._tokens.instance(name)
+        if token not in self._sidecars:
+            self._sidecars[token] = StubSidecar(
+                name,
+                token,
+                template=template,
+                commands=self.commands,
+                gateway=self._gateway,
+                opened=self._owned.__setitem__,
+                closed=self._closed,
+                exited=self._exited,
+            )
+
+    def ready(self, name: InstanceId, address: str) -> None:
+        """Let a pod's sidecar tell the gateway that it is ready, if it has not yet."""
+        sidecar = self._sidecars.get(self._tokens.instance(name))
+        if sidecar is not None and self._serves(address):
+            sidecar.ready(address)
 
     def forget(self, name: InstanceId) -> None:
         """Answer nothing for a pod that is gone."""
-        state = self._states.pop(self._tokens.instance(name), None)
-        if state is not None and "sandbox_id" in state:
-            self._leave(state)
+        sidecar = self._sidecars.pop(self._tokens.instance(name), None)
+        if sidecar is not None:
+            sidecar.forget()
+            self._closing.spawn(sidecar.close())
 
     def owned(self) -> list[str]:
         """Return the pods that have an owner."""
-        return [state["instance_id"] for state in self._owned.values()]
+        return [each.name for each in self._owned.values() if each.owner is not None]
 
     def pod_of(self, sandbox_id: str) -> str:
         """Return the pod of a sandbox that has not ended. Raises KeyError."""
-        for state in self._owned.values():
-            if state["sandbox_id"] == sandbox_id:
-                return state["instance_id"]
+        for each in self._owned.values():
+            if each.owner == sandbox_id:
+                return each.name
         raise KeyError(sandbox_id)
 
     def ended(self, name: InstanceId, *, verdict: str) -> dict[str, Any]:
-        """Note that the pod's sidecar has ended by itself; return its last state."""
-        state = self._states[self._tokens.instance(name)]
-        self._leave(state)
-        state |= {"phase": "ended", "verdict": verdict}
-        return state
+        """End a pod's sidecar as if by itself; return its last state."""
+        sidecar = self._sidecars[self._tokens.instance(name)]
+        sidecar.end(End(verdict, None))
+        return sidecar.state()
 
     @asynccontextmanager
-    async def listening(self, port: int = SIDECAR_PORT) -> AsyncIterator[None]:
-        """Listen on all addresses, in a network namespace of its own. Raises OSError if the port is in use."""
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    async def listening(self, port: int = SIDECAR_PORT, *, host: str = "0.0.0.0") -> AsyncIterator[None]:
+        """Listen; on all addresses only in a network namespace of its own. Raises OSError if the port is in use.
+
+        Each connection is an open file: a program with thousands of pods calls `raise_limit` first.
+        """
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # A socket for each address would double the number of descriptors.
-        sock.bind(("0.0.0.0", port))
+        sock.bind((host, port))
         connections: set[_Connection] = set()
         loop = asyncio.get_running_loop()
         # A cancellation while it starts to serve would leave the socket open.
@@ -98,65 +121,26 @@ class StubPods:
             server.close()
             for connection in list(connections):
                 connection.transport.abort()
+            await asyncio.gather(*(each.close() for each in self._sidecars.values()))
+            await self._closing.wait()
 
-    def answer(self, method: bytes, path: bytes, *, token: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        state = self._states.get(token)
-        if state is None:
-            return 503, {"error": "starting"}
-        route, _, query = path.partition(b"?")
-        match method, route:
-            case b"GET", b"/v1/commands":
-                wanted = parse_qs(query.decode())
-                if wanted["of"] != [state.get("sandbox_id")]:
-                    return 409, {"error": "not_owner"}
-                return 200, self.commands.listed(wanted["of"][0])
-            case b"GET", b"/v1/state":
-                self.asked.setdefault(state["instance_id"], time.time())
-            case b"POST", b"/v1/claim":
-                if state["phase"] != "warm":
-                    return 409, {"error": "already_claimed"}
-                claim = json.loads(body)
-                told = {name: claim.get(name) for name in ("sandbox_id", "meta")}
-                state |= {"phase": "claimed", "claimed_at": time.time(), **told}
-                state |= {"bound_to": claim["tenant"], "uses": state["uses"] + 1}
-                self._owned[self._sandbox_token(state)] = state
-                if image := claim.get("image"):
-                    state["image"] = image["id"]
-            case b"POST", b"/v1/reset":
-                generation = json.loads(body)["generation"]
-                if generation != state["generation"]:
-                    return 409, {"error": "stale_generation"}
-                if state["last"]:
-                    return 409, {"error": "last_generation"}
-                self._leave(state)
-                state |= {"phase": "warm", "generation": generation + 1, **_NO_OWNER}
-                return 200, {"took_ms": 0.0, "proof": _PROOF, "equal": True, **state}
-            case b"POST", b"/v1/end":
-                wanted = json.loads(body)
-                if wanted.get("only_unclaimed") and state["phase"] == "claimed":
-                    state["last"] = state["last"] or wanted.get("after_owner", False)
-                    return (200, state) if wanted.get("after_owner") else (409, {"error": "claimed"})
-                if state["phase"] != "ended":
-                    if "sandbox_id" in state:
-                        self._leave(state)
-                    state |= {"phase": "ended", "verdict": wanted["verdict"]}
-                    self._exited(state["instance_id"])
-            case _:
-                return 404, {"error": "no_such_route"}
-        return 200, state
+    def asked_one(self, method: bytes, route: bytes, *, token: str) -> StubSidecar:
+        """Return the sidecar that a request with this token is for, if it may ask that. Raises ApiError."""
+        sidecar = self._sidecars.get(token)
+        if sidecar is not None and route == b"/v1/state":
+            self.asked.setdefault(sidecar.name, time.time())
+        sidecar = sidecar or self._owned.get(token) or self._former.get(token)
+        if sidecar is None:
+            # It may be of a pod that the watch has not told yet.
+            raise ApiError(503, "starting", "no pod here has this token")
+        sidecar.authorize(method, route, token=token)
+        return sidecar
 
-    def sandbox(self, token: str) -> str | None:
-        """Return the id of the sandbox that has not ended and has this token."""
-        state = self._owned.get(token)
-        return None if state is None else state["sandbox_id"]
-
-    def _leave(self, state: dict[str, Any]) -> None:
-        self._owned.pop(self._sandbox_token(state), None)
-        self.commands.forget(str(state["sandbox_id"]))
-
-    def _sandbox_token(self, state: dict[str, Any]) -> str:
-        sandbox_id = SandboxId(str(state["sandbox_id"]))
-        return self._tokens.sandbox(InstanceId(state["instance_id"]), state["generation"], sandbox_id)
+    def _closed(self, token: str) -> None:
+        if (sidecar := self._owned.pop(token, None)) is not None:
+            if sidecar.former is not None:
+                self._former.pop(sidecar.former, None)
+            self._former[token], sidecar.former = sidecar, token
 
 
 class _Connection(asyncio.Protocol):
@@ -184,11 +168,8 @@ class _Connection(asyncio.Protocol):
             self.transport.close()
 
     def on_url(self, url: bytes) -> None:
-        self._path, self._body, self._op = (
-            url,
-            b"",
-            b"",
-        )  # an op's id is of its request, not of the connection
+        self._path = url
+        self._body = self._op = b""  # an op's id is of its request, not of the connection
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"authorization":
@@ -200,19 +181,31 @@ class _Connection(asyncio.Protocol):
         self._body += body
 
     def on_message_complete(self) -> None:
-        token = self._token.decode()
-        if self._path == b"/v1/exec" and (sandbox := self._pods.sandbox(token)) is not None:
-            self._pods.commands.run(
-                self._op.decode() or token_hex(16),
-                self._body,
-                sandbox=sandbox,
-                connection=self,
-                answer=lambda body: self._answer(200, body),
-            )
-            return
-        status, told = self._pods.answer(self._parser.get_method(), self._path, token=token, body=self._body)
-        self._answer(status, json.dumps(told).encode())
+        method = self._parser.get_method()
+        route, _, _ = self._path.partition(b"?")
+        try:
+            sidecar = self._pods.asked_one(method, route, token=self._token.decode())
+            if (method, route) == (b"POST", b"/v1/exec"):
+                self._exec(sidecar)
+            else:
+                self._answer(200, json.dumps(sidecar.answer(method, self._path, self._body)).encode())
+        except ApiError as error:
+            self._answer(error.status, json.dumps(error.body()).encode(), *error.headers)
 
-    def _answer(self, status: int, body: bytes) -> None:
-        head = b"HTTP/1.1 %d x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        self.transport.write(head % (status, len(body)) + body)
+    def _exec(self, sidecar: StubSidecar) -> None:
+        self._pods.commands.run(
+            self._op.decode() or token_hex(16),
+            self._body,
+            sandbox=sidecar.use(),
+            connection=self,
+            answer=self._ended,
+        )
+
+    def _ended(self, end: Ended) -> None:
+        # The gateway counts by the verdict in the header, and reads no bodies.
+        self._answer(200, end.body(), (OP, end.op), (VERDICT, end.verdict))
+
+    def _answer(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\n{more}content-length: {len(body)}\r\n\r\n"
+        self.transport.write(head.encode() + body)

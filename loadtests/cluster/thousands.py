@@ -1,7 +1,7 @@
 """Thousands of sandboxes at once, each with a command in flight, through two gateways of which one is killed.
 
 A real API server, kube-scheduler and controller, two real gateways behind one address, Sandlot's own client. Nodes and
-pods are kwok's, and one stub serves all sidecars.
+pods are kwok's, and stubs serve all sidecars and send their webhooks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandlot_kube.objects import Sandbox, SandboxPhase
 from loadtests.cluster import api_requests, one_address, parts
 from loadtests.cluster.control_plane import ROOM
 from loadtests.cluster.image_claims import millicores
-from loadtests.cluster.several_gateways import HOSTS, PORT, Gateways
+from loadtests.cluster.several_gateways import HOSTS, PORT, WEBHOOKS, Gateways
 from loadtests.cluster.sidecar_process import Sidecars
 from loadtests.cluster.simulated_cluster import SimulatedCluster, measured
 from loadtests.cluster.stub_commands import HOLD
@@ -68,7 +68,7 @@ async def _measured(cluster: SimulatedCluster, size: Size) -> dict[str, Reading]
     await cluster.make_nodes(-(-size.sandboxes // PER_NODE), room=room)
     cluster.start_kwok()
     cluster.start_scheduler()
-    stub = await cluster.start_stub_processes()
+    stub = await cluster.start_stub_processes(webhooks=WEBHOOKS)
     gateways = Gateways(
         cluster.directory, cluster.server, cluster.namespace, secrets.token_hex(16), size.files
     )

@@ -18,11 +18,11 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.names import API_VERSION, POOL_KIND
 from sandlot_contract.sidecar import WEBHOOK_PATH, WEBHOOK_SENDER, WEBHOOK_SIGNATURE
 from sandlot_controller.plan.pod import pool_pod
-from sandlot_controller.settings import Settings
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.objects import SandboxPool
+from sandlot_kube.template import key
 
 from loadtests.cluster import parts
 from loadtests.cluster.control_plane import AT_ONCE, api_server
@@ -115,20 +115,13 @@ async def _make_pods(
 ) -> None:
     """Create the pools and their pods as the controller does, with the status of pods that run."""
     tokens = Tokens(parts.MASTER)
-    settings = Settings.model_validate(
-        {
-            "namespace": namespace,
-            "key_file": Path("/nonexistent"),
-            "webhook_url": "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar",
-            "sidecar_image": "sandlot/sidecar:1",
-        }
-    )
+    settings = parts.controller_settings(namespace)
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def make(pool: SandboxPool, number: int) -> None:
         async with gate:
             instance_id = InstanceId(f"i-{number:016x}")
-            stub.know(instance_id)
+            stub.know(instance_id, template=key(pool.spec.template))
             token = tokens.instance(instance_id)
             pod = pool_pod(pool, instance_id=instance_id, token=token, settings=settings)
             pod["spec"]["nodeName"] = "node"

@@ -36,11 +36,10 @@ class Beside:
     async def _again_and_again(self, phase: str) -> None:
         number = 0
         while True:
-            began = round(time.monotonic() - self._zero, 6)
             # Shielded: a thread cannot be cancelled, and its child must not outlive the phase.
             spawn = asyncio.create_task(asyncio.to_thread(spawn_once, self._command))
             try:
-                await asyncio.shield(spawn)
+                took = await asyncio.shield(spawn)
             except asyncio.CancelledError:
                 with contextlib.suppress(BlockingIOError):
                     await spawn
@@ -49,6 +48,7 @@ class Beside:
                 await asyncio.sleep(EVERY)
                 continue
             ended = time.monotonic() - self._zero
+            began = round(ended - took, 6)
             self._journal.add(
                 Event(
                     phase=phase,

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,13 +121,21 @@ def build(*, names: list[str], modules: Mapping[str, GoModule] = versions.MODULE
     if shutil.which("go") is None:
         raise ClusterError("go: not found; the cluster's programs are built with Go 1.26 or newer")
     BIN.mkdir(parents=True, exist_ok=True)
-    for key, module in modules.items():
-        chosen = [name for name in module.programs if name in names]
-        if not chosen:
-            continue
-        directory = _module_directory(key=key, module=module, programs=chosen)
-        for name in chosen:
-            _build(directory=directory, module=module, name=name)
+    chosen = {key: [name for name in module.programs if name in names] for key, module in modules.items()}
+    wanted = {key: programs for key, programs in chosen.items() if programs}
+    # While the programs of one module are compiled, the next ones are downloaded.
+    ahead = ThreadPoolExecutor(1)
+    try:
+        directories = {
+            key: ahead.submit(_module_directory, key=key, module=modules[key], programs=programs)
+            for key, programs in wanted.items()
+        }
+        for key, programs in wanted.items():
+            directory = directories[key].result()
+            for name in programs:
+                _build(directory=directory, module=modules[key], name=name)
+    finally:
+        ahead.shutdown(cancel_futures=True)
 
 
 def own_program(name: str, *, of: Sequence[Path], directory: Path, build: Callable[[Path], object]) -> Path:

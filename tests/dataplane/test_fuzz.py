@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 from tests.dataplane.gateway import Gateway
 from tests.dataplane.upstreams import Peer, Upstream, echo
 
+# The gateway's thread does, while an example is made here.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
+
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

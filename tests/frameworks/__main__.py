@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.frameworks.listed import Framework, all_listed, releases_of
+from tests.frameworks.listed import Framework, all_listed, install_npm, releases_of
 from tests.frameworks.outcomes import OURS, Outcomes, read
 from tests.frameworks.recorded import LOCAL, rows_of, today, with_rows
 from tests.prime.environments import (
@@ -129,12 +128,7 @@ def _installed(framework: Framework, home: Path | None) -> str:
 
 def _newest_of_npm(framework: Framework, home: Path) -> str:
     names = [package.rpartition("@")[0] for package in framework.npm]
-    if shutil.which("npm") is None:
-        raise EnvironmentFailed("needs npm")
-    words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(home), *names)
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise EnvironmentFailed(done.stderr or f"npm: exit code {done.returncode}")
+    install_npm(home, tuple(names))
 
     def version(name: str) -> str:
         return json.loads((home / "node_modules" / name / "package.json").read_text())["version"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import sandlot
+from ended_box import EndedBox
 from langchain_tests.integration_tests import SandboxIntegrationTests
 from lost import kill_commands, kill_sidecar
 from sandlot.integrations.deepagents import SandlotBackend
@@ -93,24 +94,9 @@ def test_a_loss_is_no_output(backend: SandlotBackend, of_sandbox: bool) -> None:
         backend.upload_files([("/tmp/a", b"a")])
 
 
-class Ended:
-    """A sandbox that has ended with a verdict, for those that no code of this machine's sandboxes can cause."""
-
-    id = "sb-ended"
-
-    def __init__(self, verdict: str) -> None:
-        self.files = self
-        self._verdict = verdict
-
-    def exec(self, *_: object, **__: object) -> sandlot.ExecResult:
-        raise sandlot.SandboxLost("it has ended", verdict=self._verdict)
-
-    write = exec
-
-
 @pytest.mark.parametrize("verdict", ["oom", "init_killed", "exited"])
 def test_code_that_ends_its_sandbox_is_output(verdict: str) -> None:
-    backend = SandlotBackend(Ended(verdict))  # type: ignore[arg-type]
+    backend = SandlotBackend(EndedBox(verdict))  # type: ignore[arg-type]
     ended = backend.execute("true")
     assert (ended.exit_code, verdict in ended.output) == (137, True)
     assert verdict in str(backend.upload_files([("/tmp/a", b"a")])[0].error)
@@ -119,7 +105,7 @@ def test_code_that_ends_its_sandbox_is_output(verdict: str) -> None:
 @pytest.mark.parametrize("verdict", ["node_lost", "deleted"])
 def test_another_end_is_no_output(verdict: str) -> None:
     with pytest.raises(sandlot.SandboxLost):
-        SandlotBackend(Ended(verdict)).execute("true")  # type: ignore[arg-type]
+        SandlotBackend(EndedBox(verdict)).execute("true")  # type: ignore[arg-type]
 
 
 async def test_a_cancelled_command_ends(backend: SandlotBackend) -> None:

@@ -12,6 +12,8 @@ const NAMES = {
   SandboxPaginator: 'SandboxPaginator',
   SnapshotPaginator: 'SnapshotPaginator',
   ReadyCmd: 'ReadyCmd',
+  Execution: 'Execution',
+  Result: 'Result',
 }
 const originals = new WeakMap()
 const begun = new WeakSet() // templates that have a base

@@ -27,6 +27,8 @@ FUNCTIONS = (
     "wait_for_timeout",
     "wait_for_url",
 )
+# Of the code interpreter, which exports no list.
+CELLS = ("Context", "Execution", "ExecutionError", "Logs", "Result")
 # What the SDK is made of and its users do not call: settings of connections, and what answers are read into.
 PARTS = {
     "ApiClient",
@@ -57,6 +59,7 @@ def kinds(half: str) -> dict[str, type]:
         "builder": TemplateBuilder,
         "ReadyCmd": e2b.ReadyCmd,
     }
+    found |= {name: getattr(e2b_code_interpreter, name) for name in CELLS}
     names = ("SandboxPaginator", "SnapshotPaginator", "SecretPaginator", "Template", "Volume", "Secret")
     found |= {name: getattr(e2b, prefix + name) for name in names}
     if half == "async":
@@ -72,8 +75,8 @@ def surface(half: str) -> set[str]:
     """All names of this half. Raises AssertionError for an exported class or function that the lists above lack."""
     listed = kinds(half)
     known = {kind.__name__ for each in ("sync", "async") for kind in kinds(each).values()}
-    for name in e2b.__all__:
-        exported = getattr(e2b, name)
+    of_interpreter = {name: each for name, each in vars(e2b_code_interpreter).items() if name[0] != "_"}
+    for name, exported in {name: getattr(e2b, name) for name in e2b.__all__}.items() | of_interpreter.items():
         if inspect.isfunction(exported):
             assert name in FUNCTIONS, name
         elif inspect.isclass(exported) and not issubclass(exported, (BaseException, dict, str)):

@@ -177,6 +177,13 @@ async function cells(box) {
   assert.equal((await box.runCode('x = 41; x + 1')).text, '42')
   const context = await box.createCodeContext({ cwd: '/tmp' })
   assert.equal((await box.runCode("'x' in globals()", { context })).text, 'False')
+  const lines = []
+  const onStdout = (message) => lines.push(message.line)
+  const shown = "print('first')\nclass Shown:\n  def _repr_html_(self): return '<b>'\nShown()"
+  const ended = await box.runCode(shown, { onStdout })
+  assert.deepEqual(lines, ['first\n'])
+  assert.deepEqual(ended.toJSON().logs, { stdout: ['first\n'], stderr: [] })
+  assert.deepEqual([ended.results[0].formats(), ended.results[0].toJSON().html], [['html'], '<b>'])
   assert((await box.listCodeContexts()).some((each) => each.id === context.id))
   await box.restartCodeContext(context)
   await box.removeCodeContext(context)

@@ -6,6 +6,7 @@ Both halves run the same lines: the record runs each coroutine of the asynchrono
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -260,6 +261,13 @@ def cells(box: Any) -> None:
     assert box.run_code("x = 41; x + 1").text == "42"
     context = box.create_code_context(cwd="/tmp")
     assert box.run_code("'x' in globals()", context=context).text == "False"
+    ended = box.run_code("print('first'); 1 / 0")
+    logs = json.dumps({"stdout": ["first\n"], "stderr": []})
+    assert json.loads(ended.to_json()) == {"results": [], "logs": logs, "error": ended.error.to_json()}
+    assert (ended.logs.to_json(), json.loads(ended.error.to_json())["name"]) == (logs, "ZeroDivisionError")
+    assert list(box.run_code("40 + 2").results[0].formats()) == ["text"]
+    known = {"id": context.id, "language": context.language, "cwd": context.cwd}
+    assert e2b_code_interpreter.Context.from_json(known).id == context.id
     assert {context.id} < {each.id for each in box.list_code_contexts()}
     box.restart_code_context(context)
     box.remove_code_context(context)

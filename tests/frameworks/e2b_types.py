@@ -24,6 +24,9 @@ CLASSES = {
 }
 # What the SDK is made of and its users do not call: settings of connections, and lines of a log.
 PARTS = {"ApiClient", "ConnectionConfig", "LogEntry", "LogEntryEnd", "LogEntryStart", "TemplateBase"}
+CELLS = ("Execution", "ExecutionError", "Result")  # of the code interpreter
+# Without a class: the SDK gives plain objects, which lack the declared `toString`.
+CELL_TYPES = {"OutputMessage"}
 _DECLARED = re.compile(
     r"^(?:declare (?:abstract )?class|interface) (\w+)(?:<.*?>)?(?: extends (\w+))?[^\n]*\{\n(.*?)^\}",
     re.M | re.S,
@@ -53,5 +56,11 @@ def javascript_surface(modules: Path) -> set[str]:
         errors = name.endswith("Error")
         assert errors or name in {*CLASSES.values(), *PARTS, "E2B"}, name
     interpreter = (modules / "@e2b" / "code-interpreter" / "dist" / "index.d.ts").read_text()
-    (body,) = re.findall(r"^declare class Sandbox extends .*?\{\n(.*?)^\}", interpreter, re.M | re.S)
-    return found | {f"Sandbox.{method}" for _, method in _METHOD.findall(body)}
+    of_interpreter = {each[1]: each[3] for each in _DECLARED.finditer(interpreter)}
+    assert {name for name in of_interpreter if not name.endswith("Opts")} == {
+        *("Sandbox", "E2B"),
+        *CELLS,
+        *CELL_TYPES,
+    }
+    cells = ("Sandbox", *CELLS)
+    return found | {f"{name}.{each}" for name in cells for _, each in _METHOD.findall(of_interpreter[name])}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 OURS = "sandlot.integrations.harbor:SandlotEnvironment"
+ENDING = "harbor_ending:EndingEnvironment"
 PRIME = "prime"
 PAGE = Path(__file__).parents[2] / "docs" / "harbor.md"
 SCRIPT = Path(__file__).with_name("harbor_script.py")

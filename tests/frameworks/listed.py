@@ -1,17 +1,24 @@
 """The list of frameworks that tests run unmodified (frameworks.toml), and the environment of each.
 
-`python -m tests.frameworks.listed` makes all: on the cluster's network there is no index.
+`python -m tests.frameworks.listed` makes all, npm's too: on the cluster's network there is no index.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 import tomllib
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from tests.prime.environments import environment, make_all, newest_python
+from tests.cluster.lock import exclusive
+from tests.prime.environments import CACHE, EnvironmentFailed, environment, make_all, newest_python
 
 LIST = Path(__file__).with_name("frameworks.toml")
+# Packages of npm that could not be installed: without an answer of the registry each test would wait for it again.
+_refused: dict[tuple[str, ...], EnvironmentFailed] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +90,41 @@ def releases_of(npm: tuple[str, ...]) -> str:
     return ", ".join(" ".join(package.rsplit("@", 1)) for package in npm)
 
 
+def npm_modules(packages: tuple[str, ...]) -> Path:
+    """The directory `node_modules` with these packages, installed once, then found again. Raises EnvironmentFailed."""
+    home = CACHE / ("node-" + "-".join(packages).replace("/", "-"))
+    with exclusive(CACHE / f"{home.name}.lock", why="another program that installs packages of npm"):
+        if not home.exists():
+            if packages in _refused:
+                raise _refused[packages]
+            with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+                made = Path(directory) / "made"
+                try:
+                    install_npm(made, packages, seconds=200)
+                except EnvironmentFailed as error:
+                    _refused[packages] = error
+                    raise
+                made.rename(home)
+    return home / "node_modules"
+
+
+def install_npm(home: Path, packages: tuple[str, ...], *, seconds: float | None = None) -> None:
+    """Install packages of npm below `home`. Raises EnvironmentFailed."""
+    if shutil.which("npm") is None:
+        raise EnvironmentFailed("needs npm")
+    words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(home))
+    try:
+        done = subprocess.run(
+            [*words, *packages], capture_output=True, text=True, check=False, timeout=seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentFailed(str(error)) from error
+    if done.returncode != 0:
+        raise EnvironmentFailed(done.stderr or f"npm: exit code {done.returncode}")
+
+
 if __name__ == "__main__":
     listed = frameworks().values()
     make_all((framework.name, framework.environment) for framework in listed)
     make_all((framework.name, framework.oldest_environment) for framework in listed if framework.oldest)
+    make_all((each.name, partial(npm_modules, each.npm)) for each in all_listed() if each.npm)

@@ -1,4 +1,5 @@
-"""What the provider of OpenEnv does when no server starts, and what it leaves behind; then the page's example, a file.
+"""What the provider of OpenEnv does with an image's own command, when no server starts, and what it leaves behind; then
+the page's example, a file.
 
 In one process, as OpenEnv takes 5 s of CPU to import.
 """
@@ -6,9 +7,11 @@ In one process, as OpenEnv takes 5 s of CPU to import.
 from __future__ import annotations
 
 import asyncio
+import os
 import runpy
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,19 @@ def failures_leave_nothing() -> None:
         assert "/no/such/archive.tar" in str(error)
 
 
+def the_images_own_command_serves(image: str) -> None:
+    port = os.environ["SANDLOT_SCRIPT_PORT"]
+    provider = SandlotProvider(create=CREATE)
+    url = provider.start_container(image, int(port), {"PORT": port, "ANSWER": "forty-two"})
+    try:
+        provider.wait_for_ready(url, timeout_s=SECONDS)
+        with urllib.request.urlopen(f"{url}/health") as answer:
+            assert answer.read() == b"forty-two"
+    finally:
+        provider.stop_container()
+    assert left() == []
+
+
 async def a_loss_is_no_step(source: str) -> None:
     """A client whose sandbox is lost raises; nothing is taken for an observation."""
     command = f"{sys.executable} -m uvicorn --app-dir /task --port 8000 openenv_server:app"
@@ -88,6 +104,7 @@ async def a_loss_is_no_step(source: str) -> None:
 
 
 failures_leave_nothing()
+the_images_own_command_serves(sys.argv[2])
 asyncio.run(a_loss_is_no_step(Path(__file__).with_name("openenv_server.py").read_text()))
 dropped = SandlotProvider(create=CREATE)
 dropped.start_container("host", start_command="sleep 600")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import sandlot
+from ended_box import EndedBox
 from lost import kill_commands, kill_sidecar
 from pydantic_ai.workspaces import (
     WorkspaceBackend,
@@ -87,6 +88,25 @@ async def test_a_loss_is_unavailable(backend: SandlotWorkspaceBackend, of_sandbo
         await running
     assert isinstance(caught.value.__cause__, sandlot.SandboxLost)
     assert caught.value.__cause__.infrastructure
+
+
+@pytest.mark.parametrize("verdict", ["exited", "oom", "init_killed", "deleted", "node_lost"])
+async def test_only_code_that_ends_its_sandbox_has_a_result(
+    backend: SandlotWorkspaceBackend, monkeypatch: pytest.MonkeyPatch, verdict: str
+) -> None:
+    await backend.working_dir()
+    monkeypatch.setattr(backend, "_box", EndedBox(verdict))
+    if verdict in ("deleted", "node_lost"):
+        with pytest.raises(WorkspaceUnavailableError):
+            await backend.run(["true"])
+        with pytest.raises(WorkspaceUnavailableError):
+            await backend.read_bytes("/workspace/a")
+    else:
+        ended = await backend.run(["true"])
+        assert (ended.exit_code, verdict in ended.stderr) == (137, True)
+        with pytest.raises(OSError, match=verdict):
+            await backend.read_bytes("/workspace/a")
+        assert not await backend.exists("/workspace/a")
 
 
 async def test_a_cancelled_first_use_leaves_no_sandbox() -> None:

@@ -13,6 +13,7 @@ import yaml
 from sandlot import Client, Sandbox
 
 from tests.frameworks.conftest import framework_python
+from tests.frameworks.served_image import served_image
 from tests.prime.environments import WHOLE
 from tests.prime.server import Server
 
@@ -114,10 +115,20 @@ def test_openenv_and_its_example_of_the_page(
     assert "from_docker_image(image, " in text
     script = tmp_path / "example.py"
     script.write_text(text.replace("from_docker_image(image, ", served))
-    run_framework("openenv-core", str(HERE / "openenv_script.py"), str(script))
+    image = served_image(tmp_path / "served.tar")
+    run_framework("openenv-core", str(HERE / "openenv_script.py"), str(script), str(image))
     assert_nothing_left(server)
 
 
 def test_tinker_cookbook(server: Server, run_framework: Callable[..., str]) -> None:
     run_framework("tinker-cookbook", str(HERE / "tinker_cookbook_script.py"))
+    assert_nothing_left(server)
+
+
+def test_losses_in_a_recipe_of_tinker_cookbook(
+    server: Server, run_framework: Callable[..., str], tmp_path: Path
+) -> None:
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(example("tinker-cookbook", "py"))  # not "python": by itself it needs PyTorch
+    run_framework("tinker-cookbook", str(HERE / "tinker_recipe_script.py"), str(snippet))
     assert_nothing_left(server)

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 
 from tests.certificates import Certificate, issued
 from tests.frameworks.conftest import framework_python
-from tests.frameworks.listed import all_listed
+from tests.frameworks.listed import all_listed, npm_modules
 from tests.ports import free_port
-from tests.prime.environments import CACHE, NEWEST_IN
+from tests.prime.environments import NEWEST_IN, EnvironmentFailed
 from tests.prime.server import Server
 from tests.prime.trust import trusting
 from tests.stack import Stack, private_stack
@@ -81,14 +80,14 @@ def test_an_earlier_sdk_works_with_the_key_in_the_form_that_it_wants(
 
 @pytest.mark.parametrize("name", ["e2b_script.mjs", "e2b_code_script.mjs"])
 def test_the_javascript_sdks_work(name: str, server: Server, tmp_path: Path) -> None:
-    assert run_javascript(name, server, tmp_path) == "all of it\n"
+    assert run_javascript((HERE / name).read_text(), server, tmp_path) == "all of it\n"
 
 
-def run_javascript(name: str, server: Server, directory: Path) -> str:
+def run_javascript(text: str, server: Server, directory: Path) -> str:
     """Run a script with the SDKs in an empty directory; return what it printed. A failure shows its errors."""
     (directory / "node_modules").symlink_to(javascript_sdks())
     script = directory / "script.mjs"
-    script.write_bytes((HERE / name).read_bytes())
+    script.write_text(text)
     key = "e2b_" + server.api_key.encode().hex()
     environment = {
         "PATH": os.environ["PATH"],
@@ -109,25 +108,21 @@ def javascript_sdks() -> Path:
         pytest.skip("needs node and npm")
     if newest := os.environ.get(NEWEST_IN):
         return Path(newest) / "e2b-javascript" / "node_modules"
-    home = CACHE / ("node-" + "-".join(JAVASCRIPT).replace("/", "-"))
-    if not home.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-            made = Path(directory) / "made"
-            words = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(made))
-            done = subprocess.run(
-                [*words, *JAVASCRIPT], capture_output=True, text=True, check=False, timeout=200
-            )
-            if done.returncode != 0:
-                pytest.skip(f"needs a package registry: {done.stderr[-300:]}")
-            made.rename(home)
-    return home / "node_modules"
+    try:
+        return npm_modules(JAVASCRIPT)
+    except EnvironmentFailed as error:
+        pytest.skip(f"needs a package registry: {str(error)[-300:]}")
 
 
 def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     environment = variables(server.url, server.api_key)
     assert run_framework("e2b", "-c", example, environment=environment) == "42\n\n"
+
+
+def test_the_javascript_example_of_the_page_works(server: Server, tmp_path: Path) -> None:
+    (example,) = re.findall(r"```javascript\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert run_javascript(f"{example}\nprocess.exit(0)", server, tmp_path) == "42\n\n"
 
 
 def test_the_example_of_the_ports_page_works(

@@ -32,7 +32,7 @@ def test_templates_are_built_and_used(name: str, server: Server, run_framework: 
 
 
 def test_the_javascript_sdk_builds_templates(server: Server, tmp_path: Path) -> None:
-    assert run_javascript("e2b_template_script.mjs", server, tmp_path) == "all of it\n"
+    assert run_javascript((HERE / "e2b_template_script.mjs").read_text(), server, tmp_path) == "all of it\n"
 
 
 def test_the_example_of_the_page_works(server: Server, run_framework: Callable[..., str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from tests import plain_http
 from tests.frameworks.conftest import Run
 from tests.frameworks.harbor_results import (
     ALONE,
+    ENDING,
     OURS,
     PRIME,
     SCRIPT,
     by_task,
     command,
     commands_of_the_page,
+    job,
     trials,
 )
 from tests.frameworks.harbor_tasks import BIG, Task, own_tasks, ten_tasks
@@ -46,6 +49,8 @@ KEPT = [
     "--override-storage-mb",
     "400",
 ]
+ENDS = ("between", "solution", "start", "tests")  # when the code of these tasks ends its sandbox
+RETRIED = ("-n", "3", "--max-retries", "2")
 TEN = ten_tasks(egress=has_egress_policies())
 OWN = own_tasks(egress=has_egress_policies())
 # An agent that does nothing shows that a check can fail, which is the task's doing: all are tried by make test-frameworks.
@@ -90,14 +95,19 @@ def jobs(
     for task in every:
         task.write(home / "all", image=server.image)
     next(task for task in TEN if task.name == "plain").write(home / "one", image=server.image)
+    for name in ENDS:
+        task = Task(name=name, solution="true", check="true", environment='workdir = "/srv"')
+        task.write(home / "ends", image=server.image)
+    filtered = (*RETRIED, "-i", "tests", "--verifier-include-logs", "*")
     lines = [
         *commands_of_the_page(home / "one", home / "page"),
         command(home / "ten", home / "prime-oracle", environment=PRIME, agent="oracle"),
         command(home / "ten", home / "prime-nop", environment=PRIME, agent="nop", more=idle_among(ten)),
         command(home / "all", home / "sandlot-oracle", environment=OURS, agent="oracle"),
         command(home / "all", home / "sandlot-nop", environment=OURS, agent="nop", more=idle_among(every)),
-        command(home / "all", home / "again", environment=OURS, agent="oracle", more=("-i", "dockerfile")),
         command(home / "ten", home / "kept", environment=OURS, agent="oracle", more=KEPT),
+        command(home / "ends", home / "ended", environment=ENDING, agent="oracle", more=RETRIED),
+        command(home / "ends", home / "ended-filtered", environment=ENDING, agent="oracle", more=filtered),
     ]
     run_framework("harbor", str(SCRIPT), json.dumps(lines), environment=ALONE, seconds=800)
     return home
@@ -124,8 +134,8 @@ def test_our_environment_runs_every_task(jobs: Path, backend: Backend):
     assert nop == dict.fromkeys(backend.idle(every), (0.0, None)) | refused
 
 
-def test_preflight_takes_the_keywords_of_newer_releases(server: Server, run_framework: Run):
-    """harbor 0.26 gives them, by name; the pinned one and older ones give none."""
+def test_preflight_takes_keywords_or_none(server: Server, run_framework: Run):
+    """harbor 0.26 gives them, by name; older ones give none."""
     script = (
         "import json, sys; from sandlot.integrations.harbor import SandlotEnvironment as ours\n"
         "for calls in json.loads(sys.argv[1]): ours.preflight(**calls)"
@@ -136,10 +146,22 @@ def test_preflight_takes_the_keywords_of_newer_releases(server: Server, run_fram
         run_framework("harbor", "-c", script, given, environment={**ALONE, "SANDLOT_API_KEY": "wrong"})
 
 
-def test_a_dockerfile_is_built_once_also_for_another_run(jobs: Path):
-    places = [by_task(jobs / name)["dockerfile"].folder for name in ("sandlot-oracle", "again")]
-    first, second = [(place / "agent" / "when").read_text() for place in places]
-    assert first == second
+@pytest.mark.parametrize(("name", "tasks"), [("ended", ENDS), ("ended-filtered", ("tests",))])
+def test_code_that_ends_its_sandbox_has_no_reward_and_no_other_try(
+    jobs: Path, name: str, tasks: tuple[str, ...]
+):
+    outcomes = {task: trial.outcome for task, trial in by_task(jobs / name).items()}
+    assert outcomes == dict.fromkeys(tasks, (None, "RewardFileNotFoundError"))
+    assert job(jobs / name)["stats"]["n_retries"] == 0
+
+
+def test_a_dockerfile_is_built_once_also_for_another_machine(jobs: Path, run_framework: Run, tmp_path: Path):
+    """Of the other machine it has a copy of the task, a home and a host name; the build wrote a time."""
+    shutil.copytree(jobs / "all" / "dockerfile", tmp_path / "copied")
+    elsewhere = str(Path(__file__).with_name("harbor_elsewhere.py"))
+    told = run_framework("harbor", elsewhere, str(tmp_path / "copied"), environment=ALONE)
+    folder = by_task(jobs / "sandlot-oracle")["dockerfile"].folder
+    assert told == (folder / "agent" / "when").read_text()
 
 
 @pytest.mark.parametrize("environment", ["prime", "sandlot"])

@@ -8,6 +8,7 @@ import pwd
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox
@@ -30,6 +31,7 @@ from sandlot.integrations.harbor.losses import losses
 from sandlot.integrations.harbor.transfers import download_directory, upload_directory
 from sandlot.models import ExecResult, Verdict
 
+from tests.frameworks.ended_box import EndedBox
 from tests.frameworks.lost import kill_commands
 from tests.stack import Stack
 from tests.waiting import until
@@ -142,6 +144,17 @@ async def test_a_command_whose_sandbox_is_deleted_is_lost(box: AsyncSandbox):
     await box.delete()
     with pytest.raises(SandboxInfrastructureError, match=box.id):
         await running
+
+
+@pytest.mark.parametrize("verdict", ["exited", "oom", "init_killed"])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_code_that_ends_its_sandbox_is_a_result(verdict: str, streamed: bool):
+    async def emit(text: str, stream: str) -> None:
+        raise AssertionError(text)
+
+    end = await ended(cast("AsyncSandbox", EndedBox(verdict)), "true", emit=emit if streamed else None)
+    assert (end.code, end.with_sandbox, verdict in end.stderr) == (137, True, True)
+    assert await home(cast("AsyncSandbox", EndedBox(verdict)), "nobody") == "/"
 
 
 async def test_a_command_that_someone_else_kills_is_lost(stack: Stack, box: AsyncSandbox):

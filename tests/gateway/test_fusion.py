@@ -19,6 +19,7 @@ import pytest
 from tests import plain_http
 from tests.e2e import processes
 from tests.gateway.audit_records import records
+from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -48,9 +49,11 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-def send(stack: Stack, code: str, language: str = "bash", **fields: Any) -> httpx.Response:
+def send(
+    stack: Stack, code: str, language: str = "bash", *, query: str = "", **fields: Any
+) -> httpx.Response:
     body = {"code": code, "language": language, **fields}
-    return plain_http.post(f"{stack.url}/fusion/{KEY}/run_code", json=body, timeout=60)
+    return plain_http.post(f"{stack.url}/fusion/{KEY}/run_code{query}", json=body, timeout=60)
 
 
 def run(stack: Stack, code: str, language: str = "bash", **fields: Any) -> dict[str, Any]:
@@ -183,6 +186,11 @@ def test_a_body_with_many_wrong_values_has_one_short_error(stack: Stack, wrong: 
     assert len(answer.content) < 1000
 
 
+def test_a_bad_patience_is_named(stack: Stack) -> None:
+    answer = plain_http.post(f"{stack.url}/fusion/{KEY}/run_code?patience=long", json={"code": ""})
+    assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "patience"])
+
+
 async def test_large_bodies_in_flight_are_bounded(stack: Stack) -> None:
     large = {"x": "x" * (29 << 20), "run_timeout": 60}
     async with _left_running(stack, 2, large):
@@ -289,6 +297,28 @@ def test_code_of_a_lost_sandbox_runs_in_another(stack: Stack) -> None:
         assert told.result()["run_result"]["stdout"] == "begun\ndone\n"
 
 
+def test_a_client_with_patience_outlasts_three_lost_sandboxes(stack: Stack) -> None:
+    run(stack, "true")
+    killed: set[int] = set()
+    with ThreadPoolExecutor(1) as callers:
+        told = callers.submit(send, stack, "sleep 2.75; echo done", query="?patience=100")
+        for _ in range(3):
+            (owner,) = wait_until(lambda: _owners(stack) - killed)
+            os.kill(owner, signal.SIGKILL)
+            killed.add(owner)
+        answer = told.result()
+    assert (answer.status_code, answer.json()["run_result"]["stdout"]) == (200, "done\n")
+
+
+def _owners(stack: Stack) -> set[int]:
+    """The sidecars whose sandbox runs the code of that test."""
+    return {
+        pid
+        for pid in processes.sidecars(stack)
+        if any(command_line(one).startswith(b"sleep\0002.75") for one in descendants(pid))
+    }
+
+
 def _running(stack: Stack) -> int:
     headers = {"Authorization": f"Bearer {KEY}"}
     count = 0
@@ -304,13 +334,16 @@ def test_what_waits_too_long_and_what_a_stop_cuts_is_a_504() -> None:
     with private_stack(*options, env={"SANDLOT_API_KEYS": f"{KEY}:alpha"}) as stack:
         run(stack, "true")
         wait_until(lambda: not workers(stack))  # nobody used it
-        with ThreadPoolExecutor(1) as callers:
+        with ThreadPoolExecutor(2) as callers:
             cut = callers.submit(send, stack, "sleep 60", run_timeout=60)
             wait_until(lambda: _running(stack))
             began = time.monotonic()
-            late = send(stack, "true", compile_timeout=0, run_timeout=0.1)
+            short = {"compile_timeout": 0, "run_timeout": 0.1}
+            patient = callers.submit(send, stack, "true", query="?patience=50", **short)
+            late = send(stack, "true", **short)
             assert late.status_code == 504
             assert "busy" in late.json()["detail"]
             assert time.monotonic() - began < 10.1  # when verl would give up
+            assert not patient.done()
             stack.terminate()
-            assert cut.result().status_code == 504
+            assert [each.result().status_code for each in (cut, patient)] == [504, 504]

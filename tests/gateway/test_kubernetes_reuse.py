@@ -208,7 +208,8 @@ async def test_every_gateway_answers_for_one_that_had_no_record(
             told = await b.is_ended_somehow(made["id"])
             assert told["status"] == "TERMINATED"
             assert time.monotonic() - began < sandbox_waits.NEW_PATIENCE, "it waited for a record"
-        # What gateway a reset is offered by gateway b, at its next generation.
+        # What gateway a reset is offered by gateway b, at its next generation: of the first, b may not know the claim.
+        await until(lambda: (slot := b.gateway.supply.slots.get(pod)) is not None and slot.generation == 2)
         await b.warm(SIZE)
         for _ in range(SIZE):
             again = await b.made()

@@ -1,4 +1,4 @@
-"""schemathesis against the control API: no 500, only documented statuses, bodies as the schema says."""
+"""schemathesis against the control API: no failure, only documented statuses, bodies as the schema says."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.control.api import control_api
+from sandlot_gateway.control.errors import UNEXPECTED
 from sandlot_gateway.control.field_types import NO_SANDBOX_IDS
 from sandlot_gateway.control.paths import PREFIX
-from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -31,8 +31,19 @@ from tests import plain_http
 from tests.gateway.conftest import KEY, Running, running
 from tests.gateway.machine import Machine
 
+# The gateway's thread does, while an example is made here.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
+
+
+def expected(
+    ctx: schemathesis.CheckContext, response: schemathesis.Response, case: schemathesis.Case
+) -> None:
+    """A 503 may be an answer that is documented, as of a group whose deadline is over, or a failure of the gateway."""
+    assert UNEXPECTED not in response.text
+
+
 CHECKS = (
-    not_a_server_error,
+    expected,
     status_code_conformance,
     content_type_conformance,
     response_headers_conformance,
@@ -85,14 +96,19 @@ OPERATIONS = [
 def test_the_api_is_as_documented(server: str, operation: str) -> None:
     url = server
     headers = {"Authorization": f"Bearer {KEY}"}
+    # Groups that other operations' tests have left may fill the queue.
+    plain_http.request(
+        "DELETE", f"{url}/api/v1/sandbox", json={"all_users": True}, headers=headers
+    ).raise_for_status()
     made = plain_http.post(f"{url}/api/v1/sandbox", json={"docker_image": "host"}, headers=headers)
+    made.raise_for_status()
     sandbox_id = made.json()["id"]
     schema = schemathesis.openapi.from_dict(plain_http.get(f"{url}/api/v1/openapi.json").json())
     schema.config.update(base_url=url)
     method, _, path = operation.partition(" ")
 
     @given(case=schema[path][method].as_strategy(), real=st.booleans())
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     def check(case: schemathesis.Case, real: bool) -> None:
         # Ids made up at random would see nothing but 404.
         if real and "sandbox_id" in (case.path_parameters or {}):

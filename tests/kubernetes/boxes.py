@@ -81,6 +81,16 @@ def pod_of(stack: Stack, box: Sandbox) -> dict[str, Any]:
     return stack.get("pod", name, "-n", stack.sandboxes)
 
 
+def pod_name(box: Sandbox) -> str:
+    """Of its pod, by a command: before there is a record of it, which takes ten seconds in a pod that is reused."""
+    return box.exec("echo $HOSTNAME", timeout=60, check=True).stdout.strip()
+
+
+def running_pod(stack: Stack, box: Sandbox) -> dict[str, Any]:
+    """Its pod, where no record is needed."""
+    return stack.get("pod", pod_name(box), "-n", stack.sandboxes)
+
+
 def pods_exec(stack: Stack, pod: str, command: list[str], *, container: str = "sandbox") -> str:
     """By the official client, as anybody would without Sandlot."""
     api_client = official_config.new_client_from_config(config_file=stack.kubeconfig, context=stack.context)

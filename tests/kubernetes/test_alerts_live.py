@@ -24,9 +24,10 @@ from tests.kubernetes.stack import IMAGE, POOL, Stack
 from tests.kubernetes.watched import Watched, Watcher, watched
 from tests.waiting import wait_until, wait_until_empty
 
-pytestmark = pytest.mark.whole_cluster
-# `make test-cluster` has no time for every fault.
-long = pytest.mark.skipif(not os.environ.get("SANDLOT_TEST_ALERTS"), reason="`make test-alerts` runs it")
+pytestmark = [
+    pytest.mark.whole_cluster,
+    pytest.mark.skipif(not os.environ.get("SANDLOT_TEST_ALERTS"), reason="`make test-alerts` runs it"),
+]
 # The panel that a healthy release leaves empty.
 FAILED_WRITES = "controller: Failed writes"
 AUDIT = "/var/lib/sandlot/audit.log"
@@ -121,7 +122,6 @@ def panels(stack: Stack) -> dict[str, list[str]]:
     }
 
 
-@long
 def test_sandboxes_that_cannot_be_reached(live: Watched, server: Watcher) -> None:
     """The first fault: several others leave connections that fail."""
     with callers(live.stack) as ours, ExitStack() as ends, ThreadPoolExecutor(6) as threads:
@@ -148,7 +148,6 @@ def test_pools_that_cannot_start(live: Watched, server: Watcher) -> None:
         server.fires("SandlotPoolEmpty huge", "SandlotPoolDoesNotStart broken", "SandlotPoolEmpty broken")
 
 
-@long
 def test_node_agents_that_cannot_prepare(live: Watched, server: Watcher) -> None:
     node = faults.workers(live.stack)[0]
     agent = Agent(live.stack, node)
@@ -168,7 +167,6 @@ def failure(agent: Agent, image: str) -> str:
     return str(until(told))
 
 
-@long
 def test_files_and_descriptors_of_gateways(live: Watched, server: Watcher) -> None:
     one, other = faults.pods(live.stack, "gateway")
     with faults.no_room_for_records(live.stack, one, AUDIT), faults.few_descriptors(live.stack, other):
@@ -182,7 +180,6 @@ def test_files_and_descriptors_of_gateways(live: Watched, server: Watcher) -> No
             )
 
 
-@long
 def test_requests_and_creates_that_are_refused_or_fail(live: Watched, server: Watcher) -> None:
     gateway = faults.pods(live.stack, "gateway")[0]
     with callers(live.stack, gateway) as ours:
@@ -201,7 +198,6 @@ def test_requests_and_creates_that_are_refused_or_fail(live: Watched, server: Wa
         server.fires("SandlotCreatesFail", may=("SandlotCannotReachSandboxes",))
 
 
-@long
 def test_forged_webhooks(live: Watched, server: Watcher) -> None:
     gateway = faults.pods(live.stack, "gateway")[0]
     pod = faults.names(faults.warm_pods(live.stack))[0]
@@ -209,7 +205,6 @@ def test_forged_webhooks(live: Watched, server: Watcher) -> None:
     server.fires("SandlotWebhooksUnsigned")
 
 
-@long
 def test_sandboxes_that_are_lost_while_they_run_commands(live: Watched, server: Watcher) -> None:
     for _ in range(2):
         filled(live.stack, size=POOL)
@@ -235,7 +230,6 @@ def lose_sandboxes(stack: Stack, ours: Callers, threads: ThreadPoolExecutor) -> 
     assert 200 not in {code.result() for code in codes}
 
 
-@long
 def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> None:
     with faults.no_more_pods(live.stack), callers(live.stack) as ours, ThreadPoolExecutor(10) as threads:
         made: list[str] = []
@@ -252,7 +246,6 @@ def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> N
             list(threads.map(ours.end, made))
 
 
-@long
 def test_pods_that_hang(live: Watched, server: Watcher) -> None:
     gateway, agent = faults.pods(live.stack, "gateway")[0], faults.pods(live.stack, "node-agent")[0]
     with faults.stopped(gateway), faults.stopped(agent):
@@ -262,7 +255,6 @@ def test_pods_that_hang(live: Watched, server: Watcher) -> None:
         )
 
 
-@long
 def test_a_controller_that_is_killed_again_and_again(live: Watched, server: Watcher) -> None:
     lease = held_lease(live.stack)
     assert lease is not None
@@ -274,14 +266,12 @@ def test_a_controller_that_is_killed_again_and_again(live: Watched, server: Watc
     server.fires(f"SandlotRestarts {standby}", may=(f"SandlotDoesNotAnswer {standby}",))
 
 
-@long
 def test_nothing_runs(live: Watched, server: Watcher) -> None:
     gateways, controllers = (faults.none_of(live.stack, component) for component in ("gateway", "controller"))
     with gateways, controllers, faults.no_node_agent(live.stack):
         server.fires("SandlotNoGateway", "SandlotNoController", "SandlotNoNodeAgent")
 
 
-@long
 def test_a_controller_without_a_right(live: Watched, server: Watcher) -> None:
     with faults.without_right(live.stack, "sandboxpools"):
         server.fires("SandlotControllerCannotRead sandboxpools", "SandlotNoController")

@@ -20,8 +20,11 @@ from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import Stack, program
 from tests.release.installed import wheels
 
-# The chart's own values ask for more than a core, which no other release leaves: both would wait for each other.
-pytestmark = pytest.mark.whole_cluster
+pytestmark = [
+    # The chart's own values ask for more than a core, which no other release leaves: both would wait for each other.
+    pytest.mark.whole_cluster,
+    pytest.mark.skipif(not os.environ.get("SANDLOT_TEST_ARTIFACTS"), reason="`make test-artifacts` runs it"),
+]
 EXTRAS = "cli,mcp,local,grade"  # those that need packages of ours, or of the command line
 ROLLOUT = """
 from sandlot import Client, Sandbox

@@ -13,7 +13,7 @@ import pytest
 from sandlot import Client, Sandbox
 
 from loadtests.cluster.pod_cpu import PodCpu
-from tests.kubernetes.boxes import pod_of, pods_exec, resource_of, warm
+from tests.kubernetes.boxes import pod_name, pods_exec, resource_of, running_pod, warm
 from tests.kubernetes.stack import IMAGE, Stack
 
 # Everything a process can be told to be bound by, as it says itself.
@@ -115,7 +115,7 @@ def told_by_op(box: Sandbox) -> dict[str, Any]:
 
 
 def test_what_differs_is_listed_with_its_reason(stack: Stack, box: Sandbox) -> None:
-    pod = pod_of(stack, box)["metadata"]["name"]
+    pod = pod_name(box)
     theirs = json.loads(pods_exec(stack, pod, COMMAND))
     ours = told_by_op(box)
     assert len(theirs) > 50, "the script told next to nothing"
@@ -158,7 +158,7 @@ def test_a_container_is_really_confined(stack: Stack, box: Sandbox) -> None:
 
 def pods_memory_limit(stack: Stack, box: Sandbox) -> str:
     """Of the container, as the node was told."""
-    return pod_of(stack, box)["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    return running_pod(stack, box)["spec"]["containers"][0]["resources"]["limits"]["memory"]
 
 
 COUNT = (
@@ -190,7 +190,7 @@ def test_threads_are_counted_by_the_limit(stack: Stack, client: Client, cpu: flo
 
 def test_a_core_is_no_more_than_a_core(stack: Stack, box: Sandbox) -> None:
     """As the node counts: gVisor counts for its processes also the time in which they wait for a core."""
-    cpu = PodCpu({pod_of(stack, box)["metadata"]["uid"]: "pod"}, processes={})
+    cpu = PodCpu({running_pod(stack, box)["metadata"]["uid"]: "pod"}, processes={})
     before, began = cpu.look(), time.monotonic()
     if not before:
         pytest.skip("needs nodes on this machine")

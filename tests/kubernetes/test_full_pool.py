@@ -14,13 +14,13 @@ from tests.kubernetes.pools import REPLACED
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE
 
-SIZE = 4
-CREATES = 6  # more than the pool holds: the first of them was once cold each time, and nobody knew why
+SIZE = 3
+CREATES = 5  # more than the pool holds: once the first of them was cold each time
 VALUES = {
     # Where pods are reused, a claim is recorded only after ten seconds, and nothing takes its place before.
     "pools": {"default": {"size": SIZE, "template": {"image": IMAGE, **POOLED}, "reuse": REPLACED}},
     "controller.replicas": 1,
-    # By a tenth of a core each, the 10 pods would fill the nodes to the last one, beside those of other releases.
+    # By a tenth of a core each, the 8 pods would fill the nodes to the last one, beside those of other releases.
     "sandboxes.pods.cpuShare": 0.02,
 }
 

@@ -10,7 +10,7 @@ import pytest
 from sandlot import Accounting, BadRequest, Client, Pools, Sandbox, UsageRow
 
 from tests.cli.conftest import command_line
-from tests.kubernetes.boxes import until
+from tests.kubernetes.boxes import pod_name, until
 from tests.kubernetes.fake_gpus import DEVICES, DRIVEN_MODEL, MODEL, driver_on, plugin_on
 from tests.kubernetes.killing import own_cluster_only
 from tests.kubernetes.lazy_nodes import worker
@@ -21,11 +21,6 @@ SIZE = {"cpu": 0.2, "memory": 128 << 20, "disk": 128 << 20}
 OPEN = 'cd /dev; for each in nvidia*; do exec 3<>"$each" && echo "$each"; done'
 SMI = "/usr/local/nvidia/bin/nvidia-smi"
 QUOTA = len(DEVICES) + 1
-
-
-def pod_of(box: Sandbox) -> str:
-    """The name of its pod, before there is a record of it."""
-    return box.exec("echo $HOSTNAME", timeout=60).stdout.strip()
 
 
 def used(client: Client, *, run: str) -> list[UsageRow]:
@@ -69,7 +64,7 @@ def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
         assert box.exec(SMI, timeout=60).stdout == f"smi: {device}"
     with Sandbox.create(IMAGE, client=caller, gpu_count=1, gpu_type=MODEL, **SIZE) as box:
         assert box.info.pool_hit
-        pod = pod_of(box)
+        pod = pod_name(box)
         assert release.get("pod", pod, "-n", release.sandboxes)["spec"]["nodeName"] == worker()
         device = box.exec(OPEN, timeout=60).stdout
         assert device.strip() in DEVICES
@@ -83,7 +78,7 @@ def test_a_sandbox_has_the_gpu_of_its_pod_and_a_reset_ends_what_used_it(
         assert box.exec(OPEN, timeout=60).stdout == device
     pools.wait_warm("gpus", timeout=180)
     with Sandbox.create(IMAGE, client=caller, gpu_count=1, **SIZE) as box:
-        assert pod_of(box) != pod
+        assert pod_name(box) != pod
 
 
 def test_a_create_waits_while_no_gpu_is_free(release: Stack, caller: Client, tmp_path: Path) -> None:
@@ -124,7 +119,7 @@ def test_devices_of_a_driver_for_dynamic_resource_allocation(release: Stack, cal
         pools.wait_warm("driven", timeout=180)
         with Sandbox.create(IMAGE, client=caller, **size) as box:
             assert box.info.pool_hit
-            pod = release.get("pod", pod_of(box), "-n", release.sandboxes)
+            pod = release.get("pod", pod_name(box), "-n", release.sandboxes)
             assert pod["spec"]["nodeName"] == worker(1)
             assert "resourceClaims" not in pod["spec"]
             devices = box.exec(OPEN, timeout=60).stdout.split()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.boxes import POOLED, pod_of, pods_exec, warm
+from tests.kubernetes.boxes import POOLED, pods_exec, running_pod, warm
 from tests.kubernetes.killing import warm_everywhere
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE, Stack
@@ -40,7 +40,7 @@ def copied(request: pytest.FixtureRequest) -> Iterator[Stack]:
 
 def check(stack: Stack, box: Sandbox) -> None:
     """It runs commands, behind the same walls, and its first process is the copy."""
-    pod = pod_of(stack, box)
+    pod = running_pod(stack, box)
     [copying] = pod["spec"]["initContainers"]
     [held] = [each for each in pod["spec"]["volumes"] if each["name"] == copying["name"]]
     assert "emptyDir" in held
@@ -77,7 +77,7 @@ def test_encrypted_calls_reach_a_sidecar_whose_key_no_command_sees(copied: Stack
     with Client(url=copied.url, api_key=copied.api_key) as client:
         warm_everywhere(copied, size=1)
         with warm(client) as box:
-            pod = pod_of(copied, box)
+            pod = running_pod(copied, box)
             assert pod["metadata"]["annotations"]["sandlot.dev/sidecar-tls"] == "true"
             assert box.exec("echo hello").stdout == "hello\n"
             assert (

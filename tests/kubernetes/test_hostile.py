@@ -12,7 +12,7 @@ from sandlot import Client, Sandbox
 from sandlot_gateway.tokens import Tokens
 
 from tests.kubernetes.attacks import BREAKOUT, NAMESPACE, SPY
-from tests.kubernetes.boxes import pod_of, resource_of, warm
+from tests.kubernetes.boxes import resource_of, running_pod, warm
 from tests.kubernetes.network_attacks import SQUAT
 from tests.kubernetes.stack import Stack
 from tests.sidecar.attacks import UNAUTHORIZED_CALLS
@@ -45,7 +45,7 @@ def credentials(stack: Stack, box: Sandbox) -> list[str]:
     generation = resource_of(stack, box)["spec"].get(
         "generation", 1
     )  # of a reused pod; a cold start has one owner
-    pod = pod_of(stack, box)
+    pod = running_pod(stack, box)
     instance = pod["metadata"]["name"]
     sidecar = next(each for each in pod["spec"]["containers"] if each["name"] == "sidecar")
     config = next(each["value"] for each in sidecar["env"] if each["name"] == "SANDLOT_SIDECAR_CONFIG")
@@ -98,13 +98,13 @@ def test_a_user_namespace_of_ones_own_shows_nothing_more(box: Sandbox) -> None:
 def test_signals_reach_only_ones_own(stack: Stack, client: Client) -> None:
     """Under gVisor they reach the sandbox's init too, which costs its processes and nothing else."""
     with warm(client) as box:
-        before = pod_of(stack, box)
+        before = running_pod(stack, box)
         box.files.write("/kept", b"yes")
         box.exec("for signal in 9 15 19 6; do kill -$signal -1; kill -$signal 1; done", timeout=60)
         loop = "for pid in $(seq 2 400); do kill -9 $pid 2>/dev/null && echo $pid; done; true"
         box.exec(loop, timeout=60)
         assert box.exec("cat /kept", timeout=60).stdout == "yes"
-        after = pod_of(stack, box)
+        after = running_pod(stack, box)
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         for status in after["status"]["containerStatuses"]:
             assert status["restartCount"] == 0
@@ -114,14 +114,14 @@ def test_signals_reach_only_ones_own(stack: Stack, client: Client) -> None:
 def test_the_sidecars_port_opens_nothing_without_a_token(stack: Stack, client: Client) -> None:
     """All but its health needs one. 600 idle connections do not keep others out either."""
     with warm(client) as box:
-        address = pod_of(stack, box)["status"]["podIP"]
+        address = running_pod(stack, box)["status"]["podIP"]
         assert run(box, UNAUTHORIZED_CALLS, "8700") == "200\nheld 600\n"
         assert run(box, UNAUTHORIZED_CALLS.replace("127.0.0.1", address), "8700") == "200\nheld 600\n"
         assert box.exec("echo usable", timeout=60).stdout == "usable\n"
 
 
 def test_nobody_else_can_listen_on_the_sidecars_port(stack: Stack, box: Sandbox) -> None:
-    address = pod_of(stack, box)["status"]["podIP"]
+    address = running_pod(stack, box)["status"]["podIP"]
     assert json.loads(run(box, SQUAT, address)) == []
 
 
@@ -138,4 +138,4 @@ def test_a_memory_hog_hurts_only_itself(box: Sandbox, neighbour: Sandbox, stack:
     assert result.verdict == "oom", result
     assert result.usage.peak_memory > 256 << 20
     assert box.exec("cat /kept", timeout=60).stdout == "yes"
-    assert pod_of(stack, box)["status"]["phase"] == "Running"
+    assert running_pod(stack, box)["status"]["phase"] == "Running"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.boxes import namespace, plain_pod, pod_of, until, warm
+from tests.kubernetes.boxes import namespace, plain_pod, running_pod, until, warm
 from tests.kubernetes.network_attacks import CONNECT
 from tests.kubernetes.stack import IMAGE, Stack
 
@@ -92,7 +92,7 @@ def field(stack: Stack, client: Client) -> Iterator[Field]:
     with ExitStack() as all_of_it:
         box = all_of_it.enter_context(warm(client))
         other = all_of_it.enter_context(warm(client))
-        node = pod_of(stack, box)["spec"]["nodeName"]
+        node = running_pod(stack, box)["spec"]["nodeName"]
         elsewhere = all_of_it.enter_context(namespace(stack, f"{stack.release}-elsewhere"))
         quick = {"nodeName": node, "terminationGracePeriodSeconds": 5}
         privileged = {**container(NODE, json.dumps(PORTS)), "securityContext": {"privileged": True}}
@@ -102,7 +102,7 @@ def field(stack: Stack, client: Client) -> Iterator[Field]:
         address = all_of_it.enter_context(plain_pod(stack, elsewhere, "peer", peer))
         other.start(["python3", "-c", SERVE], detach=True)
         until(lambda: other.exec(["python3", "-c", CONNECT, HERE], timeout=30).stdout == '{"here": true}\n')
-        others = pod_of(stack, other)["status"]["podIP"]
+        others = running_pod(stack, other)["status"]["podIP"]
         yield Field(stack, box, elsewhere, "peer", targets_of(stack, peer=address, other=others, node=node))
 
 

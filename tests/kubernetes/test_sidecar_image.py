@@ -6,7 +6,7 @@ import json
 
 from sandlot import Client
 
-from tests.kubernetes.boxes import pod_of, pods_exec, warm
+from tests.kubernetes.boxes import pod_name, pods_exec, warm
 from tests.kubernetes.stack import Stack
 
 IMPORTS = """
@@ -24,7 +24,7 @@ print(json.dumps(found))
 def test_modules_come_from_one_file(stack: Stack, client: Client) -> None:
     """Each other file that a sidecar imports is four descriptors more that gVisor keeps, and the kubelet reads."""
     with warm(client) as box:
-        pod = pod_of(stack, box)["metadata"]["name"]
+        pod = pod_name(box)
         command = ["python3", "-S", "-P", "-OO", "-c", IMPORTS]
         told = json.loads(pods_exec(stack, pod, command, container="sidecar"))
     assert told["lean"] is True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
@@ -19,7 +20,8 @@ from kubernetes import client as kubernetes
 from websockets.sync.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
-from loadtests.cluster.baseline import PodsExecCallers, pods_exec_rate, rate_of
+from loadtests.cluster import baseline
+from loadtests.cluster.baseline import PodsExecCallers, pods_exec, pods_exec_rate, rate_of
 from loadtests.load import exec_callers as exec_callers_module
 from loadtests.load import profile_files
 from loadtests.load.baselines import Called, Callers, MakeSandbox
@@ -118,10 +120,20 @@ def test_callers_that_are_stopped_begin_no_call(execs: Execs) -> None:
 
 
 def test_callers_that_are_left_in_a_call_are_an_error(execs: Execs) -> None:
-    callers = PodsExecCallers(execs.core, namespace="boxes", pods=["held", "good"], callers=4, limit=0.5)
-    with pytest.raises(RuntimeError, match=r"2 callers of pods/exec are in a call 0\.5 s after"):
-        callers.run(start=time.monotonic(), seconds=0.2)
+    callers = PodsExecCallers(execs.core, namespace="boxes", pods=["held"], callers=2, limit=0.2)
+    with pytest.raises(RuntimeError, match=r"2 callers of pods/exec are in a call 0\.2 s after"):
+        callers.run(start=time.monotonic(), seconds=1.0)
     execs.released.set()
+
+
+@pytest.mark.timeout(60)
+def test_a_call_to_a_server_that_does_not_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline, "SOCKET_SECONDS", 0.2)
+    silent = Execs()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        silent.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(kubernetes.ApiException, match="timed out"):
+            pods_exec(silent.core(), namespace="boxes", pod="good")
 
 
 def test_a_rate_has_the_times_of_what_succeeded_and_counts_what_failed(execs: Execs) -> None:
@@ -197,7 +209,7 @@ async def test_no_caller_is_left_when_the_others_fail(execs: Execs, tmp_path: Pa
 
 
 def running(module: str) -> list[psutil.Process]:
-    """The processes below this one that run a module; one that has ended runs nothing, whoever has yet to wait for it."""
+    """The processes below this one that run a module. One that has ended runs nothing, even before its parent waits for it."""
     found: list[psutil.Process] = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):

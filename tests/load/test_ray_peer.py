@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,8 @@ from images.oci import tree, write_archive, write_layer
 from loadtests import own_network
 from loadtests.ray_sandboxes.peer import PINNED, RayFailed, rollouts
 from tests.executor.gvisor import NEEDS_RUNSC
-from tests.leaks import no_leaks
+from tests.leaks import groups_below, no_leaks
+from tests.plugins.worker import CGROUPS
 from tests.prime.environments import IndexUnreachable, pinned_environment
 from tests.roots import install
 from tests.waiting import until
@@ -52,8 +52,7 @@ def raylets(tmp_path: Path) -> Iterator[Callable[[], list[bytes]]]:
 
 def directories() -> set[Path]:
     """The directories that Ray or its peer's runner make outside of the namespaces."""
-    # os.walk, unlike glob, passes over a group that goes while it looks.
-    groups = {Path(parent, name) for parent, names, _ in os.walk("/sys/fs/cgroup") for name in names}
+    groups = {Path(parent, name) for parent, names in groups_below(CGROUPS) for name in names}
     return {*Path("/tmp").glob("sandlot-ray-*"), *(group for group in groups if group.match("ray-sandbox-*"))}
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from loadtests.cluster.stub_commands import HOLD, Count, StubCommands
+from loadtests.cluster.stub_commands import HOLD, Count, Ended, StubCommands
 
 
 def test_a_closed_connection_counts_once_and_its_command_goes_on() -> None:
     commands = StubCommands()
-    ended: list[bytes] = []
+    ended: list[Ended] = []
 
     def run(op: str, connection: object, command: str = HOLD) -> None:
         body = b'{"command": "%s"}' % command.encode()

@@ -6,17 +6,19 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loadtests import publish_rows
+from loadtests import publish_rows, running
 from loadtests.bounds import read_bounds
 from loadtests.cluster.api_requests import counted, each
 from loadtests.cluster.start_ready import saturated
 from loadtests.cluster.thousands_rows import ROWS, Found, Moment, Times, rows
 from loadtests.publish_rows import PublishError, publish
+from loadtests.reading import Reading
 from loadtests.thousands import GROUPS, SIZES, SPEC
 
 METRICS = """\
@@ -141,6 +143,8 @@ PAGE = (
 
 def report(folder: Path, **changes: Any) -> Path:
     one = {"value": 1.5, "held": True, "second_try": False, "parts": {"p50": "3 ms"}}
+    bounds = read_bounds(SPEC)
+    rows = dict.fromkeys(bounds, one) | changes
     told = {
         "began": "2026-12-01T10:00:00+00:00",
         "seconds": 312.0,
@@ -150,7 +154,9 @@ def report(folder: Path, **changes: Any) -> Path:
             "python": "3.11.2",
             "load at the beginning": "0.10",
         },
-        "rows": dict.fromkeys(read_bounds(SPEC), one) | changes,
+        "rows": {
+            name: {"what": bounds[name].what, "unit": bounds[name].unit} | row for name, row in rows.items()
+        },
     }
     (folder / "thousands.json").write_text(json.dumps(told))
     return folder
@@ -210,6 +216,47 @@ def test_a_part_of_a_run_is_not_published(tmp_path: Path) -> None:
     page.write_text("nothing")
     with pytest.raises(PublishError, match="needs one place between the comments of thousands, has 0"):
         publish("thousands", report(tmp_path), page)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        pytest.param({"what": "from the kill on"}, 'is "from the kill on" in "s"', id="other-words"),
+        pytest.param({"unit": "ms"}, ' in "ms", now it is "', id="other-unit"),
+        pytest.param({"what": None}, "does not say what it measured", id="no-words"),
+    ],
+)
+def test_a_run_with_another_definition_of_a_row_is_not_published(
+    tmp_path: Path, told: dict[str, Any], words: str
+) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(PAGE)
+    reports = report(tmp_path)
+    document = json.loads((reports / "thousands.json").read_text())
+    document["rows"]["reattached_4000"] |= told
+    (reports / "thousands.json").write_text(json.dumps(document))
+    with pytest.raises(PublishError) as refused:
+        publish("thousands", reports, page)
+    text = str(refused.value)
+    assert text.startswith("reattached_4000: in the report it ")
+    assert words in text
+    assert text.endswith(": run `make loadtest-cluster PROFILE=thousands` again")
+    assert page.read_text() == PAGE
+
+
+def test_a_report_keeps_what_its_rows_are(tmp_path: Path) -> None:
+    bounds = {name: bound for name, bound in read_bounds(SPEC).items() if name == "fill_4000"}
+    running.write(
+        tmp_path,
+        name="thousands",
+        readings={"fill_4000": Reading(62.0)},
+        bounds=bounds,
+        again={},
+        load=0.1,
+        began=datetime.now(UTC),
+    )
+    row = json.loads((tmp_path / "thousands.json").read_text())["rows"]["fill_4000"]
+    assert (row["what"], row["unit"], row["value"]) == (bounds["fill_4000"].what, "s", 62.0)
 
 
 @pytest.mark.parametrize("name", publish_rows.NAMES)

@@ -17,6 +17,7 @@ from tests.e2e.processes import init, sidecars
 from tests.prime_rpc.support import Box, Seen, bash, new_session, refused
 from tests.sidecar.processes import descendants
 from tests.stack import Stack
+from tests.waiting import until
 
 pytestmark = pytest.mark.root
 
@@ -70,8 +71,17 @@ async def test_lost_init_ends_its_sessions_but_not_the_sandbox(new_box: Callable
         await seen.read(stream)
     with refused(Code.NOT_FOUND, "sandbox_broken"):
         await Seen().read(box.attach(session))
-    assert (await box.run("echo lives")).stdout == b"lives\n"
+    await until(lambda: lives(box))
     box.delete()
+
+
+async def lives(box: Box) -> bool:
+    try:
+        return (await box.run("echo lives")).stdout == b"lives\n"
+    except ConnectError as error:  # a command in the moment of the change may be lost too
+        assert error.code is Code.ABORTED
+        assert "sandbox_broken" in error.message
+        return False
 
 
 async def test_sessions_are_counted(stack: Stack, new_box: Callable[[], Box]):

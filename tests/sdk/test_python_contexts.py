@@ -149,6 +149,16 @@ async def test_a_refused_cell_runs_after_a_restart(box: AsyncSandbox) -> None:
         assert (await other.run("1", cell_id="again")).text == "1"
 
 
+async def test_one_that_had_ended_before_the_attach_has_its_results_and_no_restart(box: AsyncSandbox) -> None:
+    context = await box.python()
+    assert (await context.run("6 * 7", cell_id="first")).text == "42"
+    await context.aclose()
+    attached = await box.attach_python(context.id)
+    assert (await attached.result("first")).text == "42"
+    with pytest.raises(PythonContextEnded, match=r"had ended before .* start another with `python`"):
+        await attached.restart()
+
+
 async def test_a_lost_sandbox_is_no_result_of_the_cell(box: AsyncSandbox) -> None:
     context = await box.python()
     task = await begun(context, LONG)

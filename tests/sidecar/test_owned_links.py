@@ -13,7 +13,10 @@ from sandlot_sidecar.server.executor_client import ExecutorError
 from sandlot_sidecar.server.gateway import Gateway
 from sandlot_sidecar.server.links.owned import OwnedLinks
 
+from tests.ports import free_ports
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
+
+ADDRESS = "127.83.7.1"  # of the service
 
 
 class Executor:
@@ -38,7 +41,7 @@ def links(hosts: Path) -> OwnedLinks:
 
 
 def claim(*ports: int) -> dict[str, Any]:
-    service = {"name": "db", "address": "127.83.7.1", "ports": list(ports)}
+    service = {"name": "db", "address": ADDRESS, "ports": list(ports)}
     return {"sandbox_id": "sb-1", "network": "none", "services": [service]}
 
 
@@ -51,9 +54,8 @@ def test_the_sidecars_own_port_is_refused_before_anything_is_done(tmp_path: Path
 
 async def test_a_port_that_the_owners_code_has_costs_only_that_port(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
-    with socket.create_server(("127.83.7.1", 0)) as taken, socket.create_server(("127.83.7.1", 0)) as freed:
-        busy, free = taken.getsockname()[1], freed.getsockname()[1]
-        freed.close()
+    busy, free = free_ports(2)
+    with socket.create_server((ADDRESS, busy)):
         owned = links(hosts)
         try:
             with pytest.raises(ExecutorError):
@@ -61,8 +63,8 @@ async def test_a_port_that_the_owners_code_has_costs_only_that_port(tmp_path: Pa
             notes = await owned.begin_again(claim(busy, free))
             assert len(notes) == 1
             assert notes[0].startswith(f"port {busy} of the service db is not linked: ")
-            with socket.create_connection(("127.83.7.1", free)):
+            with socket.create_connection((ADDRESS, free)):
                 pass
-            assert hosts.read_text().startswith("127.83.7.1\tdb\t")
+            assert hosts.read_text().startswith(f"{ADDRESS}\tdb\t")
         finally:
             owned.stop()

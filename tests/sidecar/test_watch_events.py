@@ -99,7 +99,7 @@ def do(root: Path, kind: str, one: int, other: int, name: str) -> None:
 
 
 @given(st.lists(STEPS, max_size=12))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_events_lead_to_what_is_there(steps: list[tuple[str, int, int, str, bool]]) -> None:
     root = Path(tempfile.mkdtemp(prefix="watch-"))
     for place in BEGIN:

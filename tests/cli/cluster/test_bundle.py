@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from pathlib import Path
 
@@ -34,15 +35,21 @@ def contents(file: io.BytesIO) -> dict[str, str]:
 def test_what_has_no_room_is_left_out_and_listed() -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        bundle = Bundle(tar, Redactor([SECRET]), "root", left=100)
-        bundle.add("logs/large.log", "x" * 101)
+        bundle = Bundle(tar, Redactor([SECRET]), "root", left=200)
+        bundle.add("logs/large.log", "x" * 201)
         bundle.add("metrics/gateway-g-1.txt", f'sandlot_x{{of="{SECRET}"}} 1.0\n')
+        bundle.add("resources/pods.json", json.dumps([{"token": "not known", "message": f"<{SECRET}>"}]))
         bundle.add("logs/unread.log", Unread(f"502: {SECRET}"))
         bundle.close()
     texts = contents(file)
-    assert set(texts) == {"root/metrics/gateway-g-1.txt", "root/not-included.txt"}
+    assert set(texts) == {
+        "root/metrics/gateway-g-1.txt",
+        "root/resources/pods.json",
+        "root/not-included.txt",
+    }
+    assert json.loads(texts["root/resources/pods.json"]) == [{"token": "(removed)", "message": "<(removed)>"}]
     lacking = texts["root/not-included.txt"]
-    assert "logs/large.log: 101 bytes, more than the bundle has room for" in lacking
+    assert "logs/large.log: 201 bytes, more than the bundle has room for" in lacking
     assert "logs/unread.log: 502: (removed)" in lacking
     assert all(SECRET not in text for text in texts.values())
 

@@ -11,12 +11,17 @@ import os
 import sys
 import sysconfig
 import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+from lost import kill_sidecar
 
 AT = os.environ["SANDLOT_URL"].removeprefix("http://")
 KEY = os.environ["SANDLOT_API_KEY"]
 os.environ["SANDBOX_FUSION_URL"] = f"http://{AT}/fusion/{KEY}"
 # The scorer makes `http://SERVER:8080/run_code` of it, and nothing behind a # is sent.
-os.environ["SANDBOX_FUSION_SERVERS"] = f"{AT}/fusion/{KEY}/run_code#"
+os.environ["SANDBOX_FUSION_SERVERS"] = ",".join([f"{AT}/fusion/{KEY}/run_code#"] * 3)
 os.environ["CODER1_EXEC"] = "sandboxfusion"
 
 ROOT = os.path.join(sysconfig.get_path("purelib"), "skyrl-agent")
@@ -48,4 +53,15 @@ assert score("print(2)") == 0.0
 assert score("raise SystemExit(3)") == 0.0
 assert score("def f(): return 42", json.dumps({"functional": "assert f() == 42"})) == 1.0
 assert score("def f(): return 41", json.dumps({"functional": "assert f() == 42"})) == 0.0
+
+with ThreadPoolExecutor(1) as callers:
+    lasting = "import subprocess\nsubprocess.run(['sleep', '{0}'])\nprint(2 * int(input()))"
+    scored = callers.submit(score, lasting.format("1.25806"))
+    kill_sidecar("1.25806")
+    assert scored.result() == 1.0
+    told = callers.submit(
+        tool.call, {"code": "import time, subprocess\nsubprocess.run(['sleep', '1.25807'])\n42"}
+    )
+    kill_sidecar("1.25807")
+    assert told.result() == "42\n"
 print("as expected")

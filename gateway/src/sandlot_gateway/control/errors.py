@@ -21,7 +21,7 @@ from sandlot_gateway.core.backend import BackendError, Unavailable
 
 _log = logging.getLogger(__name__)
 
-_UNEXPECTED = (
+UNEXPECTED = (
     "unexpected failure in the gateway; its log has the cause. Try again, or report it to the operator"
 )
 # FastAPI's own text for all but a syntax error, which is a 422, says nothing.
@@ -161,7 +161,7 @@ def unexpected_response(error: Exception) -> Response:
         return api_error_response(store_problem(error))
     # 503, not 500: clients retry a create on 503 only, which the idempotency key makes safe.
     _log.exception("unexpected failure of a control request", exc_info=error)
-    return error_response(503, _UNEXPECTED, headers={"retry-after": "1"})
+    return error_response(503, UNEXPECTED, headers={"retry-after": "1"})
 
 
 def install(app: FastAPI) -> None:

@@ -30,6 +30,7 @@ from .execution import CodeJob
 from .groups import Misconfigured, NoWorker, Worker
 from .job import Job
 from .key_path import PATHS, PING, RUN_JUPYTER
+from .patience import BadPatience, patience_of, pause_after
 from .sandbox import BadInput, Lost, SandboxClient
 from .wire import RunCodeRequest
 from .workers import Workers
@@ -42,7 +43,6 @@ _CLIENT_GRACE = 10.0
 _MARGIN = 1.5  # seconds for the answer to reach the client
 _OVERHEAD = 0.5  # seconds for the files of a request
 _MOST_SHOWN = 300  # characters of a text in a 422
-_ATTEMPTS = 3  # in which code ran; a node that dies may leave many sandboxes that are found dead
 _ENDED_BY_CODE = frozenset((SandboxVerdict.OOM, SandboxVerdict.INIT_KILLED, SandboxVerdict.EXITED))
 
 
@@ -108,19 +108,24 @@ class Fusion:
         if has_too_many(body):
             return _error(422, f"the body has too many entries: at most {MOST} in all are allowed")
         try:
+            patience = patience_of(scope["query_string"])
             job = _job(path, body)
+        except BadPatience as error:
+            return _json(422, {"detail": error.as_detail()})
         except ValidationError as error:
             return _invalid(error)
         del body  # a request that waits holds it only once, as parsed
-        return await self._until_answered(job, who, receive)
+        return await self._until_answered(job, who, receive, patience=patience)
 
     def _caller(self, scope: Scope) -> Tenant | None:
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         return self._have.keys.find(bearer(authorization))
 
-    async def _until_answered(self, job: Job, who: Tenant, receive: Receive) -> Response | None:
+    async def _until_answered(
+        self, job: Job, who: Tenant, receive: Receive, *, patience: float
+    ) -> Response | None:
         """Run the request unless its client leaves; then its code is killed."""
-        work = self._running.spawn(self._run(job, who))
+        work = self._running.spawn(self._run(job, who, patience=patience))
         gone = asyncio.get_running_loop().create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -137,9 +142,9 @@ class Fusion:
             gone.cancel()
             work.cancel()
 
-    async def _run(self, job: Job, who: Tenant) -> Response:
+    async def _run(self, job: Job, who: Tenant, *, patience: float) -> Response:
         loop = asyncio.get_running_loop()
-        end = loop.time() + job.granted + _CLIENT_GRACE - _MARGIN
+        end = loop.time() + job.granted + _CLIENT_GRACE - _MARGIN + patience
         place = self._places.get(job.language) or self._places.get(None)
         try:
             latest = end - job.longest() - _OVERHEAD
@@ -148,8 +153,8 @@ class Fusion:
         except BadInput as error:
             return _json(200, job.sandbox_error(str(error), sandbox=None))
         why = ""
-        ran = 0
-        while ran < _ATTEMPTS and (left := latest - loop.time()) > 0:
+        ran = unused = 0
+        while (left := latest - loop.time()) > 0:
             try:
                 async with (
                     self._workers.lease(who, place, timeout=left) as worker,
@@ -165,8 +170,13 @@ class Fusion:
                 return _retry("the sandbox did not answer in the request's time")
             except Lost as error:
                 ran += error.ran
+                unused += not error.ran
                 why = str(error)
-                _log.warning("code runs again in another sandbox: %s", why)
+                _log.warning("the sandbox of code was lost: %s", why)
+                pause = pause_after(ran, unused=unused, patience=patience)
+                if pause is None or loop.time() + pause >= latest:
+                    break
+                await asyncio.sleep(pause)
         return _retry(f"the sandbox was lost, and no time is left for another one: {why}")
 
     async def _run_in(self, worker: Worker, job: Job, place: Place) -> Response:

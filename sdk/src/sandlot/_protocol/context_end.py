@@ -19,6 +19,11 @@ class ContextEnd:
         self.gave_up = False  # this client killed it, since it did not answer
         self._lost: SandboxLost | None = None
 
+    @property
+    def lost(self) -> bool:
+        """True if the infrastructure ended it."""
+        return self._lost is not None
+
     def note(self, reason: str, verdict: Verdict | None = None) -> None:
         self.reason, self.verdict = reason, verdict
 

@@ -86,7 +86,8 @@ class PythonContexts(Handle):
     def attach_python(self, context_id: str) -> PythonContext:
         """Attach to a Python context that was started earlier, here or elsewhere, by its `id`.
 
-        `result()` then waits for the cell that it runs. Raises NotFound, OpExpired, and ValueError for another command.
+        `result()` then waits for the cell that it runs. One that has ended has its results, and cannot `restart`. Raises
+        NotFound, OpExpired, and ValueError for another command.
         """
         op = calls.op_id_or_new(context_id)
         found = self._plane.call("GET", f"/ops/{op}", query={"spec": 1})

@@ -133,7 +133,8 @@ class PythonContext(CellReader):
     def restart(self) -> None:
         """Kill the context's processes, also a running cell, and begin with an empty namespace.
 
-        If the context's program has ended, too, a new one starts, with a new `id`.
+        If the context's program has ended, too, a new one starts, with a new `id`. Raises PythonContextEnded if it had
+        ended before `attach_python`: how it was started is then not known.
         """
         name = calls.new_id()
         self._cells.restarts[name] = False
@@ -225,6 +226,14 @@ class PythonContext(CellReader):
         return result
 
     def _start_again(self) -> None:
+        if not self._document["command"]:
+            if self._end.lost:
+                raise self._end.error()
+            raise PythonContextEnded(
+                f"the Python context {self.id} had ended before `attach_python`, so how it was started is not known: "
+                "start another with `python`",
+                verdict=self._end.verdict,
+            )
         self._stream.stop()
         self.id = calls.new_id()
         self._cells, self._errors = Cells(), ""

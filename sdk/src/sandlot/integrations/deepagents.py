@@ -14,11 +14,10 @@ from deepagents.backends.sandbox import BaseSandbox
 from sandlot._sync.sandbox import Sandbox
 from sandlot.errors import BadRequest, FileDenied, FileError, FileMissing, SandboxLost, StartFailed
 from sandlot.integrations._cancellable_threads import in_cancellable_thread
-from sandlot.integrations._lost_commands import BY_CODE, own_end
+from sandlot.integrations._lost_commands import KILLED, ended_by_code, own_end
 from sandlot.models import Verdict
 
 TIMED_OUT = 124  # as the program `timeout` ends, which models know
-KILLED = 137  # as a shell says of a process that was killed
 
 
 class SandlotBackend(BaseSandbox):
@@ -54,9 +53,9 @@ class SandlotBackend(BaseSandbox):
         except StartFailed as error:
             return ExecuteResponse(output=str(error), exit_code=126)
         except SandboxLost as error:
-            if error.verdict not in BY_CODE:
+            if (ended := ended_by_code(str(error), error.verdict)) is None:
                 raise
-            return ExecuteResponse(output=_ended(error), exit_code=KILLED)
+            return ExecuteResponse(output=str(ended), exit_code=KILLED)
         output = result.stdout
         if result.stderr.strip():
             output += f"\n<stderr>{result.stderr.strip()}</stderr>"
@@ -102,11 +101,7 @@ def _error_of(path: str, operation: Callable[[], object]) -> str | None:
     except (BadRequest, ValueError):
         return "invalid_path"
     except SandboxLost as error:
-        if error.verdict not in BY_CODE:
+        if (ended := ended_by_code(str(error), error.verdict)) is None:
             raise
-        return _ended(error)
+        return str(ended)
     return None
-
-
-def _ended(error: SandboxLost) -> str:
-    return f"the sandbox has ended ({error.verdict}): {error}"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import posixpath
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
@@ -27,7 +28,7 @@ from sandlot._async.client import default_client
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._tasks_async import each
 from sandlot.errors import BadRequest, FileError, NotFound, SandboxLost, StartFailed
-from sandlot.integrations._lost_commands import own_end
+from sandlot.integrations._lost_commands import KILLED, EndedByCode, ended_by_code, own_end
 from sandlot.integrations._os_errors import os_error
 from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.models import ExecResult, FileInfo, Verdict
@@ -112,7 +113,10 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a command. A time-out, lost output and a lost sandbox raise; any other end is a result."""
+        """Run a command. A time-out, lost output and a lost sandbox raise; any other end is a result.
+
+        The exit code is 137, and `stderr` says why, where the code has ended the whole sandbox.
+        """
         if isinstance(command, str) != shell:
             raise TypeError("command: a string needs shell=True, a list of arguments shell=False")
         words = command if isinstance(command, str) else list(command)
@@ -125,6 +129,8 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
             result = await self._call(ended)
         except StartFailed as error:
             raise WorkspaceError(f"cannot start a command in {self._working_dir}: {error}") from error
+        except EndedByCode as error:
+            return CommandResult(exit_code=KILLED, stdout="", stderr=f"{error}\n")
         output = {"stdout": result.stdout, "stderr": result.stderr}
         if result.verdict == Verdict.TIMEOUT:
             raise WorkspaceTimeoutError(f"the command ran longer than {timeout} s", **output)
@@ -205,9 +211,14 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
             return await self._call(work)
         except (FileError, BadRequest) as error:
             raise os_error(error, path) from error
+        except EndedByCode as error:
+            raise OSError(errno.EIO, str(error), path) from error
 
     async def _call(self, work: Callable[[AsyncSandbox], Coroutine[Any, Any, Result]]) -> Result:
-        """Call `work` with the sandbox. Raises WorkspaceUnavailableError when it is gone; others' retries are theirs."""
+        """Call `work` with the sandbox; others' retries are theirs.
+
+        Raises WorkspaceUnavailableError when it is gone, EndedByCode where commands of this object have ended it.
+        """
 
         async def called() -> Result:
             box = self._box
@@ -219,6 +230,12 @@ class SandlotWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
         try:
             return await on_shared_loop(called)
         except (SandboxLost, NotFound) as error:
+            if (
+                self._box is not None
+                and isinstance(error, SandboxLost)
+                and (ended := ended_by_code(str(error), error.verdict))
+            ):
+                raise ended from error
             raise WorkspaceUnavailableError(f"the sandbox is gone: {error}") from error
 
     async def _first_use(self) -> AsyncSandbox:

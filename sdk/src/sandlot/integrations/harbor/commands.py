@@ -8,8 +8,8 @@ from typing import Literal
 
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import StartFailed
-from sandlot.integrations._lost_commands import own_end
-from sandlot.integrations.harbor.losses import losses
+from sandlot.integrations._lost_commands import KILLED, own_end
+from sandlot.integrations.harbor.losses import SandboxEndedByCode, losses
 from sandlot.models import ExecResult, Exit, Stderr, Stdout, Verdict
 
 Emit = Callable[[str, Literal["stdout", "stderr"]], Awaitable[None]]
@@ -31,6 +31,7 @@ class Ended:
     stdout: str
     stderr: str
     code: int
+    with_sandbox: bool = False  # code of the trial has ended the whole sandbox
 
 
 async def run(
@@ -45,30 +46,32 @@ async def run(
 ) -> Ended:
     """Run a command in the image's shell; `emit` gets its output while it runs.
 
-    Raises SandboxInfrastructureError, SandboxEndedByCode.
+    Exit code 137 where the code has ended the whole sandbox. Raises SandboxInfrastructureError.
     """
-    with losses("command"):
-        try:
+    try:
+        with losses("command"):
             if emit is None:
                 result = await box.exec(command, cwd=cwd, env=env or None, timeout=timeout, user=user)
             else:
                 result = await _streamed(
                     box, command, cwd=cwd, env=env, timeout=timeout, user=user, emit=emit
                 )
-        except StartFailed as error:
-            return Ended("", f"{error}\n", CANNOT_START)
-        own_end(result, box.id)
+            own_end(result, box.id)
+    except StartFailed as error:
+        return Ended("", f"{error}\n", CANNOT_START)
+    except SandboxEndedByCode as error:
+        return Ended("", f"{error}\n", KILLED, with_sandbox=True)
     code = TIMED_OUT if result.verdict == Verdict.TIMEOUT else result.exit_code
     return Ended(result.stdout, result.stderr, code)
 
 
 async def home(box: AsyncSandbox, user: str | int) -> str:
     """Return the home of an account of the sandbox; "/" for a number without one, as Docker does."""
-    with losses("command"):
-        try:
+    try:
+        with losses("command"):
             result = await box.exec(["sh", "-c", HOME, str(user)], user=user, cwd="/", timeout=60)
-        except StartFailed:  # no such account: its command will say so
-            return "/"
+    except (StartFailed, SandboxEndedByCode):  # no such account, no sandbox: its command will say so
+        return "/"
     found = result.stdout.strip()
     return found if found.startswith("/") else "/"
 

@@ -24,8 +24,10 @@ from sandlot._tasks_async import close_at_end, scope, shielded
 from sandlot.config import named_endpoint
 from sandlot.dockerfile import build
 from sandlot.errors import AuthError, ConfigError, SandlotError
+from sandlot.integrations.harbor.arguments import account, allowed, mebibytes
 from sandlot.integrations.harbor.commands import home, run
 from sandlot.integrations.harbor.losses import losses
+from sandlot.integrations.harbor.own_end import OwnEnd
 from sandlot.integrations.harbor.transfers import Limit, download_directory, upload_directory
 
 RETRY_SECONDS = 180.0  # for which calls wait for a server that is down; a node's gateway starts in less
@@ -64,6 +66,7 @@ class SandlotEnvironment(BaseEnvironment):
         self._given: dict[str, str] = {}  # variables that all commands have from the sandbox itself
         self._homes: dict[str | int, str] = {}
         super().__init__(*args, **kwargs)
+        self._own_end = OwnEnd(self.logger)
 
     @staticmethod
     def type() -> str:
@@ -118,6 +121,7 @@ class SandlotEnvironment(BaseEnvironment):
 
     async def start(self, force_build: bool) -> None:
         self._given = self._startup_env()
+        self._own_end.reason = None
         origin = await self._origin(force_build)
         with losses("start"):
             self._box = await AsyncSandbox.create(
@@ -131,12 +135,12 @@ class SandlotEnvironment(BaseEnvironment):
                 timeout=self._timeout,
                 idle_timeout=self._idle_timeout or None,
                 cpu=self._effective_cpus,
-                memory=_mebibytes(self._effective_memory_mb),
+                memory=mebibytes(self._effective_memory_mb),
                 gpu_count=self._effective_gpus or None,
                 gpu_type=self._wanted_gpu() if self._effective_gpus else None,
                 wait=self.task_env_config.build_timeout_sec * WAIT_SHARE,
                 # From the first moment: a policy set afterwards would leave the image's own processes a gap.
-                allow=None if self._network_is_public else _allowed(self.network_policy),
+                allow=None if self._network_is_public else allowed(self.network_policy),
                 client=await _client(),
             )
         try:
@@ -155,15 +159,15 @@ class SandlotEnvironment(BaseEnvironment):
         if should_use_prebuilt_docker_image(
             self.environment_dir, docker_image=image, force_build=force_build
         ):
-            return {"image": image, "disk": _mebibytes(self._effective_storage_mb)}
+            return {"image": image, "disk": mebibytes(self._effective_storage_mb)}
         with losses("build"):
             built = await build(
                 self.environment_dir,
                 timeout=self.task_env_config.build_timeout_sec,
                 cpu=self._effective_cpus,
                 # Compilers and package managers need more than many a task: Docker limits no build either.
-                memory=_mebibytes(max(self._effective_memory_mb or 0, BUILD_MEMORY)),
-                disk=_mebibytes(self._effective_storage_mb),
+                memory=mebibytes(max(self._effective_memory_mb or 0, BUILD_MEMORY)),
+                disk=mebibytes(self._effective_storage_mb),
                 labels=["harbor"],
                 on_output=lambda text: self.logger.debug(text.rstrip("\n")),
                 client=await _client(),
@@ -175,7 +179,7 @@ class SandlotEnvironment(BaseEnvironment):
         return types[0] if types else self._gpu_type
 
     async def _prepare(self, box: AsyncSandbox) -> None:
-        with losses("start"):
+        with self._own_end.checked("start"):
             if self._workdir:
                 await box.files.mkdir(self._workdir)
         made = await self.ensure_dirs(self._mount_targets(writable_only=True))
@@ -218,50 +222,66 @@ class SandlotEnvironment(BaseEnvironment):
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
-        """Run a command; one that exceeds `timeout_sec` is killed with all its children, and has exit code 124."""
-        box, account = self._started(), _account(self._resolve_user(user))
+        """Run a command; one that exceeds `timeout_sec` is killed with all its children, and has exit code 124.
+
+        One with which the code ends the whole sandbox has 137; the next raises RewardFileNotFoundError.
+        """
+        box, who = self._started(), account(self._resolve_user(user))
+        self._own_end.check()
         given: Mapping[str, str] = self._merge_env(env) or {}
         variables = {name: value for name, value in given.items() if self._given.get(name) != value}
-        if account not in (None, "root", 0) and "HOME" not in given:
-            if account not in self._homes:
-                self._homes[account] = await home(box, account)
-            variables["HOME"] = self._homes[account]
+        if who not in (None, "root", 0) and "HOME" not in given:
+            if who not in self._homes:
+                self._homes[who] = await home(box, who)
+            variables["HOME"] = self._homes[who]
         ended = await run(
             box,
             command,
             cwd=cwd or self._workdir,
             env=variables,
             timeout=timeout_sec or None,
-            user=account,
+            user=who,
             emit=self._output_callback(),
         )
+        if ended.with_sandbox:
+            self._own_end.reason = ended.stderr.strip()
+            if user == "root":  # harbor's own, whose exit code it takes for a failure of the environment
+                self._own_end.check()
         return ExecResult(stdout=ended.stdout, stderr=ended.stderr, return_code=ended.code)
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        with losses("upload"):
+        with self._own_end.checked("upload"):
             await self._started().files.upload(source_path, target_path)
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        with losses("upload"):
+        with self._own_end.nothing_left("upload"):
             await upload_directory(self._started(), Path(source_dir), target_dir)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         target = Path(target_path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with losses("download"):
+        with self._own_end.checked("download"):
             box = self._started()
             await box.files.download(source_path, target, on_bytes=Limit(box, source_path).count)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        with losses("download"):
+        with self._own_end.nothing_left("download"):
             await download_directory(self._started(), source_dir, Path(target_dir))
 
+    async def download_dir_filtered(self, **what: Any) -> None:
+        with self._own_end.nothing_left("download"):
+            try:
+                await super().download_dir_filtered(**what)
+            except RuntimeError:  # harbor's own, of a command with an exit code
+                self._own_end.check()
+                raise
+
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
-        with losses("network policy"):
+        with self._own_end.checked("network policy"):
             if network_policy.network_mode == NetworkMode.PUBLIC:
                 await self._started().set_network(deny=[])
             else:
-                await self._started().set_network(allow=_allowed(network_policy))
+                await self._started().set_network(allow=allowed(network_policy))
 
 
 async def _client() -> AsyncClient:
@@ -272,16 +292,3 @@ async def _client() -> AsyncClient:
         client = clients[key] = AsyncClient(retry_for=RETRY_SECONDS)
         await close_at_end(client.aclose)
     return clients[key]
-
-
-def _allowed(policy: NetworkPolicy) -> list[str]:
-    """Return the hosts of a policy that is not public: none at all with `no-network`."""
-    return list(policy.allowed_hosts)
-
-
-def _mebibytes(size: int | None) -> str | None:
-    return f"{size}MiB" if size else None
-
-
-def _account(user: str | int | None) -> str | int | None:
-    return int(user) if isinstance(user, str) and user.isdigit() else user

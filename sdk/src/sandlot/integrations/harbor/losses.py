@@ -17,7 +17,10 @@ class SandboxInfrastructureError(RuntimeError):
 
 
 class SandboxEndedByCode(RuntimeError):
-    """The code in the sandbox ended the whole sandbox, so that nothing is left to verify."""
+    """Code of the sandbox ended the whole sandbox: one of its results, which OwnEnd tells harbor in harbor's own words.
+
+    harbor sees this name only of a sandbox that ended before it was ready, or of a build's.
+    """
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from agents.exceptions import AgentsException
 
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import ApiError, BadRequest, Conflict, FileError, SandboxLost, SandlotError
-from sandlot.integrations._lost_commands import BY_CODE
+from sandlot.integrations._lost_commands import EndedByCode, ended_by_code
 from sandlot.integrations._shared_loop import on_shared_loop
 
 Result = TypeVar("Result")
@@ -27,10 +27,6 @@ class SessionLost(AgentsException, SandboxLost):
         super().__init__(message)
         self.verdict = verdict
         self.sandbox_id = sandbox_id
-
-
-class EndedByCode(Exception):
-    """The code has ended its own sandbox, which is one of its results."""
 
 
 class Calls:
@@ -81,9 +77,9 @@ class Calls:
         await on_shared_loop(deleted, to_the_end=True)
 
     def _ended(self, message: str, verdict: str) -> SessionLost | EndedByCode:
-        if verdict in BY_CODE:
+        if (ended := ended_by_code(message, verdict)) is not None:
             self.ended_by_code = True
-            return EndedByCode(f"the sandbox has ended ({verdict}): {message}")
+            return ended
         self.lost = SessionLost(message, verdict=verdict, sandbox_id=self.box.id)
         return self.lost
 

@@ -24,10 +24,10 @@ from agents.sandbox.session.pty_types import (
 from sandlot._async.process import AsyncProcess
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import Conflict
-from sandlot.integrations._lost_commands import own_end
+from sandlot.integrations._lost_commands import KILLED, own_end
 from sandlot.integrations._shared_loop import on_shared_loop
 from sandlot.integrations.openai_agents.losses import Calls
-from sandlot.integrations.openai_agents.results import DROPPED, KILLED, exit_code_of
+from sandlot.integrations.openai_agents.results import DROPPED, exit_code_of
 from sandlot.models import Exit
 
 START_YIELD = 10.0  # seconds to wait for output, the defaults of the framework's tools

@@ -11,7 +11,6 @@ from sandlot.models import ExecResult, Exit, Verdict
 TIMED_OUT = 124  # as the program `timeout` ends, which models know
 NOT_STARTED = 126  # as a shell says of a command that cannot run
 DROPPED = b"[sandlot: some of the output was too much to keep]\n"
-KILLED = 137  # as a shell says of a process that was killed
 
 
 def exit_code_of(end: ExecResult | Exit) -> int:

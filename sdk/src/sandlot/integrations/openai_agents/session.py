@@ -27,9 +27,9 @@ from agents.sandbox.workspace_paths import sandbox_path_str
 from sandlot import models
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot.errors import ApiError, FileMissing, StartFailed
-from sandlot.integrations._lost_commands import own_end
+from sandlot.integrations._lost_commands import KILLED, EndedByCode, own_end
 from sandlot.integrations.openai_agents import archives, results
-from sandlot.integrations.openai_agents.losses import Calls, EndedByCode
+from sandlot.integrations.openai_agents.losses import Calls
 from sandlot.integrations.openai_agents.processes import Processes
 from sandlot.integrations.openai_agents.state import SandlotSessionState
 
@@ -129,7 +129,7 @@ class SandlotSession(BaseSandboxSession):
         except StartFailed as error:
             return ExecResult(stdout=b"", stderr=f"{error}\n".encode(), exit_code=results.NOT_STARTED)
         except EndedByCode as error:
-            return ExecResult(stdout=b"", stderr=f"{error}\n".encode(), exit_code=results.KILLED)
+            return ExecResult(stdout=b"", stderr=f"{error}\n".encode(), exit_code=KILLED)
         if result.verdict == models.Verdict.TIMEOUT:
             output = {"stdout": result.stdout, "stderr": result.stderr}
             raise ExecTimeoutError(command=words, timeout_s=timeout, context=output)
@@ -172,7 +172,7 @@ class SandlotSession(BaseSandboxSession):
         except StartFailed as error:
             return results.ended_process(error, results.NOT_STARTED)
         except EndedByCode as error:
-            return results.ended_process(error, results.KILLED)
+            return results.ended_process(error, KILLED)
 
     async def pty_write_stdin(
         self,
@@ -190,7 +190,7 @@ class SandlotSession(BaseSandboxSession):
         except StartFailed as error:  # it is told with the first output
             return results.ended_process(error, results.NOT_STARTED)
         except EndedByCode as error:
-            return results.ended_process(error, results.KILLED)
+            return results.ended_process(error, KILLED)
 
     async def pty_terminate_all(self) -> None:
         await self._processes.end_all()

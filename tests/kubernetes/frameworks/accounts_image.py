@@ -1,0 +1,50 @@
+"""The image for Inspect's checks, one of which makes a user: `python -m tests.kubernetes.frameworks.accounts_image` builds it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from images.build import CACHE, build
+from images.contents import by_name
+from images.rootfs import ImageError
+from tests.cluster import cluster
+from tests.cluster.debian import ensure_packages
+from tests.cluster.shell import ClusterError
+
+_PYTHON = by_name("python")
+IMAGE = replace(
+    _PYTHON,
+    name="accounts",
+    title="A sandbox with Python, a shell and programs that make users",
+    debian=(*_PYTHON.debian, "adduser"),
+)
+# Not among the archives of the images: tests run a sandbox of each that is there.
+_ARCHIVES = CACHE / "frameworks"
+
+
+def on_every_node() -> str:
+    """Load the image on all nodes; return its name. Raises ClusterError."""
+    archive = _ARCHIVES / f"{IMAGE.name}.tar"
+    if not archive.exists():
+        raise ClusterError(
+            f"{archive} is missing: run `python -m tests.kubernetes.frameworks.accounts_image`"
+        )
+    return cluster.load_image(archive)
+
+
+def archived() -> Path:
+    """Build the archive, outside of the cluster's network, from which Debian's packages cannot be had.
+
+    Raises ImageError, ClusterError.
+    """
+    ensure_packages({"mmdebstrap": "mmdebstrap"})
+    return build(IMAGE, out=_ARCHIVES)
+
+
+if __name__ == "__main__":
+    try:
+        print(archived())
+    except (ImageError, ClusterError) as error:
+        sys.exit(f"accounts_image: {error}")
