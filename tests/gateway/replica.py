@@ -33,7 +33,9 @@ TEMPLATE = Template(image="host")
 class Replica:
     """One gateway's claiming half."""
 
-    def __init__(self, machine: Machine, pool: HttpPool, *, max_waiting: int = 2000, **options: Any) -> None:
+    def __init__(
+        self, machine: Machine, pool: HttpPool, *, max_waiting: int = 2000, alone: bool = True, **options: Any
+    ) -> None:
         self.discarded: list[Instance] = []
         self.outcomes: list[str] = []
         self.supply = Supply(
@@ -47,7 +49,7 @@ class Replica:
             sidecars=Sidecars(pool, claim_timeout=60.0),
             tokens=TOKENS,
             discard=lambda instance, sandbox_id: self.discarded.append(instance),
-            alone=True,
+            alone=alone,
             counted=self.outcomes.append,
             **options,
         )

@@ -233,7 +233,8 @@ class StubSidecar:
                 owner = (
                     self.claim["sandbox_id"] if self.claim is not None and self.phase == "claimed" else None
                 )
-                if owner is not None and (told.get("only_unclaimed") or told.get("only_of", owner) != owner):
+                kept = told.get("only_unclaimed") or told.get("only_of", owner) != owner
+                if owner is not None and (kept or (told.get("only_unused") and self.used)):
                     return 409, {"error": "claimed"}
                 self.end(told["verdict"], told.get("message"))
                 return 200, self.state()

@@ -21,6 +21,7 @@ class Sidecar:
 
     def __init__(self) -> None:
         self.phase = "warm"
+        self.claiming = False
         self.asked = asyncio.Semaphore(0)
         self.free = asyncio.Event()
         self.free.set()
@@ -29,9 +30,9 @@ class Sidecar:
         try:
             while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /v1/state "):
                 self.asked.release()
-                phase = self.phase
+                state = {"instance_id": ID, "phase": self.phase, "claiming": self.claiming}
                 await self.free.wait()
-                body = json.dumps({"instance_id": ID, "phase": phase}).encode()
+                body = json.dumps(state).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
         except asyncio.IncompleteReadError:
             pass
@@ -140,3 +141,23 @@ async def test_an_answer_that_is_older_than_the_question_does_not_count() -> Non
         await sidecar.asked.acquire()
         assert sidecar.asked.locked()
     assert phases == ["warm", "claimed"]
+
+
+async def test_one_that_applies_a_claim_is_asked_until_it_names_its_owner() -> None:
+    """It was taken for free."""
+    phases: list[str] = []
+    heard = asyncio.Event()
+
+    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
+        phases.append(state["phase"])
+        heard.set()
+        return True
+
+    async with asking(told) as (asker, instance, sidecar):
+        sidecar.claiming = True
+        asker.ask(instance)
+        for _ in range(2):
+            await sidecar.asked.acquire()
+        sidecar.phase, sidecar.claiming = "claimed", False
+        await heard.wait()
+    assert phases == ["claimed"]

@@ -89,6 +89,31 @@ async def test_an_instance_whose_answer_is_lost_is_discarded_for_its_sandbox(
         assert one.outcomes == ["uncertain", "claimed"]
 
 
+@pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
+async def test_an_instance_whose_answer_is_lost_keeps_its_sandbox_where_it_is_used(
+    replica: Callable[..., Replica], machine: Machine, used: bool
+) -> None:
+    """By a caller of another gateway, which has heard of the claim."""
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (first, second):
+        first.lose_answers = 2
+        first.hold_end = asyncio.Event()
+        one = replica(first, second, alone=False)
+        creating = asyncio.create_task(one.create())
+        await until(lambda: first.ends_seen)
+        assert one.phase(first) is Phase.ENDING
+        first.used = used
+        first.hold_end.set()
+        sandbox = await creating
+        kept = first if used else second
+        assert sandbox.instance_id == kept.instance_id
+        assert one.phase(kept) is Phase.OWNED
+        assert kept.claim is not None
+        assert kept.claim["sandbox_id"] == sandbox.id
+        assert (first.phase, first.verdict) == (("claimed", None) if used else ("ended", "given_back"))
+        assert one.outcomes == (["claimed"] if used else ["uncertain", "claimed"])
+        assert [instance.id for instance in one.discarded] == ([] if used else [first.instance_id])
+
+
 async def test_a_claim_that_fails_in_an_unexpected_way_leaves_its_instance_to_nobody(
     replica: Callable[..., Replica], machine: Machine
 ) -> None:

@@ -35,10 +35,15 @@ class Polled:
         self.gone: set[str] = set()
         self._polls = UrgentPolls(
             pool=pool,
-            told=lambda instance, state: self.told.append(state),
+            told=self._tell,
             is_there=lambda instance_id: instance_id not in self.gone,
             may_start=lambda instance: may_start,
         )
+
+    def _tell(self, instance: Instance, state: dict[str, Any]) -> None:
+        if state["phase"] == "odd":
+            raise TypeError("its generation is no number")
+        self.told.append(state)
 
     async def poll(self, *instances: Instance) -> list[Instance]:
         async with asyncio.timeout(20):
@@ -118,6 +123,17 @@ async def test_one_that_is_gone_is_not_waited_for(pool: HttpPool) -> None:
     await asyncio.sleep(0.1)
     polled.gone.add(instance.id)
     assert await polling == []
+
+
+async def test_a_state_that_cannot_be_handled_ends_no_search(
+    pool: HttpPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One sidecar that reported such a state kept all creates of a dead gateway waiting for good."""
+    polled = Polled(pool=pool)
+    async with answering({"phase": "odd"}) as odd, answering(OWNED) as port:
+        assert await polled.poll(at(odd, 1), at(port, 2)) == []
+    assert polled.told == [OWNED]
+    assert "i-0000000000000001" in caplog.text
 
 
 async def test_silent_ones_hold_up_nobody(pool: HttpPool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,8 @@ from sandlot_contract.phases import Phase
 
 from ...core.instances import Instance
 from ...data.pool import Answer, DialError, HttpPool, PoolError
+
+_log = logging.getLogger(__name__)
 
 _PATIENCE, _PAUSE = 3.0, 0.25  # seconds for all of them; between two polls of one
 _AT_ONCE, _APART = 64, 0.01  # first polls that begin together; seconds between these
@@ -51,13 +54,14 @@ class UrgentPolls:
         try:
             await asyncio.wait(polls, timeout=_PATIENCE)
             late = [instance for poll, instance in polls.items() if not poll.done()]
-            done = [poll for poll in polls if poll.done()]
         finally:
             for poll in polls:
                 poll.cancel()
             await asyncio.gather(*polls, return_exceptions=True)
-        for poll in done:
-            poll.result()  # raises its error
+        for poll, instance in polls.items():
+            # Raised, the report of one sidecar, perhaps no longer its own, would end every search.
+            if not poll.cancelled() and (error := poll.exception()) is not None:
+                _log.error("the state of %s could not be handled", instance.id, exc_info=error)
         return late
 
     async def _until_answered(self, instance: Instance, *, after: float, until: float) -> None:
