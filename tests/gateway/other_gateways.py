@@ -93,6 +93,8 @@ async def peers_of(*, timeout: float) -> AsyncIterator[Peers]:
     pool = HttpPool()
     settings = PeerSettings("gateways:1", own_port=1, timeout=timeout, left_out=3600.0)
     peers = Peers(settings, pool=pool, token=lambda: "spt_0")
-    yield peers
-    await peers.close()
-    await pool.close()
+    try:
+        yield peers
+    finally:
+        await peers.close()
+        await pool.close()

@@ -198,6 +198,7 @@ def test_the_end_of_a_claim_without_an_answer_is_no_end_of_its_sandbox(
         world.arrive(call)
         world.give_answer(call)
     world.give_answer(end)
+    assert heard != "its word" or not calls(world, "end", of=maker), "it has said that it has ended"
     for _ in range(6):
         world.quiet()
         world.pass_time(5.0)
@@ -210,3 +211,21 @@ def test_the_end_of_a_claim_without_an_answer_is_no_end_of_its_sandbox(
         assert known.instance_id != claim.instance_id
     record = world.sandbox(claim.instance_id)
     assert record.status.verdict == "given_back"
+
+
+@pytest.mark.parametrize("world", [False], ids=["cold"], indirect=True)
+def test_a_claim_that_another_gateway_has_given_back_is_no_delete_at_its_own(world: KubernetesWorld) -> None:
+    """Its own gateway deleted the instance's Sandbox, which is how a sandbox's delete looks."""
+    maker, _ = world.gateways
+    assert maker.create() is not None
+    world.quiet(until=lambda: bool(calls(world, "claim", of=maker)))
+    [claim] = calls(world, "claim", of=maker)
+    world.arrive(claim)
+    world.words.clear()
+    world.die(world.sidecars[claim.instance_id], word="given_back")
+    for word in [one for one in world.words if one.gateway is maker]:
+        world.words.remove(word)
+        world.hear(word)
+    world.give_answer(claim)
+    world.quiet()
+    assert world.sandbox(claim.instance_id).status.verdict == "given_back"
