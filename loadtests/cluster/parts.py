@@ -24,6 +24,7 @@ MASTER = b"m" * 32  # the master key of the parts' tokens
 # The controller gives its pods these; nothing is there.
 _WEBHOOK_URL = "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar"
 _SIDECAR_IMAGE = "sandlot/sidecar:1"
+PATIENCE = 900.0  # seconds, three times what the longest step has taken
 _LEARNED = 300.0  # seconds for a gateway to probe 5,000 sidecars, beside the API server on the same cores
 
 
@@ -180,10 +181,13 @@ def controller_settings(namespace: str) -> Settings:
 
 
 async def until(met: Callable[[], Awaitable[bool]], *, pause: float = 0.5) -> None:
-    """Poll until it is ready: there is no event to wait for."""
+    """Poll until it is so: there is no event to wait for. Raises TimeoutError after `PATIENCE`."""
+    ends = time.monotonic() + PATIENCE
     while True:
         if await met():
             return
+        if time.monotonic() > ends:
+            raise TimeoutError(f"not so after {PATIENCE:g} s: {met.__qualname__}")
         await asyncio.sleep(pause)
 
 

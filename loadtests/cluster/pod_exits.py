@@ -12,6 +12,8 @@ from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 
+_PAUSE = 1.0  # seconds after an API server that did not answer
+
 
 @asynccontextmanager
 async def pod_exits(client: KubeClient, namespace: str) -> AsyncIterator[Callable[[str], None]]:
@@ -39,8 +41,13 @@ async def _succeeded(client: KubeClient, namespace: str, pod: str) -> None:
     ]
     status = {"phase": "Succeeded", "containerStatuses": containers}
     where = f"{paths.pods(namespace, pod)}/status"
-    try:
-        await client.request("PATCH", where, body={"status": status}, content_type=MERGE_PATCH)
-    except KubeError as error:
-        if error.status != 404:
-            raise
+    while True:
+        try:
+            await client.request("PATCH", where, body={"status": status}, content_type=MERGE_PATCH)
+        except KubeError as error:
+            if error.status == 404:
+                return
+            # A kubelet tries again, too. Without this the pod would stay, and its pool would never be full again.
+            await asyncio.sleep(_PAUSE)
+        else:
+            return

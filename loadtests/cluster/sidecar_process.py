@@ -15,6 +15,7 @@ from sandlot_kube.client import KubeClient
 
 from loadtests.cluster import parts
 from loadtests.cluster.one_address import has_sidecar, share_sidecars
+from loadtests.cluster.pod_exits import pod_exits
 from loadtests.cluster.pod_watch import PodWatch
 from loadtests.cluster.stub_commands import HOLD, Count
 from loadtests.cluster.stub_pods import StubPods
@@ -94,18 +95,29 @@ async def serve(kubeconfig: Path, namespace: str, port: int, webhooks: str) -> N
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     client = KubeClient(from_kubeconfig([kubeconfig]))
-    stub = StubPods(
-        master=parts.MASTER, gateway=webhooks, serves=lambda address: has_sidecar(address, port, PORTS)
-    )
     try:
-        async with stub.listening(port), PodWatch(stub).following(client, namespace):
-            print("ready", flush=True)
-            while words := (await reader.readline()).decode().strip():
-                if words.startswith("release "):
-                    stub.commands.release(words.removeprefix("release "))
-                print(json.dumps(asdict(stub.commands.count())), flush=True)
+        async with pod_exits(client, namespace) as exited:
+            stub = StubPods(
+                master=parts.MASTER,
+                exited=exited,
+                gateway=webhooks,
+                serves=lambda address: has_sidecar(address, port, PORTS),
+            )
+            await _follow(stub, client, namespace, port=port, orders=reader)
     finally:
         await client.close()
+
+
+async def _follow(
+    stub: StubPods, client: KubeClient, namespace: str, *, port: int, orders: asyncio.StreamReader
+) -> None:
+    """Serve the sidecars of the namespace's pods until the orders end."""
+    async with stub.listening(port), PodWatch(stub).following(client, namespace):
+        print("ready", flush=True)
+        while words := (await orders.readline()).decode().strip():
+            if words.startswith("release "):
+                stub.commands.release(words.removeprefix("release "))
+            print(json.dumps(asdict(stub.commands.count())), flush=True)
 
 
 if __name__ == "__main__":

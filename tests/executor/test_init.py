@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from typing import Any, cast
 
 import pytest
 from sandlot_sidecar.executor import call_list, init_program
+from sandlot_sidecar.executor.init import Init
 
 from tests.executor.conftest import Make, user_namespaces_allowed
 from tests.executor.test_isolation import seen_of_init
@@ -101,3 +103,27 @@ def test_a_fork_is_as_closed_as_the_program(make: Make, rootless: bool, network:
     assert box.run("kill -15 1; kill -9 1; echo on").stdout == b"on\n"
     answer = box.ask("reset", network="full")
     assert answer["equal"], answer
+
+
+class Proc:
+    """A /proc whose stat files say the same of each process."""
+
+    def __init__(self, stat: bytes) -> None:
+        self.stat = stat
+
+    def read(self, path: str) -> bytes:
+        assert path.endswith("/stat")
+        return self.stat
+
+
+@pytest.mark.parametrize(
+    ("flags", "vsize", "ending"),
+    [(4194560, 8192, False), (4194564, 0, True), (0, 8192, False), (0, 0, True)],
+    ids=["linux", "linux-ending", "gvisor", "gvisor-ending"],
+)
+def test_an_init_that_exits_is_told_from_one_that_lives(flags: int, vsize: int, ending: bool) -> None:
+    """Under gVisor the flags are always 0, and the size is 0 once its memory is released."""
+    init = Init.__new__(Init)
+    init.pid = 7
+    stat = f"7 (in) it) S 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 100 {vsize} 1"
+    assert init.ending(cast("Any", Proc(stat.encode()))) is ending

@@ -46,6 +46,27 @@ async def test_the_last_words_of_a_lost_command_are_kept(box: Sidecar) -> None:
     assert (ended["verdict"], ended["stdout_bytes"]) == ("sandbox_broken", 1_000_000)
 
 
+async def test_runners_that_end_with_the_init_are_no_failure_of_the_next_ones(make) -> None:
+    """The executor tells of the new init before it answers why the old one's runners died."""
+    box = await make(claim={})
+    await asyncio.gather(*(box.exec("sleep 0.5") for _ in range(6)))
+    idle = {pid for pid in descendants(box.pid) if name_of(pid) == "sandlot-runner"}
+    assert len(idle) >= 3, "as many as the failures after which a command is refused"
+    (init,) = inits(box)
+    executor = box.executor_pid()
+    with stopped(executor):
+        for pid in (init, *idle):
+            os.kill(pid, signal.SIGKILL)
+        await gone({init, *idle})
+        waits = asyncio.create_task(box.exec("echo served"))
+        await until(lambda: is_queued(box))
+    assert (await waits)["stdout"] == "served\n"
+
+
+async def is_queued(box: Sidecar) -> bool:
+    return "ops_queued 1\n" in (await box.instance("GET", "/v1/metrics")).text
+
+
 async def wrote(box: Sidecar, count: int) -> bool:
     return (await box.call("GET", "/v1/ops/speaks")).json()["stdout_bytes"] == count
 

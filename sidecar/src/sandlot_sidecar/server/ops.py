@@ -68,6 +68,7 @@ class Ops:
 
     def _replace_pool(self) -> RunnerPool:
         old, self.pool = self.pool, self._new_pool()
+        old.pause()
         self._made_before += old.made
         return old
 

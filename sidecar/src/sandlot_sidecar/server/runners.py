@@ -28,9 +28,8 @@ IDLE_SECONDS = 10.0  # a spare runner is kept this long
 SPARE_DELAY = 0.2
 MAKING = 2  # runners forked at once: one that becomes free is available sooner than a new one
 RETRIES = 3
-REST_AFTER = (
-    1.0  # seconds without an owner until no runner is kept: where owners queue, the next comes sooner
-)
+# Seconds without an owner until no runner is kept: where owners queue, the next comes sooner.
+REST_AFTER = 1.0
 
 
 class Runner:
@@ -128,7 +127,7 @@ class RunnerPool:
         self._spare: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
         self._rest: asyncio.TimerHandle | None = None
-        self._failures = 0
+        self._failures, self._asking = 0, False
         self._open = False
         self.made = 0
         self.on_ready: Callable[[], None] = _nothing
@@ -203,15 +202,18 @@ class RunnerPool:
         """Handle the death of an idle runner; a lasting cause, such as no memory, must not make us fork forever."""
         if runner in self._idle:
             self._idle.remove(runner)
-        if not self._open:
-            return
-        self._keep(self._ask_why(runner.pid))
+        if self._open and not self._asking:  # runners that die together are one failure
+            self._asking = True
+            self._keep(self._ask_why(runner.pid))
 
     async def _ask_why(self, runner: int) -> None:
         facts = await self._reasons.counters(runner)
+        self._asking = False
         self._failed(RunnersFailed("runners die as soon as they are started", oom=bool(facts.get("oom"))))
 
     def _failed(self, error: RunnersFailed) -> None:
+        if not self._open:  # its runners were ended with the init: the pool that follows has not failed
+            return
         self._failures += 1
         if self._failures >= RETRIES:
             self._failures = 0
