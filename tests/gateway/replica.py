@@ -38,8 +38,9 @@ class Replica:
     ) -> None:
         self.discarded: list[Instance] = []
         self.outcomes: list[str] = []
+        backend: Any = StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere")
         self.supply = Supply(
-            backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"),
+            backend=backend,
             slots=Slots(rank=first_come(), kind=by_size if options.get("images") else by_template),
             settings=SupplySettings(max_waiting=max_waiting),
         )
@@ -48,7 +49,7 @@ class Replica:
             # Nothing here is silent: a machine that gives this process no time for 10 seconds is no lost answer.
             sidecars=Sidecars(pool, claim_timeout=60.0),
             tokens=TOKENS,
-            discard=lambda instance, sandbox_id: self.discarded.append(instance),
+            discard=lambda instance, *_: self.discarded.append(instance),
             alone=alone,
             counted=self.outcomes.append,
             **options,

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from sandlot_contract.ids import InstanceId
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 
 
 class StubSidecar:
     """One instance. `webhook` is the address of a gateway's socket; without it nobody is told anything."""
 
-    def __init__(self, *, instance_id: str, token: str, directory: Path, webhook: str | None = None) -> None:
+    def __init__(
+        self, *, instance_id: InstanceId, token: str, directory: Path, webhook: str | None = None
+    ) -> None:
         self.instance_id = instance_id
         self.token = token
         self.path = directory / f"{instance_id[-12:]}.sock"
@@ -328,12 +331,12 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-def new_instance_id() -> str:
-    return f"i-{secrets.token_hex(8)}"
+def new_instance_id() -> InstanceId:
+    return InstanceId(f"i-{secrets.token_hex(8)}")
 
 
 @contextlib.asynccontextmanager
-async def sidecars(count: int, directory: Path, *, token: Callable[[str], str]):
+async def sidecars(count: int, directory: Path, *, token: Callable[[InstanceId], str]):
     made = []
     for _ in range(count):
         instance_id = new_instance_id()

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.prober import Prober
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
 
-ID = "i-0123456789abcdef"
+ID = InstanceId("i-0123456789abcdef")
 
 
 class Sidecar:

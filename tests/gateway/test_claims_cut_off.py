@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_gateway.core.slot import Phase
+from sandlot_gateway.core.slot import Loss, Phase
 from sandlot_gateway.engine.claim_failures import Abandoned
 
 from tests.gateway.machine import Machine
@@ -61,7 +61,7 @@ async def test_a_claim_that_was_cut_off_discards_its_instance(replica, machine: 
     async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
         sidecar.before_claim = before
         one = replica(sidecar)
-        one.claimer._discard = lambda instance, sandbox_id: told.append((instance.id, sandbox_id))
+        one.claimer._discard = lambda instance, sandbox_id, _: told.append((instance.id, sandbox_id))
         sandbox = new_sandbox()
         claiming = asyncio.create_task(one.claim(sandbox))
         await arrived.wait()
@@ -83,7 +83,7 @@ async def test_an_instance_whose_answer_is_lost_is_discarded_for_its_sandbox(
     async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (silent, good):
         silent.lose_answers = 2
         one = replica(silent, good)
-        one.claimer._discard = lambda instance, sandbox_id: told.append((instance.id, sandbox_id))
+        one.claimer._discard = lambda instance, sandbox_id, _: told.append((instance.id, sandbox_id))
         sandbox = await one.create()
         assert told == [(silent.instance_id, sandbox.id)]
         assert one.outcomes == ["uncertain", "claimed"]
@@ -112,6 +112,41 @@ async def test_an_instance_whose_answer_is_lost_keeps_its_sandbox_where_it_is_us
         assert (first.phase, first.verdict) == (("claimed", None) if used else ("ended", "given_back"))
         assert one.outcomes == (["claimed"] if used else ["uncertain", "claimed"])
         assert [instance.id for instance in one.discarded] == ([] if used else [first.instance_id])
+
+
+async def test_one_that_has_said_that_it_is_used_is_asked_until_it_answers(
+    replica: Callable[..., Replica], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was ended, and another instance claimed, when it was silent for a moment after it had said so."""
+    monkeypatch.setattr("sandlot_gateway.engine.claim_asks._PATIENCE", 0.0)
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (first, second):
+        first.lose_answers = 6
+        first.hold_end = asyncio.Event()
+        one = replica(first, second, alone=False)
+        creating = asyncio.create_task(one.create())
+        await until(lambda: first.ends_seen)
+        first.used = True
+        first.hold_end.set()
+        assert (await creating).instance_id == first.instance_id
+        assert (first.phase, first.ends_seen, second.claims_seen) == ("claimed", 1, 0)
+        assert one.outcomes == ["claimed"]
+
+
+async def test_one_that_has_said_that_it_is_used_is_asked_until_it_is_lost(
+    replica: Callable[..., Replica], machine: Machine
+) -> None:
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (first, second):
+        first.lose_answers = 1_000_000
+        first.hold_end = asyncio.Event()
+        one = replica(first, second, alone=False)
+        creating = asyncio.create_task(one.create())
+        await until(lambda: first.ends_seen)
+        first.used = True
+        first.hold_end.set()
+        await until(lambda: first.claims_seen > 4)
+        one.supply.slots.lost(first.instance_id, Loss("node_lost", None))
+        assert (await creating).instance_id == second.instance_id
+        assert first.ends_seen == 1
 
 
 async def test_a_claim_that_fails_in_an_unexpected_way_leaves_its_instance_to_nobody(

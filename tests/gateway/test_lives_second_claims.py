@@ -171,6 +171,30 @@ def test_a_claim_without_an_answer_stays_where_it_is_used(world: KubernetesWorld
         is_kept(world, gateway, sandbox, claim)
 
 
+@pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
+@pytest.mark.parametrize("asked", ["the claim", "its end"])
+def test_a_claim_that_a_gateway_gives_up_as_it_ends_stays_where_it_is_used(
+    world: KubernetesWorld, asked: str
+) -> None:
+    """Its sidecar was asked to end whether it was used or not, and no other instance was claimed for its sandbox."""
+    maker, other = world.gateways
+    sandbox, claim = answer_lost(world)
+    world.sidecars[claim.instance_id].used = True
+    if asked == "the claim":
+        [end] = calls(world, "end", of=maker)
+        world.arrive(end)
+        world.give_answer(end)
+    assert len(calls(world, "claim" if asked == "the claim" else "end", of=maker)) == 1
+    closing = world.loop.create_task(maker.lifecycle.close(timeout=0.2))
+    world.settle()
+    world.pass_time(0.1)
+    world.quiet()
+    world.pass_time(0.2)
+    assert closing.done()
+    world.kill(maker)
+    is_kept(world, other, sandbox, claim)
+
+
 @pytest.mark.parametrize("world", [False], ids=["cold"], indirect=True)
 @pytest.mark.parametrize("heard", ["its word", "an older word", "of its pod", "its answer"])
 def test_the_end_of_a_claim_without_an_answer_is_no_end_of_its_sandbox(

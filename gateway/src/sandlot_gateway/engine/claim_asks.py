@@ -13,6 +13,7 @@ from sandlot_gateway.core.slot import Hold
 from sandlot_gateway.sidecars import ClaimAnswer, ClaimOutcome, EndAnswer, Sidecars
 
 _PATIENCE, _PAUSE = 3.0, 0.25  # seconds for a sidecar that restarts and refuses connections meanwhile
+_USED_PATIENCE = 100.0  # for one whose sandbox is in use; the pods of a lost node are gone after 80 s
 
 T = TypeVar("T")
 
@@ -32,19 +33,23 @@ async def ask(
             instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=claim["sandbox_id"], only_unused=True
         ),
         lambda told: not told.unheard,
+        patience=_PATIENCE,
     )
     if released != EndAnswer.OWNED or not holds.asked_again(hold):
         return answer
     return await _heard(
         lambda: sidecars.claim(instance, claim),
-        lambda told: told.outcome not in (ClaimOutcome.UNCERTAIN, ClaimOutcome.UNREACHABLE),
+        lambda told: (
+            told.outcome not in (ClaimOutcome.UNCERTAIN, ClaimOutcome.UNREACHABLE) or hold.taken is not None
+        ),
+        patience=_USED_PATIENCE,
     )
 
 
-async def _heard(call: Callable[[], Awaitable[T]], is_heard: Callable[[T], bool]) -> T:
-    """Call until the sidecar has answered, anew until `_PATIENCE` has passed; return the last call's result."""
+async def _heard(call: Callable[[], Awaitable[T]], is_heard: Callable[[T], bool], *, patience: float) -> T:
+    """Call until the sidecar has answered, anew for `patience` seconds; return the last call's result."""
     clock = asyncio.get_running_loop().time
-    until = clock() + _PATIENCE
+    until = clock() + patience
     while True:
         told = await call()
         if is_heard(told) or clock() >= until:

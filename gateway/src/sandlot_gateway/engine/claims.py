@@ -47,6 +47,7 @@ class Claimed:
 class Claimer:
     """Calls `discard` for each instance that failed a claim, and `counted` with every outcome.
 
+    `discard`: with True if the instance keeps the sandbox in case it is used there, since no other is claimed for it.
     `images`: None where instances keep their images. `groups`: give members of groups their places. `counted_by`: as in
     Sandbox. `alone`: there is no other gateway.
     """
@@ -57,7 +58,7 @@ class Claimer:
         supply: Supply,
         sidecars: Sidecars,
         tokens: Tokens,
-        discard: Callable[[Instance, SandboxId], None],
+        discard: Callable[[Instance, SandboxId, bool], None],
         alone: bool,
         images: ClaimImages | None = None,
         groups: GroupPlaces | None = None,
@@ -209,7 +210,7 @@ class Claimer:
             except BaseException:
                 # Cancelled or failed: the sidecar may have accepted the claim.
                 self._unlaid(instance, image)
-                self._give_back(hold)
+                self._give_back(hold, only_unused=sandbox.live and not self._alone)
                 raise
             self._counted(answer.outcome)
             if answer.outcome == ClaimOutcome.CLAIMED:
@@ -287,6 +288,6 @@ class Claimer:
             else:
                 self._give_back(hold)
 
-    def _give_back(self, hold: Hold) -> None:
+    def _give_back(self, hold: Hold, *, only_unused: bool = False) -> None:
         if self._holds.failed(hold) and hold.claim is not None:
-            self._discard(hold.instance, hold.claim.sandbox_id)
+            self._discard(hold.instance, hold.claim.sandbox_id, only_unused)

@@ -203,9 +203,9 @@ class Ends:
             self._slots.released(instance_id)
         return True
 
-    def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
-        """Remove an instance that this sandbox failed to claim, unless another sandbox owns it."""
-        self._retirer.give_back(instance, sandbox_id)
+    def give_back(self, instance: Instance, sandbox_id: SandboxId, *, only_unused: bool = False) -> None:
+        """Remove an instance that this sandbox failed to claim, see `Retirer.give_back`."""
+        self._retirer.give_back(instance, sandbox_id, only_unused=only_unused)
 
     def discard(self, instance: Instance, *, owner: SandboxId) -> None:
         """Remove an instance while this sandbox owns it, whose end the caller records."""

@@ -79,9 +79,12 @@ class Retirer:
         else:
             self._tasks.spawn(self._end_unclaimed(instance))
 
-    def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
-        """Remove the instance unless another sandbox owns it, which only its sidecar knows."""
-        self._begin(sandbox_id, self._give_back(instance, sandbox_id))
+    def give_back(self, instance: Instance, sandbox_id: SandboxId, *, only_unused: bool = False) -> None:
+        """Remove the instance unless another sandbox owns it, which only its sidecar knows.
+
+        `only_unused`: nor if this sandbox owns it and is in use, or if nobody can be asked about that.
+        """
+        self._begin(sandbox_id, self._give_back(instance, sandbox_id, only_unused=only_unused))
 
     def destroy(self, instance_id: InstanceId, *, given_back: bool) -> None:
         """Clean up after a sidecar that ended by itself. `given_back`: as in `Backend.destroy`."""
@@ -148,14 +151,19 @@ class Retirer:
         await self._asked(instance, answer)
         return answer == EndAnswer.ENDED
 
-    async def _give_back(self, instance: Instance, sandbox_id: SandboxId) -> bool:
+    async def _give_back(self, instance: Instance, sandbox_id: SandboxId, *, only_unused: bool) -> bool:
         """Release the failed claim; return whether the sidecar confirmed that this sandbox does not own it."""
         answer = await self._answered(
             instance,
-            lambda: self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id),
+            lambda: self._sidecars.end(
+                instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id, only_unused=only_unused
+            ),
         )
+        if only_unused and answer.unheard:
+            self._slots.gone(instance.id)
+            return False
         await self._asked(instance, answer, given_back=True)
-        return not answer.unheard
+        return not answer.unheard and not (only_unused and answer == EndAnswer.OWNED)
 
     async def _end_unclaimed(self, instance: Instance) -> None:
         answer = await self._answered(instance, lambda: self._sidecars.end_unclaimed(instance))
