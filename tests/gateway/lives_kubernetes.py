@@ -62,6 +62,9 @@ def faultless_world(
 
 class KubernetesWorld(World):
     gateway = KubernetesGateway
+    settle_timeout = 0.0  # of a gateway that starts; others hear nothing of it before it has settled
+    come_back = False  # gateways that were killed, at their addresses
+    tells_ips = True  # a pod's status does, as soon as there is one
 
     def __init__(self, directory: Path, *, gateways: int, reuses: bool = False) -> None:
         """`reuses`: with a pool that resets its pods, beside cold starts."""
@@ -198,6 +201,7 @@ class KubernetesWorld(World):
         sidecar = Sidecar(name, f"10.0.0.{len(self.sidecars) + 1}:8700")
         self.sidecars[name] = sidecar
         self.had_pod.add(name)
+        ip = {"podIP": sidecar.address.partition(":")[0]} if self.tells_ips else {}
         self.api.put(
             PODS,
             name,
@@ -209,7 +213,7 @@ class KubernetesWorld(World):
                     "creationTimestamp": clock.text(self.api.now()),
                 },
                 "spec": {"nodeName": "node"},
-                "status": {"phase": "Running", "podIP": sidecar.address.partition(":")[0]},
+                "status": {"phase": "Running", **ip},
             },
         )
 

@@ -119,15 +119,19 @@ class Peers:
         known = [one.directory.get(SandboxId(sandbox_id)) for one in others]
         return next((one.recorded_end() for one in known if one is not None and not one.live), None)
 
+    def asked_by(self, gateway: str) -> None:
+        """Nothing: each one that is dead is searched once, and none of them lives again."""
+
     async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
         """As the others' `/internal/keys` says."""
         world: Any = self._gateway.world
-        searches = [self._searches.setdefault(one, Search(self._tasks, repeats=False)) for one in world.dead]
+        dead = [] if world.come_back else world.dead
+        searches = [self._searches.setdefault(one, Search(self._tasks, repeats=False)) for one in dead]
         searched = await asyncio.gather(*(one.is_over(look, timeout=TIMEOUT) for one in searches))
         if not self._gateway.alive:
             await world.loop.create_future()
         others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
-        heard = [one for one in others if not one.peers.silent]
+        heard = [one for one in others if one.recovered and not one.peers.silent]
         told = [one.lifecycle.following.keyed.answer(question) for one in heard]
         holders = tuple({one for one in told if one is not None})
         all_heard = all(searched) and len(heard) == len(others)
@@ -142,7 +146,9 @@ class KubernetesGateway(Gateway):
         pool: Any = Pool(self)
         client: Any = Client(world.api, self, send=self._send)
         settings = KubernetesSettings(
-            namespace=NAMESPACE, settle_timeout=0.0, peers=PeerSettings("gateways:1", own_port=1)
+            namespace=NAMESPACE,
+            settle_timeout=world.settle_timeout,
+            peers=PeerSettings("gateways:1", own_port=1),
         )
         self.peers = Peers(self)
         with patch("sandlot_gateway.backends.kubernetes.backend.Peers", lambda *_, **__: self.peers):
@@ -157,6 +163,14 @@ class KubernetesGateway(Gateway):
 
     async def begin(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
+        self.recovered = False
+        world: Any = self.world
+        if world.settle_timeout:
+            self._tasks.append(asyncio.create_task(self._start()))
+        else:
+            await self._start()
+
+    async def _start(self) -> None:
         await self.backend.start(
             BackendEvents(
                 supply=self.supply,
@@ -167,6 +181,7 @@ class KubernetesGateway(Gateway):
             )
         )
         self.lifecycle.adoption.resume()
+        self.recovered = True
 
     def clock(self) -> float:
         world: Any = self.world

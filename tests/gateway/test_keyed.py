@@ -31,6 +31,7 @@ class Gateway:
     steps: Steps
     gateways: list[Gateway] = field(default_factory=list)
     ours: set[str] = field(default_factory=set)
+    heard_of: set[str] = field(default_factory=set)  # the ids of gateways that have asked it
     searches: int = 0  # questions during which a dead gateway's last claims are looked for
 
     def __post_init__(self) -> None:
@@ -42,6 +43,9 @@ class Gateway:
             follows=lambda sandbox_id: False,
             asked=lambda sandbox: None,
         )
+
+    def asked_by(self, gateway: str) -> None:
+        self.heard_of.add(gateway)
 
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
         told = await asyncio.gather(
@@ -121,5 +125,21 @@ def test_of_two_that_take_over_the_same_sandbox_one_does(begins: list[int], turn
             return False
         gateway.ours.add(sandbox.id)
         return True
+
+    asyncio.run(run())
+
+
+def test_one_that_is_asked_tells_which_gateway_lives() -> None:
+    """One that has begun may claim: what was found of it before does not count."""
+
+    async def run() -> None:
+        steps = Steps([])
+        gateways = [Gateway(steps), Gateway(steps)]
+        for gateway in gateways:
+            gateway.gateways = gateways
+        await gateways[0].create("sb-1", after=0)
+        assert len(gateways[1].heard_of) == 1
+        await gateways[0].create("sb-2", after=0)
+        assert len(gateways[1].heard_of) == 1
 
     asyncio.run(run())

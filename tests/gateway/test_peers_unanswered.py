@@ -187,6 +187,36 @@ async def test_one_that_may_have_come_back_and_died_again_is_searched_again(
             assert look.count == count
 
 
+async def test_one_that_has_begun_since_is_searched_again_when_it_dies(others: list[Other]) -> None:
+    """A search from before its comeback counted, and what it had claimed in between was taken for free."""
+    await others[0].start()
+    look = Looks()
+    async with peers_of(timeout=20.0) as peers:
+        for gateway, count in [("a", 1), ("a", 1), ("b", 2), ("a", 2)]:
+            peers.asked_by(gateway)
+            assert await peers.holder_of_key(QUESTION, look=look) == NO_HOLDER
+            assert look.count == count
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["asked", "asks first"])
+async def test_one_that_comes_back_ends_no_search(others: list[Other], asks: bool) -> None:
+    """It does not know what the sidecars that are being polled have not told it."""
+    answers, back = others
+    await answers.start()
+    search = Search()
+    async with peers_of(timeout=SILENCE) as peers:
+        assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
+        await back.start()
+        if asks:
+            peers.asked_by("it")
+        assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
+        search.is_over.set()
+        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+        count = search.count
+        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+    assert search.count == count == (2 if asks else 1)
+
+
 async def test_a_search_that_fails_is_begun_again(
     others: list[Other], caplog: pytest.LogCaptureFixture
 ) -> None:

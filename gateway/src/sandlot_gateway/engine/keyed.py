@@ -108,6 +108,8 @@ class KeyedCreates:
 
     def answer(self, question: KeyQuestion) -> KeyHolder | None:
         """Answer another gateway's question. None: this gateway has no objection."""
+        if self._others is not None:
+            self._others.asked_by(question.gateway)
         known = self._directory.by_key(question.tenant, question.key)
         if known is None:
             return None

@@ -207,7 +207,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
             self._images.start()
         if not await self._watches.synced(timeout=self._settings.sync_timeout):
             _log.warning("starting without the API server: %s", self._watches.failure)
-        await self._states.settle(timeout=self._settings.settle_timeout)
+        await self._discovery.recover(timeout=self._settings.settle_timeout)
 
     async def stop(self, *, timeout: float) -> None:
         self._recorder.leave()

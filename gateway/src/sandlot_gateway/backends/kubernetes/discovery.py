@@ -75,6 +75,21 @@ class ClaimDiscovery:
         """Apply another gateway's news, see `Backend.told`."""
         return announcements.apply(news, view=self._view, generation_ends=self._generation_ends)
 
+    async def recover(self, *, timeout: float) -> None:
+        """Learn at the start what an earlier gateway here had claimed last, `timeout` seconds at most.
+
+        The others take what this gateway answers for all that it knows of these claims.
+        """
+        polled = self._tasks.spawn(self._look_for_last_claims())
+        await asyncio.gather(
+            asyncio.wait([polled], timeout=timeout), self._view.states.settle(timeout=timeout)
+        )
+
+    def asked_by(self, gateway: str) -> None:
+        """Note that this gateway lives, see `OtherGateways.asked_by`."""
+        assert self._peers is not None
+        self._peers.asked_by(gateway)
+
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
         """Ask the other gateways, see `OtherGateways.holder_of_key`."""
         assert self._peers is not None
@@ -120,7 +135,7 @@ class ClaimDiscovery:
         )
 
     def _may_be_claimed(self, seen: SeenInstance) -> bool:
-        if seen.source is Source.DNS and not seen.reported:
+        if seen.source is Source.DNS and not seen.reported and seen.node is None:
             return False  # its pod waits for a node, so that nobody has reached it
         reset = seen.reused and self._view.owner(seen.instance.id) is not None
         return reset or not self._view.knows_owner(seen.instance.id)

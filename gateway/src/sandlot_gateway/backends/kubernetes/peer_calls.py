@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +32,7 @@ class _Peer:
     answered_at: float = -math.inf
     is_late: bool = False  # its last call got no answer
     search: Search | None = None  # since it died
+    left: Search | None = None  # that had not come to its end when the gateway answered again
     silent_about_keys_at: float = -math.inf  # -inf if it has answered or refused a call since
 
 
@@ -47,6 +48,7 @@ class PeerCalls:
         self._tasks = tasks
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)  # by address
         self._gone: Search | None = None  # for the last claims of those whose addresses vanished
+        self._asked_by: deque[str] = deque(maxlen=256)  # ids of gateways
 
     @property
     def _headers(self) -> list[tuple[str, str]]:
@@ -85,6 +87,23 @@ class PeerCalls:
         is_over = await peer.search.is_over(look, timeout=self._timeout)
         return is_over and self._peers[address] is peer  # else it has come back
 
+    async def left_is_searched(self, address: str, look: Look) -> bool:
+        """Return the same of this gateway, which answers again: it may not know the sidecars that were being polled."""
+        peer = self._peers[address]
+        left = peer.left
+        if left is not None and (left.has_ended or await left.is_over(look, timeout=self._timeout)):
+            peer.left = None
+        return peer.left is None
+
+    def asked_by(self, gateway: str) -> None:
+        """Search dead gateways again if this one has begun: it may be one of them, claim, and die unheard again."""
+        if gateway in self._asked_by:
+            return
+        self._asked_by.append(gateway)
+        for peer in self._peers.values():
+            if peer.search is not None:
+                peer.search.outdate()
+
     async def gone_are_searched(self, look: Look) -> bool:
         """Return the same of the gateways whose addresses have vanished."""
         gone = self._gone
@@ -117,7 +136,10 @@ class PeerCalls:
                     except DialError as error:
                         why = Missing.DEAD if error.refused else Missing.SILENT
                         break
-                    self._peers[address] = _Peer(answered_at=clock())
+                    before = self._peers[address]
+                    if before.search is not None and not before.search.has_ended:
+                        before.left = before.search
+                    self._peers[address] = _Peer(answered_at=clock(), left=before.left)
                     return answer
         peer = self._peers[address]
         if peer.answered_at <= began:  # else a newer call's answer counts

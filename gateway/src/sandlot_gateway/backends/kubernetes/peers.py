@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -22,6 +20,7 @@ from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, HttpPool
 from ...tasks import Tasks
+from .own_address import is_own
 from .peer_calls import Missing, PeerCalls
 from .search import Look
 
@@ -227,7 +226,15 @@ class Peers:
             )
             return Missing.SILENT
         answer = _read(told, _Told, address=address)
-        return Missing.SILENT if answer is None else answer.holder
+        if answer is None:
+            return Missing.SILENT
+        if answer.holder is None and not await self._calls.left_is_searched(address, look):
+            return Missing.SOUGHT
+        return answer.holder
+
+    def asked_by(self, gateway: str) -> None:
+        """Note that this gateway lives, see `OtherGateways.asked_by`."""
+        self._calls.asked_by(gateway)
 
     async def _ask(self, address: str, sandbox_id: SandboxId) -> Whereabouts:
         told = await self._calls.ask(address, f"/internal/sandboxes/{sandbox_id}/instance")
@@ -253,7 +260,13 @@ class Peers:
         self._all_known = False
         try:
             found = await self._all()
-            self._found([address for address in found if not self._is_own(address)])
+            self._found(
+                [
+                    address
+                    for address in found
+                    if not is_own(address, host=self._settings.own_host, port=self._settings.own_port)
+                ]
+            )
         except OSError as error:
             _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
         finally:
@@ -276,25 +289,3 @@ class Peers:
             self._calls.one_vanished()
         self._addresses, self._all_known = addresses, True
         self._calls.keep_only(addresses)
-
-    def _is_own(self, address: str) -> bool:
-        host, port = split_host_port(address)
-        if port != self._settings.own_port:
-            return False
-        if (only := _one_address(self._settings.own_host)) is not None:
-            return only == _one_address(host)
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.bind((host, 0))
-            except OSError:
-                return False  # an address of another machine
-        return True
-
-
-def _one_address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a server listens on; None for all of them, or for a name."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return None
-    return None if address.is_unspecified else address

@@ -12,7 +12,8 @@ from ...tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-_COUNTS = 5.0  # seconds after its end; a gateway may have come back since, claimed, and died again
+# Seconds after its end, twice as long after each repeat: a gateway may have come back since, claimed, and died again.
+_COUNTS, _LONGEST = 5.0, 60.0
 
 Look = Callable[[], Coroutine[Any, Any, None]]
 
@@ -20,7 +21,8 @@ Look = Callable[[], Coroutine[Any, Any, None]]
 class Search:
     """Begins with the first question, and outlives it: a sidecar that is slower than a question would never be heard.
 
-    `repeats`: the gateway may come back, so that a search does not count for long.
+    `repeats`: the gateway may come back, so that a search does not count for long, but longer each time: one that crashes
+    again and again would have all sidecars polled all the time.
     """
 
     def __init__(self, tasks: Tasks, *, repeats: bool) -> None:
@@ -28,11 +30,24 @@ class Search:
         self._repeats = repeats
         self._task: asyncio.Task[None] | None = None
         self._over_at = math.inf  # on the loop's clock
+        self._counts = _COUNTS
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over, however long ago."""
+        return self._task is not None and self._task.done()
+
+    def outdate(self) -> None:
+        """Have the next question begin another: a gateway has begun that may have claimed since this one began."""
+        self._task, self._over_at, self._counts = None, math.inf, _COUNTS
 
     async def is_over(self, look: Look, *, timeout: float) -> bool:
         """Return whether it has come to its end, within `timeout` seconds."""
         loop = asyncio.get_running_loop()
-        if self._task is None or (self._repeats and loop.time() > self._over_at + _COUNTS):
+        is_old = self._repeats and loop.time() > self._over_at + self._counts
+        if is_old:
+            self._counts = min(2 * self._counts, _LONGEST)
+        if self._task is None or is_old:
             self._over_at = math.inf
             self._task = self._tasks.spawn(self._look(look))
         task = self._task
@@ -44,6 +59,8 @@ class Search:
             await look()
         except Exception:
             _log.exception("the search for a dead gateway's claims failed; the next question begins another")
-            self._task = None
-        else:
+            if self._task is asyncio.current_task():
+                self._task = None
+            return
+        if self._task is asyncio.current_task():  # else it is outdated
             self._over_at = asyncio.get_running_loop().time()

@@ -121,7 +121,7 @@ class SidecarStates:
         self._prober.ask(instance, since_now=True)
 
     async def polled(self, instances: Iterable[Instance]) -> None:
-        """Poll these sidecars, and wait until each has told whether it has an owner by now, 3 s at most."""
+        """Poll these sidecars, and wait until each has told whether it has an owner by now, see `UrgentPolls.poll`."""
         for late in await self._urgent.poll(instances):
             self._prober.ask(late)
 

@@ -1,4 +1,4 @@
-"""Polls many sidecars at once for owners, while a create waits: each until it has answered, or for three seconds."""
+"""Polls many sidecars for owners, while a create waits: each until it has answered, or for three seconds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ...data.pool import Answer, DialError, HttpPool, PoolError
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE, _PAUSE = 3.0, 0.25  # seconds for all of them; between two polls of one
-_AT_ONCE, _APART = 64, 0.01  # first polls that begin together; seconds between these
+_PATIENCE, _PAUSE = 3.0, 0.25  # seconds for each of them; between two polls of one
+_AT_ONCE = 64
 
 
 class UrgentPolls:
@@ -40,33 +40,37 @@ class UrgentPolls:
         self._may_start = may_start
 
     async def poll(self, instances: Iterable[Instance]) -> list[Instance]:
-        """Return once each has said whether it has an owner, 3 s later at most, and those that have not."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _PATIENCE
+        """Return once each has said whether it has an owner, or was asked for 3 s, and those that have not said it.
+
+        At most 64 are asked at a time, so 3 s pass for every 64 that do not answer.
+        """
+        loop, places = asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)
         polls = {
-            loop.create_task(
-                self._until_answered(instance, after=number // _AT_ONCE * _APART, until=until)
-            ): (instance)
-            for number, instance in enumerate(instances)
+            loop.create_task(self._has_answered(instance, places=places)): instance for instance in instances
         }
         if not polls:
             return []
         try:
-            await asyncio.wait(polls, timeout=_PATIENCE)
-            late = [instance for poll, instance in polls.items() if not poll.done()]
+            await asyncio.wait(polls)
         finally:
             for poll in polls:
                 poll.cancel()
             await asyncio.gather(*polls, return_exceptions=True)
-        for poll, instance in polls.items():
-            # Raised, the report of one sidecar, perhaps no longer its own, would end every search.
-            if not poll.cancelled() and (error := poll.exception()) is not None:
-                _log.error("the state of %s could not be handled", instance.id, exc_info=error)
-        return late
+        return [instance for poll, instance in polls.items() if not poll.result()]
 
-    async def _until_answered(self, instance: Instance, *, after: float, until: float) -> None:
-        await asyncio.sleep(after)
-        clock = asyncio.get_running_loop().time
+    async def _has_answered(self, instance: Instance, *, places: asyncio.Semaphore) -> bool:
+        async with places:
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await self._until_answered(instance)
+            except TimeoutError:
+                return False
+            except Exception:
+                # Raised, the report of one sidecar, perhaps no longer its own, would end every search.
+                _log.exception("the state of %s could not be handled", instance.id)
+        return True
+
+    async def _until_answered(self, instance: Instance) -> None:
         has_answered = False
         while self._is_there(instance.id):
             may_start = not has_answered and self._may_start(instance)
@@ -76,7 +80,7 @@ class UrgentPolls:
                     "GET",
                     "/v1/state",
                     headers=[("authorization", f"Bearer {instance.token}")],
-                    timeout=max(until - clock(), 0.1),
+                    timeout=_PATIENCE,
                     starting=may_start,
                 )
                 has_answered = True
