@@ -173,3 +173,22 @@ def test_no_new_create_has_its_key_before_its_sidecar_was_asked(world: Kubernete
         assert not calls(world, "claim", of=other)
         assert not [one for one in calls(world, "api", of=other) if one.body["method"] == "POST"]
     is_kept(world, other, sandbox, claim)
+
+
+def test_a_sidecar_that_goes_in_a_search_is_not_polled_for_ever(tmp_path: Path) -> None:
+    """It was, since its last poll had no answer."""
+    with faultless_world(tmp_path, gateways=1, listed=False) as world:
+        [maker] = world.gateways
+        maker.create()
+        [start] = calls(world, "api", of=maker)
+        world.arrive(start)
+        world.control()
+        [sidecar] = world.sidecars.values()
+        world.die(sidecar)
+        world.kill(maker)
+        world.control()
+        world.control()
+        for _ in range(8):
+            world.quiet()
+            world.pass_time(5.0)
+        assert not calls(world, "state", of=world.gateways[0])

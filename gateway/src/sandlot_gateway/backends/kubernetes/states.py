@@ -123,7 +123,8 @@ class SidecarStates:
     async def polled(self, instances: Iterable[Instance]) -> None:
         """Poll these sidecars, and wait until each has told whether it has an owner by now, see `UrgentPolls.poll`."""
         for late in await self._urgent.poll(instances):
-            self._prober.ask(late)
+            if late.id in self._instances:  # else nothing would end its polls
+                self._prober.ask(late)
 
     def stop_asking(self, instance_id: InstanceId) -> None:
         """Stop polling this sidecar."""
