@@ -31,6 +31,7 @@ class Other:
         self.answers_keys.set()
         self.was_asked = asyncio.Event()  # for a key
         self.holder: KeyHolder | None = None  # of any key
+        self.starts = False  # and answers no question of keys yet, but that it does
         self.address = f"127.0.0.1:{port}"
         self._port = port
         self._runner: web.AppRunner | None = None
@@ -61,6 +62,8 @@ class Other:
         self.asked_for_keys += 1
         self.was_asked.set()
         await self.answers_keys.wait()
+        if self.starts:
+            return web.json_response({"error": "starting"}, status=503)
         return web.json_response({"holder": None if self.holder is None else asdict(self.holder)})
 
     async def _asked(self, request: web.Request) -> web.Response:

@@ -198,23 +198,31 @@ async def test_one_that_has_begun_since_is_searched_again_when_it_dies(others: l
             assert look.count == count
 
 
-@pytest.mark.parametrize("asks", [False, True], ids=["asked", "asks first"])
-async def test_one_that_comes_back_ends_no_search(others: list[Other], asks: bool) -> None:
-    """It does not know what the sidecars that are being polled have not told it."""
+@pytest.mark.parametrize("how", ["answers", "asks first", "is silent", "is silent, asks first", "503"])
+async def test_one_that_comes_back_ends_no_search(others: list[Other], how: str) -> None:
+    """It does not know what the sidecars that are being polled have not told it, or is starting.
+
+    While it was starting, a new create with its key had a second sandbox.
+    """
     answers, back = others
     await answers.start()
     search = Search()
     async with peers_of(timeout=SILENCE) as peers:
         assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
         await back.start()
-        if asks:
+        if "silent" in how:
+            back.fall_silent()
+        back.starts = how == "503"
+        if "asks first" in how:
             peers.asked_by("it")
-        assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
+        for _ in range(2):
+            assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
         search.is_over.set()
-        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+        searched = NO_HOLDER if how in ("answers", "asks first") else NOT_ALL_HEARD
+        assert await peers.holder_of_key(QUESTION, look=search) == searched
         count = search.count
-        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
-    assert search.count == count == (2 if asks else 1)
+        assert await peers.holder_of_key(QUESTION, look=search) == searched
+    assert search.count == count == (2 if "asks first" in how else 1)
 
 
 async def test_a_search_that_fails_is_begun_again(

@@ -22,7 +22,7 @@ class Missing(Enum):
     DEAD = 2  # nothing listens there
     SILENT = 3  # it has not answered, and may be alive
     STARTING = 4  # it brings the sandbox up, and has no instance for it yet
-    SOUGHT = 5  # nothing listens there, and what it had claimed last is still looked for
+    SOUGHT = 5  # it was dead, and what it had claimed last is still looked for
 
 
 @dataclass(slots=True)
@@ -88,12 +88,13 @@ class PeerCalls:
         return is_over and self._peers[address] is peer  # else it has come back
 
     async def left_is_searched(self, address: str, look: Look) -> bool:
-        """Return the same of this gateway, which answers again: it may not know the sidecars that were being polled."""
+        """Return the same of this gateway, which does not refuse calls now, as far as a search had begun before.
+
+        It may not know what the sidecars that are being polled know, or be starting, and answer nothing yet.
+        """
         peer = self._peers[address]
-        left = peer.left
-        if left is not None and (left.has_ended or await left.is_over(look, timeout=self._timeout)):
-            peer.left = None
-        return peer.left is None
+        begun = [one for one in (peer.left, peer.search) if one is not None and not one.has_ended]
+        return all(await asyncio.gather(*(one.is_over(look, timeout=self._timeout) for one in begun)))
 
     def asked_by(self, gateway: str) -> None:
         """Search dead gateways again if this one has begun: it may be one of them, claim, and die unheard again."""

@@ -215,10 +215,15 @@ class Peers:
         return KeyAnswer(holders, all_heard=all_heard, searching=searching)
 
     async def _holder_at(self, address: str, target: str, *, look: Look) -> KeyHolder | Missing | None:
+        told = await self._holder_told(address, target)
+        if isinstance(told, KeyHolder):
+            return told
+        is_searched = self._calls.is_searched if told is Missing.DEAD else self._calls.left_is_searched
+        return told if await is_searched(address, look) else Missing.SOUGHT
+
+    async def _holder_told(self, address: str, target: str) -> KeyHolder | Missing | None:
         told = await self._calls.ask_for_key(address, target)
         if isinstance(told, Missing):
-            if told is Missing.DEAD and not await self._calls.is_searched(address, look):
-                return Missing.SOUGHT
             return told
         if told.status != 200:
             _log.error(
@@ -226,11 +231,7 @@ class Peers:
             )
             return Missing.SILENT
         answer = _read(told, _Told, address=address)
-        if answer is None:
-            return Missing.SILENT
-        if answer.holder is None and not await self._calls.left_is_searched(address, look):
-            return Missing.SOUGHT
-        return answer.holder
+        return Missing.SILENT if answer is None else answer.holder
 
     def asked_by(self, gateway: str) -> None:
         """Note that this gateway lives, see `OtherGateways.asked_by`."""
