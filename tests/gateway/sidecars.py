@@ -238,7 +238,7 @@ class StubSidecar:
                 )
                 kept = told.get("only_unclaimed") or told.get("only_of", owner) != owner
                 if owner is not None and (kept or (told.get("only_unused") and self.used)):
-                    return 409, {"error": "claimed"}
+                    return 409, {"error": "claimed", "sandbox_id": owner}
                 self.end(told["verdict"], told.get("message"))
                 return 200, self.state()
             case "/v1/use":

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from sandlot_gateway.core.slot import Loss, Phase
-from sandlot_gateway.engine.claim_failures import Abandoned
+from sandlot_gateway.engine.claim_failures import Abandoned, LostAtOnce
+from sandlot_gateway.engine.claims import Claimed
+from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TOKENS, Replica, new_sandbox
-from tests.gateway.sidecars import sidecars
+from tests.gateway.sidecars import StubSidecar, sidecars
 from tests.waiting import until
 
 
@@ -132,21 +134,76 @@ async def test_one_that_has_said_that_it_is_used_is_asked_until_it_answers(
         assert one.outcomes == ["claimed"]
 
 
-async def test_one_that_has_said_that_it_is_used_is_asked_until_it_is_lost(
+async def silent_in_use(first: StubSidecar, one: Replica, sandbox: Sandbox) -> asyncio.Task[Claimed]:
+    """A claim whose sidecar has said that its sandbox is in use, and is silent since."""
+    first.lose_answers = 1_000_000
+    first.hold_end = asyncio.Event()
+    creating = asyncio.create_task(one.claim(sandbox))
+    await until(lambda: first.ends_seen)
+    first.used = True
+    first.hold_end.set()
+    await until(lambda: first.claims_seen > 4)
+    return creating
+
+
+@pytest.mark.parametrize(
+    ("how", "verdict"),
+    [
+        ("its node is lost", "node_lost"),
+        ("it says that it has ended", "deadline"),
+        ("it has failed, without a verdict", "sandbox_lost"),
+        ("it has been reset", "deleted"),
+    ],
+)
+async def test_one_that_has_said_that_it_is_used_gets_no_other_instance_when_it_is_lost(
+    replica: Callable[..., Replica], machine: Machine, how: str, verdict: str
+) -> None:
+    """Its create went on in an empty one, and what its callers had done in the first was lost without a word."""
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (first, second):
+        one = replica(first, second, alone=False)
+        creating = await silent_in_use(first, one, new_sandbox())
+        if how == "its node is lost":
+            one.supply.slots.lost(first.instance_id, Loss("node_lost", None))
+        elif how == "it has been reset":
+            first.claim, first.phase, first.generation = None, "warm", first.generation + 1
+        else:
+            first.phase, first.verdict = "ended", verdict if verdict == "deadline" else None
+        with pytest.raises(LostAtOnce) as lost:
+            await creating
+        assert lost.value.loss.verdict == verdict
+        assert (second.claims_seen, first.ends_seen, one.discarded) == (0, 1, [])
+        assert one.phase(first) in (None, Phase.UNREPORTED)
+
+
+async def test_one_whose_instance_is_in_use_by_another_sandbox_gets_its_own(
     replica: Callable[..., Replica], machine: Machine
 ) -> None:
+    """What has become of the other one is not its end."""
     async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (first, second):
-        first.lose_answers = 1_000_000
+        first.lose_answers = 2
         first.hold_end = asyncio.Event()
         one = replica(first, second, alone=False)
         creating = asyncio.create_task(one.create())
         await until(lambda: first.ends_seen)
-        first.used = True
+        assert first.claim is not None
+        first.claim, first.generation = {**first.claim, "sandbox_id": "another"}, 2
         first.hold_end.set()
-        await until(lambda: first.claims_seen > 4)
-        one.supply.slots.lost(first.instance_id, Loss("node_lost", None))
         assert (await creating).instance_id == second.instance_id
-        assert first.ends_seen == 1
+        assert (first.phase, one.outcomes) == ("claimed", ["uncertain", "claimed"])
+
+
+async def test_one_that_is_deleted_while_its_used_instance_is_silent_is_given_back_at_once(
+    replica: Callable[..., Replica], machine: Machine
+) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (first,):
+        one, sandbox = replica(first, alone=False), new_sandbox()
+        creating = await silent_in_use(first, one, sandbox)
+        sandbox.finish("deleted", at=time.time())
+        await until(lambda: one.discarded)
+        assert [instance.id for instance in one.discarded] == [first.instance_id]
+        creating.cancel()
+        with pytest.raises((asyncio.CancelledError, Abandoned)):
+            await creating
 
 
 async def test_a_claim_that_fails_in_an_unexpected_way_leaves_its_instance_to_nobody(

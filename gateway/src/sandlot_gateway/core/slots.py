@@ -21,7 +21,7 @@ from .reuse import UNBOUND, Binding
 from .slot import Generation, Hold, Loss, Phase, ReportOutcome, Slot
 
 # How a claim has ended, if it was accepted, whose slot was taken from it before the answer.
-_ENDED_ELSEWHERE = Loss(SandboxVerdict.DELETED, "it was ended by another gateway")
+ENDED_ELSEWHERE = Loss(SandboxVerdict.DELETED, "it was ended by another gateway")
 _ANOTHERS = Loss(SandboxVerdict.GIVEN_BACK, "its instance reported another owner")
 _DISCARDED = Loss(SandboxVerdict.GIVEN_BACK, "its instance was discarded while it was claimed")
 _REMEMBERED = 10_000  # lost slots; without it a late webhook would bring back an owner that has ended
@@ -259,7 +259,7 @@ class Slots:
         if slot.hold is not None:
             # Only a gateway that ended the sandbox resets its slot.
             later = generation is not None and generation > slot.generation
-            slot.hold.taken = slot.hold.taken or (_ENDED_ELSEWHERE if later else _ANOTHERS)
+            slot.hold.taken = slot.hold.taken or (ENDED_ELSEWHERE if later else _ANOTHERS)
             slot.hold = None
         slot.phase, slot.sandbox_id = phase, sandbox_id
         if generation is not None:

@@ -202,7 +202,9 @@ class Claimer:
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id, instance.key_id)
                 began = time.monotonic()
                 body = claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)
-                answer = await ask(self._sidecars, self._holds, hold, body, alone=self._alone)
+                answer, lost = await ask(
+                    self._sidecars, self._holds, hold, body, alone=self._alone, is_wanted=lambda: sandbox.live
+                )
                 sandbox.claim += time.monotonic() - began
                 answer = judged(if_held(answer, sandbox), image)
                 if image is None and self._images is not None:
@@ -214,10 +216,12 @@ class Claimer:
                 raise
             self._counted(answer.outcome)
             if answer.outcome == ClaimOutcome.CLAIMED:
-                loss = self._holds.accepted(hold)
-                if loss is not None:
-                    self._unlaid(instance, image)
-                    raise LostAtOnce(loss)
+                lost = self._holds.accepted(hold)
+            if lost is not None:
+                self._holds.outdone(hold)
+                self._unlaid(instance, image)
+                raise LostAtOnce(lost)
+            if answer.outcome == ClaimOutcome.CLAIMED:
                 if image is not None and self._images is not None:
                     instance.refused = None
                     before, instance.laid = instance.laid, Laid(image.id, sandbox.spec.image)

@@ -186,7 +186,7 @@ class Retirer:
 
     async def _asked(self, instance: Instance, answer: EndAnswer, *, given_back: bool = False) -> None:
         """Act on a sidecar's answer: forget the slot if another sandbox owns it, else destroy the instance."""
-        if answer == EndAnswer.OWNED:
+        if answer.kept:
             self._slots.gone(instance.id)
         else:
             await self._destroy(instance.id, given_back=given_back)

@@ -235,8 +235,9 @@ class InstanceState:
             return Outcome.KNOWN
         if _is_late(conditions, self.record.generation):
             return Outcome.LATE
-        if self._is_kept(conditions, self.record.claim):
-            raise ApiError(409, "claimed", "this instance has an owner that the end's conditions exclude")
+        if (claim := self.record.claim) is not None and self._is_kept(conditions, claim):
+            text = "this instance has an owner that the end's conditions exclude"
+            raise ApiError(409, "claimed", text, sandbox_id=claim["sandbox_id"])
         self.phase = Phase.FAILED if end.failed else Phase.ENDED
         self.record.verdict, self.record.message = end.verdict, end.message
         return Outcome.NEWS
@@ -286,7 +287,7 @@ class InstanceState:
             raise ApiError(409, "bound", text, bound_to=self.bound_to)
 
     def _is_kept(self, conditions: Conditions, claim: dict[str, Any] | None) -> bool:
-        """Return whether the owner that the instance has keeps it from the end."""
+        """Return whether its owner, if there is one, keeps it from the end."""
         if claim is None:
             return False
         if conditions.get("only_unclaimed") or (conditions.get("only_unused") and self.used):
