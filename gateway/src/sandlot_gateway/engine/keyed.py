@@ -16,7 +16,8 @@ from sandlot_gateway.sandboxes import Sandbox
 
 _GIVES_WAY = SandboxId("~")  # sorts after every id: a question with it never wins
 _TRIES, _PAUSE = 20, 0.05  # seconds
-_SEARCH, _SEARCH_PAUSE = 5.0, 0.1  # seconds for the last claims of dead gateways, which are looked for in 3 s
+# Seconds for the last claims of dead gateways: longer than a search takes with some 2,000 silent sidecars.
+_SEARCH, _SEARCH_PAUSE = 15.0, 0.1
 
 
 class KeyedCreates:

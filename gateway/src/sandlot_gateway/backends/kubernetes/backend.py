@@ -215,8 +215,8 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
         images = [] if self._images is None else [self._images.close(timeout=timeout * 0.5)]
         await asyncio.gather(self._records.close(timeout=timeout * 0.5), *images)
         await self._watches.close()
-        await self._states.close()
         await self._discovery.close()
+        await self._states.close()
         await self._sandbox_changes.close()
         await self._announcer.close(timeout=timeout * 0.25)
         if self._peers is not None:

@@ -96,14 +96,18 @@ class PeerCalls:
         begun = [one for one in (peer.left, peer.search) if one is not None and not one.has_ended]
         return all(await asyncio.gather(*(one.is_over(look, timeout=self._timeout) for one in begun)))
 
-    def asked_by(self, gateway: str) -> None:
-        """Search dead gateways again if this one has begun: it may be one of them, claim, and die unheard again."""
+    def asked_by(self, gateway: str) -> bool:
+        """Search dead gateways again if this one has begun: it may be one of them, claim, and die unheard again.
+
+        Return whether it has begun.
+        """
         if gateway in self._asked_by:
-            return
+            return False
         self._asked_by.append(gateway)
         for peer in self._peers.values():
             if peer.search is not None:
                 peer.search.outdate()
+        return True
 
     async def gone_are_searched(self, look: Look) -> bool:
         """Return the same of the gateways whose addresses have vanished."""
@@ -112,12 +116,17 @@ class PeerCalls:
 
     def one_vanished(self) -> None:
         """Look anew for the last claims of gateways without an address: one of them may have died."""
+        if self._gone is not None:
+            self._gone.end()
         self._gone = Search(self._tasks, repeats=False)
 
     def keep_only(self, addresses: Collection[str]) -> None:
         """Forget gateways that are gone."""
         for address in self._peers.keys() - set(addresses):
-            del self._peers[address]
+            peer = self._peers.pop(address)
+            for search in (peer.search, peer.left):
+                if search is not None:
+                    search.end()
 
     async def _call(
         self, address: str, method: str, target: str, headers: list[tuple[str, str]], body: bytes = b""

@@ -235,7 +235,9 @@ class Peers:
 
     def asked_by(self, gateway: str) -> None:
         """Note that this gateway lives, see `OtherGateways.asked_by`."""
-        self._calls.asked_by(gateway)
+        if self._calls.asked_by(gateway) and self._looking is None:
+            # One that dies before its address was ever looked up would vanish unnoticed, with what it has claimed.
+            self._looking = self._tasks.spawn(self._look_up())
 
     async def _ask(self, address: str, sandbox_id: SandboxId) -> Whereabouts:
         told = await self._calls.ask(address, f"/internal/sandboxes/{sandbox_id}/instance")

@@ -38,8 +38,14 @@ class Search:
         return self._task is not None and self._task.done()
 
     def outdate(self) -> None:
-        """Have the next question begin another: a gateway has begun that may have claimed since this one began."""
+        """End it, and have the next question begin another: a gateway has begun that may have claimed since it began."""
+        self.end()
         self._task, self._over_at, self._counts = None, math.inf, _COUNTS
+
+    def end(self) -> None:
+        """Give up what nobody waits for any more."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def is_over(self, look: Look, *, timeout: float) -> bool:
         """Return whether it has come to its end, within `timeout` seconds."""

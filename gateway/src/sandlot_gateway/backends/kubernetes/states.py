@@ -13,7 +13,7 @@ from sandlot_contract.phases import Phase
 from ...core.backend import LeftAlone, Unavailable
 from ...core.instances import Instance
 from ...data.pool import HttpPool
-from .instances import Instances, Origin, SeenInstance
+from .instances import Instances, Origin, SeenInstance, Source
 from .pools import Pools
 from .prober import Prober
 from .recorded import Recorded
@@ -60,6 +60,7 @@ class SidecarStates:
             told=self._told_urgently,
             is_there=lambda instance_id: instance_id in instances,
             may_start=self._may_start,
+            has_address=self._has_address,
         )
 
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
@@ -123,7 +124,8 @@ class SidecarStates:
     async def polled(self, instances: Iterable[Instance]) -> None:
         """Poll these sidecars, and wait until each has told whether it has an owner by now, see `UrgentPolls.poll`."""
         for late in await self._urgent.poll(instances):
-            if late.id in self._instances:  # else nothing would end its polls
+            # Nothing would end the polls of one that is gone; one without an address is polled once it has one.
+            if late.id in self._instances and self._has_address(late):
                 self._prober.ask(late)
 
     def stop_asking(self, instance_id: InstanceId) -> None:
@@ -140,6 +142,7 @@ class SidecarStates:
         return await self._prober.settle(timeout=timeout)
 
     async def close(self) -> None:
+        await self._urgent.close()
         await self._prober.close()
 
     def _started(self, instance_id: InstanceId) -> None:
@@ -166,13 +169,18 @@ class SidecarStates:
         seen = self._instances.from_state(instance.id, state, template=instance.template) or seen
         if seen.reused:
             self._reached(seen)
-        self.forget(instance.id)
+        self._started(instance.id)
         self._reporter.events.instance_found(instance, state)
         return not state.get("restoring") or instance.id not in self._instances
 
     def _told_urgently(self, instance: Instance, state: dict[str, Any]) -> None:
         if not self._told(instance, state):
             self._prober.ask(instance)
+
+    def _has_address(self, instance: Instance) -> bool:
+        """Return whether to poll it at its address: a name in DNS tells nothing before the watch has its pod's."""
+        seen = self._instances.get(instance.id)
+        return seen is None or seen.source is not Source.DNS or seen.reported or not self._watching()
 
     def _may_start(self, instance: Instance) -> bool:
         """Return whether it is known that its sidecar has not reported, is not claimed, and has not run for long."""
