@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
+from sandlot_contract.ids import SandboxId
 from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.keyed import KeyedCreates
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
+from tests.gateway.lives_messages import VirtualTime
 from tests.waiting import loop_turns
 
 
@@ -143,3 +146,36 @@ def test_one_that_is_asked_tells_which_gateway_lives() -> None:
         assert len(gateways[1].heard_of) == 1
 
     asyncio.run(run())
+
+
+def test_a_new_create_waits_for_a_search_of_many_silent_sidecars() -> None:
+    """It had another sandbox after 5 s, while the sidecar of its first one was still to be asked."""
+    loop = VirtualTime()
+    asked: list[float] = []
+
+    class Others:
+        async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
+            asked.append(loop.now)
+            found = loop.now >= asked[0] + 12.0
+            return KeyAnswer(
+                (KeyHolder(SandboxId("sb-1")),) if found else (), all_heard=False, searching=True
+            )
+
+    others: Any = Others()
+    keyed = KeyedCreates(
+        directory=(directory := Directory()),
+        others=others,
+        works_on=lambda sandbox_id: True,
+        follows=lambda sandbox_id: False,
+        asked=lambda sandbox: None,
+    )
+    sandbox = Sandbox(SandboxId("sb-2"), "t", Spec("n", "i", key="k"), created_at=0.0, updated_at=0.0)
+    directory.add(sandbox)
+    try:
+        asking = loop.create_task(keyed.ask(sandbox, is_new=True))
+        while not asking.done():
+            loop.run_until_complete(loop.rest())
+            loop.now += 0.1
+        assert asking.result().holder == KeyHolder(SandboxId("sb-1"))
+    finally:
+        loop.close()

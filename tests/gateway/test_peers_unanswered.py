@@ -198,6 +198,20 @@ async def test_one_that_has_begun_since_is_searched_again_when_it_dies(others: l
             assert look.count == count
 
 
+async def test_one_that_has_just_begun_is_known_once_it_has_asked(others: list[Other]) -> None:
+    """It vanished unnoticed if it died before its address was looked up, and what it had claimed was taken for free."""
+    answers, begins = others
+    await answers.start()
+    others.remove(begins)
+    async with peers_of(timeout=20.0) as peers:
+        await peers.tell(b"1", told=nothing)
+        await begins.start()
+        others.append(begins)
+        peers.asked_by("it")
+        await peers.tell(b"2", told=nothing)
+    assert begins.news == [b"2"]
+
+
 @pytest.mark.parametrize("how", ["answers", "asks first", "is silent", "is silent, asks first", "503"])
 async def test_one_that_comes_back_ends_no_search(others: list[Other], how: str) -> None:
     """It does not know what the sidecars that are being polled have not told it, or is starting.

@@ -57,12 +57,11 @@ async def test_one_that_accepts_and_closes_is_asked_again(http_pool: HttpPool) -
         writer.close()
 
     server = await asyncio.start_server(close, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    polling = asyncio.create_task(polled.poll(at(port)))
-    await until(lambda: closed > 20 or polling.done())
-    assert not polling.done()
-    server.close()
-    await server.wait_closed()
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        polling = asyncio.create_task(polled.poll(at(port)))
+        await until(lambda: closed > 20 or polling.done())
+        assert not polling.done()
     async with answering(OWNED, port=port):
         assert await polling == []
     assert polled.told == [OWNED]
