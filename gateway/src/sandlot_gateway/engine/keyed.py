@@ -16,7 +16,7 @@ from sandlot_gateway.sandboxes import Sandbox
 
 _GIVES_WAY = SandboxId("~")  # sorts after every id: a question with it never wins
 _TRIES, _PAUSE = 20, 0.05  # seconds
-# Seconds for the last claims of dead gateways: longer than a search takes with some 2,000 silent sidecars.
+# Seconds for the last claims of dead gateways: longer than a search takes with 1,000 silent sidecars of 10,000.
 _SEARCH, _SEARCH_PAUSE = 15.0, 0.1
 
 
