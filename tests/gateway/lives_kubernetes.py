@@ -25,24 +25,14 @@ from sandlot_kube.verdicts import Verdict
 
 from tests.gateway import lives_pool
 from tests.gateway.api_server import PODS, SANDBOXES, ApiServer, List, Watch
-from tests.gateway.lives import World
+from tests.gateway.lives_applied import SlowSidecars
+from tests.gateway.lives_faults import Faults
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
 from tests.gateway.lives_messages import Call, Sidecar
 
 _LATEST = 6.0  # seconds
 _END_GRACE = 5.0  # the controller's, for an end that a gateway may know better
-
-
-class Faults(logging.Handler):
-    """What a part has met and logged, where it would go on all the same."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.records: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(self.format(record))
 
 
 @contextmanager
@@ -60,11 +50,10 @@ def faultless_world(
     assert not world.faults.records
 
 
-class KubernetesWorld(World):
+class KubernetesWorld(SlowSidecars):
     gateway = KubernetesGateway
     settle_timeout = 0.0  # of a gateway that starts; others hear nothing of it before it has settled
     come_back = False  # gateways that were killed, at their addresses
-    tells_ips = True  # a pod's status does, as soon as there is one
 
     def __init__(self, directory: Path, *, gateways: int, reuses: bool = False) -> None:
         """`reuses`: with a pool that resets its pods, beside cold starts."""
@@ -129,6 +118,8 @@ class KubernetesWorld(World):
         if watches := self.backlogs():
             self.tell(watches[0])
             return True
+        if self.slow_ones():
+            return True
         before = len(self.api.log)
         self.control()
         return len(self.api.log) != before
@@ -149,7 +140,7 @@ class KubernetesWorld(World):
     def lose_call(self, call: Call) -> None:
         if call.kind == "api":
             self.answer(call, KubeUnreachable("no answer"))
-        elif call.arrived:
+        elif call.arrived or self.is_begun(call):
             self.answer(call, UpstreamError("no answer"))
         else:
             self.answer(call, DialError(call.instance_id, "no connection"))
@@ -176,6 +167,7 @@ class KubernetesWorld(World):
         return Answer(200, [], b"{}")
 
     def _reset(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
+        self.apply(sidecar)
         if sidecar.phase == "ended":
             return Answer(410, [], b'{"error":"ended"}')
         if self.unequal and sidecar.phase == "claimed" and body["generation"] == sidecar.generation:

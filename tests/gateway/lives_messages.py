@@ -58,6 +58,7 @@ class Sidecar:
     restored: bool = False
     used: bool = False
     claiming: bool = False
+    applies: dict[str, Any] | None = None  # the claim that it is applying
     grace: asyncio.TimerHandle | None = None  # after which it ends if it is unused
 
     @property
