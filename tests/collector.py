@@ -76,8 +76,8 @@ class Collector:
 
 
 @contextmanager
-def collector() -> Iterator[Collector]:
-    """A collector on a port of its own."""
+def collector(address: str = "127.0.0.1", *, authorization: str | None = None) -> Iterator[Collector]:
+    """A collector on a port of its own; it refuses exports without this header `authorization`, if one is given."""
     found = Collector()
 
     class Handler(BaseHTTPRequestHandler):
@@ -89,20 +89,22 @@ def collector() -> Iterator[Collector]:
                 body = gzip.decompress(body)
             found.exports += 1
             found.held.wait()
-            if self.path == "/v1/traces" and found.status == 200:
+            known = authorization is None or self.headers["authorization"] == authorization
+            status = found.status if known else 401
+            if self.path == "/v1/traces" and status == 200:
                 found.take(body)
-            self.send_response(found.status)
+            self.send_response(status)
             self.send_header("content-length", "0")
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((address, 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    found.url = f"http://{address}:{server.server_address[1]}"
     try:
         yield found
     finally:

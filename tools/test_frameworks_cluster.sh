@@ -8,7 +8,7 @@ if [ -n "${PAGE:-}" ] && [ $# -gt 0 ]; then
 fi
 cd "$(dirname "$0")/.."
 .venv/bin/python -m tests.frameworks.listed
-.venv/bin/python -m tests.kubernetes.frameworks.accounts_image
+.venv/bin/python -m tests.kubernetes.frameworks.tools_image
 export SANDLOT_WHOLE_SUITES=1
 report="$(mktemp --suffix=.xml)"
 trap 'rm -f "$report"' EXIT

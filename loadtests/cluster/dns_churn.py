@@ -20,7 +20,6 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.names import API_VERSION, POOL_KIND
 from sandlot_controller.plan.pod import pool_pod
 from sandlot_controller.settings import Settings
-from sandlot_grade.report.stats import percentile
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import SandboxPool
@@ -198,7 +197,7 @@ class _Run:
         return {
             "cpu": Reading(cpu * 1000, {**told, "kube-controller-manager": f"{managed * 1000:.0f} mcores"}),
             "memory": Reading(memory / 2**20),
-            "lag": Reading(percentile(sorted(lag), 0.99), probes.told(), probes.curves()),
+            "lag": Reading(max(lag), probes.told(), probes.curves()),
             "writes": Reading(
                 writes.total() / changes, {name: str(count) for name, count in writes.most_common()}
             ),

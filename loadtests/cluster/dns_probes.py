@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sandlot_grade.report.stats import percentile
+from sandlot_grade.report.stats import median
 from sandlot_kube import paths
 
 from loadtests.cluster import dns_server
@@ -57,26 +57,26 @@ class Probes:
         pod = json.loads(await self.pods.client.request("GET", path))
         ready = next(one["message"] for one in pod["status"]["conditions"] if one["type"] == "Ready")
         for (_, appeared, _), at in zip(names, there, strict=True):
-            appeared.append(min(LONGEST, at - datetime.fromisoformat(ready).timestamp()))
+            appeared.append(_seconds(at, since=datetime.fromisoformat(ready).timestamp()))
         await self.pods.delete(name)
         self.changes += 1
         deleted = time.time()
         gone = await asyncio.gather(*(self._when(each, address, there=False) for each, _, _ in names))
         for (_, _, vanished), at in zip(names, gone, strict=True):
-            vanished.append(min(LONGEST, at - deleted))
+            vanished.append(_seconds(at, since=deleted))
 
     def _name(self, service: str) -> str:
         return f"{service}.{self.pods.namespace}.svc.{dns_server.DOMAIN}"
 
-    async def _when(self, name: str, address: str, *, there: bool) -> float:
-        """Ask until the name has the address, or no longer; return when that was."""
+    async def _when(self, name: str, address: str, *, there: bool) -> float | None:
+        """Ask until the name has the address, or no longer; return when that was, None if it was not."""
         until = time.time() + LONGEST
         while time.time() < until:
             found = await self.asker.ask(name)
             if found is not None and (address in found) is there:
-                break
+                return time.time()
             await asyncio.sleep(PAUSE)
-        return time.time()
+        return None
 
     def curves(self) -> dict[str, list[float]]:
         """Return the sorted seconds by what they are of."""
@@ -89,8 +89,16 @@ class Probes:
         return {what: sorted(each) for what, each in all_of.items() if each}
 
     def told(self) -> dict[str, str]:
-        return {
-            f"{what}, p{share * 100:.0f}": f"{percentile(each, share):.2f} s"
-            for what, each in self.curves().items()
-            for share in (0.5, 0.99)
-        }
+        """Return the median and the longest of each: one probe a second is too few for a p99."""
+        told = {"probes": str(len(self.appeared_beside))}
+        for what, each in self.curves().items():
+            told |= {f"{what}, p50": _spoken(median(each)), f"{what}, longest": _spoken(each[-1])}
+        return told
+
+
+def _seconds(at: float | None, *, since: float) -> float:
+    return LONGEST if at is None else min(LONGEST, at - since)
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < LONGEST else f"not within {LONGEST:.0f} s"

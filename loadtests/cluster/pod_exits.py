@@ -47,6 +47,8 @@ async def _succeeded(client: KubeClient, namespace: str, pod: str) -> None:
         except KubeError as error:
             if error.status == 404:
                 return
+            if error.status in (400, 403, 422):
+                raise
             # A kubelet tries again, too. Without this the pod would stay, and its pool would never be full again.
             await asyncio.sleep(_PAUSE)
         else:

@@ -22,6 +22,7 @@ class Played:
     def __init__(self, release: Release) -> None:
         self.release = release
         self.server = release.server
+        self.others: list[str] = []  # namespaces
 
     def all_well(self) -> None:
         own, inside = self.release.namespace, self.release.sandboxes
@@ -103,6 +104,14 @@ class Played:
         }  # fmt: skip
         self.server.call("PATCH", f"{path}/{name}/status", {"status": status}, content_type=MERGE)
 
+    def request(self, *, cpu: str) -> None:
+        """A pod on the node that is none of the release's, in a namespace of its own."""
+        self.others.append(self.server.namespace("others"))
+        path = f"/api/v1/namespaces/{self.others[-1]}/pods"
+        other = {"name": "other", "image": "other", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"nodeName": NODE, "automountServiceAccountToken": False, "containers": [other]}
+        self.server.call("POST", path, {"metadata": {"name": "other"}, "spec": spec})
+
     def pool_says(self, reason: str, *, ready: int, message: str = "") -> None:
         path = f"/apis/sandlot.dev/v1alpha1/namespaces/{self.release.sandboxes}/sandboxpools/default"
         seen = self.server.call("GET", path)["metadata"]["generation"]
@@ -124,7 +133,7 @@ class Played:
         ):
             if self.release.get(path) is not None:
                 self.server.call("DELETE", path)
-        for namespace in (self.release.namespace, self.release.sandboxes):
+        for namespace in (self.release.namespace, self.release.sandboxes, *self.others):
             pods = f"/api/v1/namespaces/{namespace}/pods"
             for pod in self.server.call("GET", pods)["items"]:
                 self.server.call("DELETE", f"{pods}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.frameworks.listed import Framework, all_listed, install_npm, releases_of
+from tests.frameworks.newest import described, newest_runnable
 from tests.frameworks.outcomes import OURS, Outcomes, read
 from tests.frameworks.recorded import LOCAL, rows_of, today, with_rows
 from tests.prime.environments import (
@@ -66,6 +67,7 @@ def main() -> int:
     arguments = top.parse_args()
     if unknown := set(arguments.packages) - known.keys():
         top.error(f"PACKAGE: not in frameworks.toml: {', '.join(sorted(unknown))}")
+    os.environ[WHOLE] = "1"  # for the environments made here, and for pytest
     runs: list[Run] = []
     CACHE.mkdir(parents=True, exist_ok=True)
     # Not in /tmp, which sandboxes with the image `host` do not see: scripts run their own Python in them.
@@ -90,7 +92,7 @@ def _write(page: Path, run: Run, listed: list[Framework], *, pinned: bool) -> No
 
 def _run(run: Run, home: Path, *, pinned: bool) -> None:
     framework = run.framework
-    environment = {**framework.variables, **os.environ, WHOLE: "1"}
+    environment = {**framework.variables, **os.environ}
     try:
         run.release = _installed(framework, None if pinned else home)
     except EnvironmentFailed as error:
@@ -110,20 +112,28 @@ def _run(run: Run, home: Path, *, pinned: bool) -> None:
 
 
 def _installed(framework: Framework, home: Path | None) -> str:
-    """Install a framework, its newest release into `home` or else what is pinned; return what is installed."""
+    """Install a framework, its newest release into `home` or else what is pinned; return what the table says of it.
+
+    The newest is that of all Pythons of this machine; where a later one needs another Python, the table says so.
+    """
     if framework.npm:
         return framework.release if home is None else _newest_of_npm(framework, home)
     if home is None:
         python = framework.environment()
-    else:
-        python = newest_environment(
-            home,
-            framework.package,
-            also=framework.newest_also,
-            python=framework.python,
-            alone=framework.alone,
-        )
-    return f"{framework.package} {version_in(python, framework.package)}"
+        return f"{framework.package} {version_in(python, framework.package)}"
+    found = newest_runnable(framework.package, lowest=framework.python)
+    python = newest_environment(
+        home,
+        framework.package,
+        also=framework.newest_also,
+        interpreter=found.interpreter,
+        alone=framework.alone,
+    )
+    installed = version_in(python, framework.package)
+    try:
+        return described(framework.package, installed, python=found.python, lowest=framework.python)
+    except EnvironmentFailed:  # of a note: the suites run all the same
+        return f"{framework.package} {installed} (newest unknown)"
 
 
 def _newest_of_npm(framework: Framework, home: Path) -> str:

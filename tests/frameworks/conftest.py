@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -13,13 +14,16 @@ import pytest
 from tests.frameworks.installed import installed_sdk
 from tests.frameworks.listed import frameworks
 from tests.frameworks.outcomes import SUITE, read
-from tests.prime.environments import IndexUnreachable
+from tests.frameworks.sdists import source
+from tests.prime.environments import WHOLE, IndexUnreachable
 from tests.prime.server import Server
 from tests.prime_rpc.conftest import server, stack
 
 __all__ = ["server", "stack"]
 
 Run = Callable[..., str]
+# Of a framework's environment, without our settings and plugins.
+PYTEST = ("-m", "pytest", "-q", "-rs", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider")
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +84,23 @@ def run_suite(run_framework: Run, request: pytest.FixtureRequest, tmp_path: Path
             if report.exists():
                 # Not by `record_property`, which warns, with the default kind of reports, of another tool's schema.
                 request.node.user_properties.append((SUITE, read(report, suite=name)[0].as_text()))
+
+    return run
+
+
+@pytest.fixture
+def run_own_suite(run_suite: Run, sdk_path: Path) -> Run:
+    """Runs a file of ours by a framework's pytest, with a directory of its sdist to import its own tests from."""
+
+    def run(package: str, name: str, suite: Path, *, tests: str) -> str:
+        if WHOLE not in os.environ:
+            pytest.skip(f"the own suite of {package} runs in `make test-frameworks`")
+        python = framework_python(package)
+        try:
+            path = f"{sdk_path}:{source(package, python) / tests}"
+        except IndexUnreachable as error:
+            pytest.skip(f"needs the sdist of {package}: {str(error).strip().splitlines()[-1]}")
+        return run_suite(package, name, *PYTEST, str(suite), environment={"PYTHONPATH": path})
 
     return run
 

@@ -63,9 +63,7 @@ def test_ends_of_the_code_are_output(backend: SandlotBackend) -> None:
 def test_each_file_has_its_own_failure(backend: SandlotBackend) -> None:
     names = [("/tmp/a", b"a"), ("relative", b""), ("/etc", b""), ("/etc/hostname/a", b""), ("/tmp/\0", b"")]
     errors = [response.error for response in backend.upload_files(names)]
-    assert errors[:3] == [None, "invalid_path", "is_directory"]
-    assert "Not a directory" in str(errors[3])
-    assert errors[4] == "invalid_path"
+    assert errors == [None, "invalid_path", "is_directory", "invalid_path", "invalid_path"]
 
 
 @pytest.mark.parametrize("of_sandbox", [False, True], ids=["command", "sandbox"])

@@ -10,19 +10,19 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cable import Cable, cable, running
+from tests.cable import cable, running
 from tests.certificates import Certificate, issued
-from tests.stack import Stack, private_stack
+from tests.stack import private_stack
 from tests.web import web
 
 DOMAIN = "e2b.test"
 # Answers each question for an IPv4 address with its first argument, and others with nothing.
-_NAMES = """
+NAMES = """
 import socket, sys
 questions = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); questions.bind((sys.argv[1], 53))
 print("up", flush=True)
@@ -34,16 +34,22 @@ while True:
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Installation:
-    stack: Stack
-    cable: Cable  # at whose near end the gateway serves; at the other is a server of HTTP
-    certificate: Certificate
+    """`address`: of the name server, and of the gateway's HTTPS."""
 
-    def run(self, *words: str, environment: Mapping[str, str], cwd: Path, seconds: float = 300) -> str:
+    address: str
+    api_key: str
+    image: str  # in which scripts find git, ss, curl, pgrep and Python
+    peer: str  # a server outside of the machine or pod of a sandbox, at port 80
+    certificate: Certificate
+    log: Callable[[], str]  # what a failed test should print
+    seconds: float = 300  # in which a client ends
+
+    def run(self, *words: str, environment: Mapping[str, str], cwd: Path) -> str:
         """Run a client by the name server of this installation; return what it printed. A failure shows its errors."""
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
-            file.write(f"nameserver {self.cable.outside}\noptions timeout:5 attempts:2\n")
+            file.write(f"nameserver {self.address}\noptions timeout:5 attempts:2\n")
             file.flush()
             bind = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
             done = subprocess.run(
@@ -53,12 +59,10 @@ class Installation:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=seconds,
+                timeout=self.seconds,
                 check=False,
             )
-        assert done.returncode == 0, (
-            f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}\n{self.stack.log()[-2000:]}"
-        )
+        assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}\n{self.log()[-2000:]}"
         return done.stdout
 
 
@@ -88,7 +92,7 @@ def installation(directory: Path, *options: str) -> Iterator[Installation]:
     with (
         cable("e", network=18) as net,
         web(net.inside, namespace=net.namespace),
-        running(_NAMES, net.outside),
+        running(NAMES, net.outside),
         free(net.outside, 443),
         private_stack(
             *("--e2b", "--e2b-domain", DOMAIN, *options),
@@ -96,4 +100,11 @@ def installation(directory: Path, *options: str) -> Iterator[Installation]:
             *("--tls-host", net.outside, "--tls-port", "443"),
         ) as stack,
     ):
-        yield Installation(stack, net, certificate)
+        yield Installation(
+            address=net.outside,
+            api_key=stack.api_key,
+            image="host",
+            peer=net.inside,
+            certificate=certificate,
+            log=stack.log,
+        )

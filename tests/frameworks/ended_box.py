@@ -8,7 +8,7 @@ import sandlot
 
 
 class EndedBox:
-    """In place of a Sandbox or AsyncSandbox that has ended with a verdict; also its files."""
+    """In place of a Sandbox or AsyncSandbox that has ended with a verdict; also its files, or a Python context."""
 
     id = "sb-ended"
 
@@ -19,4 +19,4 @@ class EndedBox:
     def exec(self, *_: object, **__: object) -> NoReturn:
         raise sandlot.SandboxLost("it has ended", verdict=self._verdict)
 
-    read = write = stat = exec
+    read = write = stat = run = close = exec

@@ -5,18 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Sends one packet to a documentation address: only an egress policy makes that fail with EPERM.
-SENDS = """
+PORT = 9
+# Sends one packet to an address of documentation: only an egress policy makes that fail with EPERM.
+SENDS = f"""
 import errno, socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
     try:
-        made.sendto(b"x", (sys.argv[1], 9))
+        made.sendto(b"x", (sys.argv[1], {PORT}))
     except OSError as error:
-        print("EPERM" if error.errno == errno.EPERM else "open")
+        print("closed" if error.errno == errno.EPERM else "open")
     else:
         print("open")
 """
-ALLOWED, OTHER = "192.0.2.7", "192.0.2.1"
+# Connects, where a policy drops packets silently, and a server is at each of the addresses.
+CONNECTS = f"""
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], {PORT}), 5).close()
+except TimeoutError:
+    print("closed")
+else:
+    print("open")
+"""
+# On the cluster this machine has these: no other test may name them as addresses that nobody has.
+ALLOWED, ALSO_ALLOWED, OTHER = "192.0.2.207", "198.51.100.209", "192.0.2.201"
 ODD_VALUE = "a$b$$c`d`'e $HOME ${NOT"
 BIG = 30_000_000  # bytes of a log
 
@@ -59,8 +71,11 @@ class Task:
             script.chmod(0o755)
 
 
-def ten_tasks(*, egress: bool) -> list[Task]:
-    """Tasks that any environment of harbor runs; those with an egress policy only where the machine can hold one."""
+def ten_tasks(*, asks: str | None) -> list[Task]:
+    """Tasks that any environment of harbor runs.
+
+    `asks`: the program that finds what an egress policy forbids, SENDS or CONNECTS; None where no policy can be held.
+    """
     tasks = [
         Task(
             name="plain",
@@ -107,19 +122,19 @@ def ten_tasks(*, egress: bool) -> list[Task]:
             check="[ -s /tmp/found ]",
         ),
     ]
-    if egress:
+    if asks is not None:
         tasks += [
             Task(
                 name="allowlist",
                 environment=f'network_mode = "allowlist"\nallowed_hosts = ["{ALLOWED}", "198.51.100.0/24", "*.example.org"]',
-                solution=_asks(ALLOWED, OTHER, "198.51.100.9"),
-                check='[ "$(tr \'\\n\' " " < /tmp/net)" = "open EPERM open " ]',
+                solution=_ask_all(asks, ALLOWED, OTHER, ALSO_ALLOWED),
+                check='[ "$(tr \'\\n\' " " < /tmp/net)" = "open closed open " ]',
             ),
             Task(
                 name="phases",
                 agent='timeout_sec = 60\nnetwork_mode = "no-network"',
-                solution=_asks(ALLOWED, OTHER),
-                check=f'[ "$(tr \'\\n\' " " < /tmp/net)$({_ask(OTHER)})" = "EPERM EPERM open" ]',
+                solution=_ask_all(asks, ALLOWED, OTHER),
+                check=f'[ "$(tr \'\\n\' " " < /tmp/net)$({_ask(asks, OTHER)})" = "closed closed open" ]',
             ),
         ]
     return tasks
@@ -188,9 +203,9 @@ def _quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
-def _ask(host: str) -> str:
-    return f"python3 -c {_quoted(SENDS)} {host}"
+def _ask(program: str, host: str) -> str:
+    return f"python3 -c {_quoted(program)} {host}"
 
 
-def _asks(*hosts: str) -> str:
-    return "\n".join(f"{_ask(host)} >> /tmp/net" for host in hosts)
+def _ask_all(program: str, *hosts: str) -> str:
+    return "\n".join(f"{_ask(program, host)} >> /tmp/net" for host in hosts)

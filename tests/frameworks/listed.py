@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +15,14 @@ from functools import partial
 from pathlib import Path
 
 from tests.cluster.lock import exclusive
-from tests.prime.environments import CACHE, EnvironmentFailed, environment, make_all, newest_python
+from tests.prime.environments import (
+    CACHE,
+    WHOLE,
+    EnvironmentFailed,
+    environment,
+    make_all,
+    newest_python,
+)
 
 LIST = Path(__file__).with_name("frameworks.toml")
 # Packages of npm that could not be installed: without an answer of the registry each test would wait for it again.
@@ -30,6 +38,7 @@ class Framework:
     page: str
     tests: tuple[str, ...]
     also: tuple[str, ...] = ()
+    own_suite: tuple[str, ...] = ()
     python: str = "3.11"
     alone: bool = False
     by_version: bool = False
@@ -55,9 +64,10 @@ class Framework:
     @property
     def newest_also(self) -> tuple[str, ...]:
         """Its further requirements in a run of newest releases: without versions, where the installer resolves them."""
+        every = (*self.also, *self.own_suite)
         if self.alone or "--no-deps" in self.also:
-            return self.also
-        return tuple(requirement.partition("==")[0] for requirement in self.also)
+            return every
+        return tuple(requirement.partition("==")[0] for requirement in every)
 
     def oldest_environment(self) -> Path:
         """The Python of its oldest version's environment. Raises EnvironmentFailed, IndexUnreachable."""
@@ -67,7 +77,8 @@ class Framework:
         """The Python of its environment. Raises EnvironmentFailed, IndexUnreachable."""
         if newest := newest_python(self.package):  # a suite may need another framework's, which does not run
             return newest
-        return environment(self.package, self.version, also=self.also, python=self.python, alone=self.alone)
+        also = (*self.also, *self.own_suite) if WHOLE in os.environ else self.also
+        return environment(self.package, self.version, also=also, python=self.python, alone=self.alone)
 
 
 def all_listed() -> list[Framework]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import PIL.Image
+from ended_box import EndedBox
 from lost import kill_sidecar
 from sandlot import Sandbox
 from sandlot.integrations.smolagents import ExecutorLost, SandlotExecutor
@@ -40,9 +41,9 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def agent(model: Model, executor: SandlotExecutor) -> CodeAgent:
+def agent(model: Model, executor: SandlotExecutor, *, max_steps: int = 5) -> CodeAgent:
     return CodeAgent(
-        tools=[double], model=model, executor=executor, max_steps=5, verbosity_level=LogLevel.OFF
+        tools=[double], model=model, executor=executor, max_steps=max_steps, verbosity_level=LogLevel.OFF
     )
 
 
@@ -92,17 +93,47 @@ def images_are_png_or_text(box: Sandbox) -> None:
             assert getattr(output, "size", output) == ((64, 64) if is_image else "text"), output
 
 
+class Losing(Scripted):
+    """Loses the sandbox after the first step."""
+
+    def __init__(self, lose: Callable[[], object], *codes: str) -> None:
+        super().__init__(*codes)
+        self.lose = lose
+
+    def generate(self, messages: list[Any], **_: Any) -> ChatMessage:
+        if len(self.asked) == 1:
+            self.lose()
+        return super().generate(messages)
+
+
+def a_sandbox_that_its_code_ended_is_told_to_the_model(box: Sandbox, verdict: str) -> None:
+    executor = SandlotExecutor(box=box)
+    answer = "it ran out of memory"
+    model = Losing(
+        lambda: setattr(executor, "_context", EndedBox(verdict)), "x = 1", "x", "final_answer(x)", answer
+    )
+    with agent(model, executor, max_steps=3) as one:
+        assert answer in one.run("a task")
+        told = f"the sandbox has ended ({verdict})"
+        assert told in model.asked[2], model.asked
+        errors = [str(step.error) for step in one.memory.steps if getattr(step, "error", None)]
+        assert [told in error for error in errors[:2]] == [True, True], errors
+        try:
+            one.run("another task")
+        except ExecutorLost as lost:
+            assert not lost.infrastructure
+        else:
+            raise AssertionError("a run began in a sandbox that has ended")
+
+
 def a_lost_sandbox_ends_the_run(box: Sandbox, lose: Callable[[], None], *, infrastructure: bool) -> None:
     """Neither is a step that the model sees; only what the infrastructure lost is to be masked."""
 
-    class Losing(Scripted):
-        def generate(self, messages: list[Any], **_: Any) -> ChatMessage:
-            if self.asked:
-                lose()
-            return super().generate(messages)
-
     model = Losing(
-        "import subprocess\nrunning = subprocess.Popen(['sleep', '600.125'])", "running", "final_answer(1)"
+        lose,
+        "import subprocess\nrunning = subprocess.Popen(['sleep', '600.125'])",
+        "running",
+        "final_answer(1)",
     )
     with agent(model, SandlotExecutor(box=box)) as one:
         try:
@@ -127,6 +158,8 @@ def main() -> None:
     with Sandbox.create() as box:
         ends_of_the_code_are_told_to_the_model(box)
         images_are_png_or_text(box)
+        for verdict in ("exited", "oom", "init_killed"):
+            a_sandbox_that_its_code_ended_is_told_to_the_model(box, verdict)
         a_lost_sandbox_ends_the_run(box, box.delete, infrastructure=False)
     with Sandbox.create() as box:
         a_lost_sandbox_ends_the_run(box, lambda: kill_sidecar("600.125"), infrastructure=True)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from sandlot import Client, Sandbox
 
-from tests.frameworks.conftest import framework_python
+from tests.frameworks.conftest import PYTEST, framework_python
 from tests.frameworks.served_image import served_image
 from tests.prime.environments import WHOLE
 from tests.prime.server import Server
@@ -26,7 +26,6 @@ pytestmark = [
 ]
 
 HERE = Path(__file__).parent
-PYTEST = ("-m", "pytest", "-q", "-rs", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider")
 PAGE = HERE.parents[1] / "docs/agent-frameworks.md"
 FRAMEWORKS = {
     "NeMo Gym": "nemo-gym",

@@ -48,6 +48,12 @@ def test_the_provider_is_found_and_makes_sandboxes(
     assert_nothing_left(server)
 
 
+def test_its_own_tests_of_sandboxes(server: Server, run_own_suite: Callable[..., str]) -> None:
+    name = "Deep Agents Code's integration tests of sandboxes"
+    run_own_suite("deepagents-code", name, HERE / "deepagents_code_suite.py", tests="tests")
+    assert_nothing_left(server)
+
+
 @pytest.fixture
 def dcode(sdk_path: Path, tmp_path: Path) -> list[str]:
     """The command of an environment with the SDK beside Deep Agents Code, whose server process gets no PYTHONPATH."""

@@ -24,7 +24,7 @@ from tests.frameworks.harbor_results import (
     job,
     trials,
 )
-from tests.frameworks.harbor_tasks import BIG, Task, own_tasks, ten_tasks
+from tests.frameworks.harbor_tasks import BIG, SENDS, Task, own_tasks, ten_tasks
 from tests.policies import has_egress_policies
 from tests.prime.environments import WHOLE
 from tests.prime.server import Server
@@ -51,12 +51,8 @@ KEPT = [
 ]
 ENDS = ("between", "solution", "start", "tests")  # when the code of these tasks ends its sandbox
 RETRIED = ("-n", "3", "--max-retries", "2")
-TEN = ten_tasks(egress=has_egress_policies())
-OWN = own_tasks(egress=has_egress_policies())
 # An agent that does nothing shows that a check can fail, which is the task's doing: all are tried by make test-frameworks.
-IDLE = (
-    {task.name for task in (*TEN, *OWN)} if WHOLE in os.environ else {"plain", "account", "dockerfile", "gpu"}
-)
+IDLE = None if WHOLE in os.environ else {"plain", "account", "dockerfile", "gpu"}
 
 
 @dataclass(frozen=True)
@@ -65,22 +61,31 @@ class Backend:
 
     no_gpus: str  # the exception of a task that asks for GPUs, which the server does not have
     no_gpus_word: str  # of its message
-    policies_tell: bool  # whether a forbidden packet is an error for its sender
+    asks: str | None  # the program by which tasks find what an egress policy forbids; None: it holds none
 
-    def among(self, tasks: list[Task]) -> list[Task]:
-        return [task for task in tasks if self.policies_tell or task.name not in ("allowlist", "phases")]
+    @property
+    def ten(self) -> list[Task]:
+        return ten_tasks(asks=self.asks)
 
-    def idle(self, tasks: list[Task]) -> set[str]:
-        return {task.name for task in self.among(tasks)} & IDLE
+    @property
+    def every(self) -> list[Task]:
+        return [*self.ten, *own_tasks(egress=self.asks is not None)]
 
 
 @pytest.fixture(scope="module")
 def backend() -> Backend:
-    return Backend(no_gpus="BadRequest", no_gpus_word="gpu_count", policies_tell=True)
+    asks = SENDS if has_egress_policies() else None
+    return Backend(no_gpus="BadRequest", no_gpus_word="gpu_count", asks=asks)
 
 
-def idle_among(tasks: list[Task]) -> list[str]:
-    return ["-n", "4", *(word for task in tasks if task.name in IDLE for word in ("-i", task.name))]
+def idle(tasks: list[Task]) -> set[str]:
+    """The names of those that an agent tries that does nothing."""
+    return {task.name for task in tasks if IDLE is None or task.name in IDLE}
+
+
+def only_idle(tasks: list[Task]) -> list[str]:
+    """Arguments of harbor."""
+    return ["-n", "4", *(word for name in sorted(idle(tasks)) for word in ("-i", name))]
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +94,12 @@ def jobs(
 ) -> Path:
     """The directory with harbor's jobs, by environment and agent; `kept` is one of which the sandbox stays."""
     home = tmp_path_factory.mktemp("harbor")
-    ten, every = backend.among(TEN), backend.among([*TEN, *OWN])
+    ten, every = backend.ten, backend.every
     for task in ten:
         task.write(home / "ten", image=server.image)
     for task in every:
         task.write(home / "all", image=server.image)
-    next(task for task in TEN if task.name == "plain").write(home / "one", image=server.image)
+    next(task for task in ten if task.name == "plain").write(home / "one", image=server.image)
     for name in ENDS:
         task = Task(name=name, solution="true", check="true", environment='workdir = "/srv"')
         task.write(home / "ends", image=server.image)
@@ -102,9 +107,9 @@ def jobs(
     lines = [
         *commands_of_the_page(home / "one", home / "page"),
         command(home / "ten", home / "prime-oracle", environment=PRIME, agent="oracle"),
-        command(home / "ten", home / "prime-nop", environment=PRIME, agent="nop", more=idle_among(ten)),
+        command(home / "ten", home / "prime-nop", environment=PRIME, agent="nop", more=only_idle(ten)),
         command(home / "all", home / "sandlot-oracle", environment=OURS, agent="oracle"),
-        command(home / "all", home / "sandlot-nop", environment=OURS, agent="nop", more=idle_among(every)),
+        command(home / "all", home / "sandlot-nop", environment=OURS, agent="nop", more=only_idle(every)),
         command(home / "ten", home / "kept", environment=OURS, agent="oracle", more=KEPT),
         command(home / "ends", home / "ended", environment=ENDING, agent="oracle", more=RETRIED),
         command(home / "ends", home / "ended-filtered", environment=ENDING, agent="oracle", more=filtered),
@@ -115,9 +120,9 @@ def jobs(
 
 def test_the_built_in_prime_environment_runs_every_task(jobs: Path, backend: Backend):
     oracle = {name: trial.outcome for name, trial in by_task(jobs / "prime-oracle").items()}
-    assert oracle == {task.name: (task.reward, task.exception) for task in backend.among(TEN)}
+    assert oracle == {task.name: (task.reward, task.exception) for task in backend.ten}
     nop = {name: trial.outcome for name, trial in by_task(jobs / "prime-nop").items()}
-    assert nop == dict.fromkeys(backend.idle(TEN), (0.0, None))
+    assert nop == dict.fromkeys(idle(backend.ten), (0.0, None))
 
 
 def test_the_commands_of_the_page_run(jobs: Path):
@@ -127,11 +132,10 @@ def test_the_commands_of_the_page_run(jobs: Path):
 
 def test_our_environment_runs_every_task(jobs: Path, backend: Backend):
     refused = {"gpu": (None, backend.no_gpus)}
-    every = [*TEN, *OWN]
     oracle = {name: trial.outcome for name, trial in by_task(jobs / "sandlot-oracle").items()}
-    assert oracle == {task.name: (task.reward, task.exception) for task in backend.among(every)} | refused
+    assert oracle == {task.name: (task.reward, task.exception) for task in backend.every} | refused
     nop = {name: trial.outcome for name, trial in by_task(jobs / "sandlot-nop").items()}
-    assert nop == dict.fromkeys(backend.idle(every), (0.0, None)) | refused
+    assert nop == dict.fromkeys(idle(backend.every), (0.0, None)) | refused
 
 
 def test_preflight_takes_keywords_or_none(server: Server, run_framework: Run):

@@ -150,6 +150,10 @@ def test_newest_runs_resolve_requirements_anew_where_an_installer_can() -> None:
     assert listed["e2b-code-interpreter"].newest_also == ("e2b",)
     assert listed["harbor"].newest_also == ("prime-sandboxes",)
     assert listed["skyrl"].newest_also == listed["skyrl"].also
+    assert (listed["smolagents"].newest_also, listed["smolagents"].also) == (
+        ("docker", "numpy", "pytest"),
+        (),
+    )
 
 
 def test_a_run_of_pinned_releases_has_no_tests_of_other_releases() -> None:

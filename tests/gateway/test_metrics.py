@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from email.utils import parsedate_to_datetime
+
 from tests import metrics_page
-from tests.gateway.conftest import Running
+from tests.gateway.conftest import OPERATOR, Running
 
 
 async def test_the_page_tells_every_metric(box: Running) -> None:
@@ -17,3 +20,9 @@ async def test_rejections_are_counted_from_none(box: Running) -> None:
     printed = await box.metrics()
     assert 'sandlot_rejected_total{route="exec",scope="gateway"} 0.0' in printed
     assert 'sandlot_rejected_total{route="expose",scope="sandbox"} 0.0' in printed
+
+
+async def test_the_answer_has_the_gateways_time(box: Running) -> None:
+    """`sandlot doctor --cluster` compares it with the API server's."""
+    answer = await box.client.get("/metrics", headers=box.as_tenant(OPERATOR))
+    assert abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()) < 60

@@ -140,6 +140,11 @@ class Stack:
         """The gateway's NodePort on the first node that is not the control plane."""
         return f"http://{self.node_address}:{self._node_ports()['http']}"
 
+    @property
+    def tls_url(self) -> str:
+        """Of a release with `gateway.tls.existingSecret`, on the same node."""
+        return f"https://{self.node_address}:{self._node_ports()['https']}"
+
     def _node_ports(self) -> dict[str, int]:
         """By their names in the gateway's Service."""
         services = self.get("services", "-n", self.namespace)["items"]

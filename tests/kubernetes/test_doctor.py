@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -71,7 +72,15 @@ def test_a_healthy_release_is_ok_throughout(healthy: Stack, tmp_path: Path) -> N
     assert len(gateways) == 1
     assert "webhooks of sidecars and knows the pools' ready pods" in gateways[0]
     assert last["webhooks of sidecars"]["detail"].startswith("the logs of 1 sidecars")
-    assert "agree with the API server's" in last["clocks of the nodes"]["detail"]
+    for clocks in ("clocks of the nodes", "clocks of gateways and controllers"):
+        assert re.search(
+            r"agree with the API server's within \d+ s; \S+ is furthest from it", last[clocks]["detail"]
+        )
+    used = re.search(r"pods request (\d+\.\d) of their (\d+\.\d) cores", last["nodes"]["detail"])
+    assert used, last["nodes"]
+    assert 0 < float(used[1]) <= float(used[2])
+    room = last["nodes: room for pool default"]["detail"]
+    assert re.fullmatch(r"\d+ more pods fit, which request \d\.\d\d cores and \d\.\d\d GiB each", room)
 
 
 def test_a_support_bundle_has_logs_and_metrics_and_no_secret(

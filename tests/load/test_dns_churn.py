@@ -34,4 +34,8 @@ async def test_records_of_sandboxes_cost_writes_and_come_late(monkeypatch: pytes
         curves = found[f"lag_{way}"].curves
         assert len(curves["another Service's, there"]) == len(curves["another Service's, gone"]) == 2
         assert ("a sandbox's record, there" in curves) is (way != "ours")
+        what = "another Service's, there" if way == "ours" else "a sandbox's record, there"
+        lag = found[f"lag_{way}"]
+        assert lag.value == max(curves[what])
+        assert (lag.parts["probes"], lag.parts[f"{what}, longest"]) == ("2", f"{lag.value:.2f} s")
     assert found["writes_default"].value > found["writes_ours"].value

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
 
 # Set, as by `make test-clients` and `make test-frameworks`: also what takes long and shows little more.
 WHOLE = "SANDLOT_WHOLE_SUITES"
 # A directory with environments of newest releases, by package, which tests use then.
 NEWEST_IN = "SANDLOT_NEWEST_FRAMEWORKS"
+THIS = Version(".".join(map(str, sys.version_info[:3])))
 CACHE = Path(os.environ.get("SANDLOT_CLIENTS_CACHE", Path.home() / ".cache" / "sandlot-clients"))
 
 SDKS = ("0.2.6", "0.2.13", "0.2.27", "0.2.36", "0.2.42", "0.3.0", "0.3.2", "0.4.0", "0.4.7", "0.5.0", "0.5.1")
@@ -55,14 +60,14 @@ def environment(
 
 
 def newest_environment(
-    home: Path, package: str, *, also: tuple[str, ...] = (), python: str = "3.11", alone: bool = False
+    home: Path, package: str, *, also: tuple[str, ...] = (), interpreter: Path, alone: bool = False
 ) -> Path:
-    """Make an environment in `home` with the newest release; return its Python.
+    """Make an environment in `home` with the newest release that this Python runs; return its own Python.
 
     Raises EnvironmentFailed, IndexUnreachable.
     """
     words = ("--no-deps",) if alone else ()
-    _fill(home, (*words, package, *also), interpreter=interpreter(python))
+    _fill(home, (*words, package, *also), interpreter=interpreter)
     return home / "bin" / "python"
 
 
@@ -78,22 +83,63 @@ def version_in(python: Path, package: str) -> str:
     return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
+def at_hand(lowest: str) -> dict[Version, Path]:
+    """The Pythons of this machine of at least this version (`3.12`): that of the tests, then the oldest first."""
+    return {version: python for version, python in _pythons(_pyenv()).items() if version >= Version(lowest)}
+
+
+@cache
+def _pythons(pyenv: Path) -> dict[Version, Path]:
+    found = {THIS: Path(sys.executable)}
+    for python in _pyenvs(pyenv).values():
+        # Its directory may be a link or an alias, or what is left of it.
+        if version := _version_of(python):
+            found.setdefault(version, python)
+    for each in json.loads(uv("python", "list", "--only-installed", "--output-format", "json")):
+        if (each["implementation"], each["variant"]) == ("cpython", "default"):
+            found.setdefault(Version(each["version"]), Path(each["path"]))
+    return {version: found[version] for version in sorted(found, key=lambda each: (each != THIS, each))}
+
+
+def _version_of(python: Path) -> Version | None:
+    code = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+    try:
+        told = subprocess.run(
+            [python, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60
+        )
+        return Version(told.stdout.strip())
+    except (OSError, subprocess.SubprocessError, InvalidVersion):
+        return None
+
+
+def _pyenv() -> Path:
+    return Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+
+
+def _pyenvs(pyenv: Path) -> dict[Version, Path]:
+    """By the names of their directories."""
+    found = (pyenv / "versions").glob("3.*/bin/python")
+    # Its name may be `3.13t` or `3.14-dev`.
+    by_name = {path.parts[-3]: path for path in found if re.fullmatch(r"[\d.]+", path.parts[-3])}
+    return {Version(name): by_name[name] for name in sorted(by_name, key=Version)}
+
+
 def interpreter(lowest: str) -> Path:
     """A Python of at least this version (`3.12`): that of the tests, else another of the machine, else uv's.
 
     Raises IndexUnreachable where there is none and uv cannot download one.
     """
-    wanted = tuple(int(part) for part in lowest.split("."))
-    if sys.version_info >= wanted:
+    if Version(lowest) <= THIS:
         return Path(sys.executable)
-    for found in sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python")):
-        if tuple(int(part) for part in found.parts[-3].split(".")[:2]) >= wanted:
-            return found
+    # Before uv, which takes seconds to look at all Pythons of a machine.
+    for version, python in _pyenvs(_pyenv()).items():
+        if version >= Version(lowest):
+            return python
     try:
-        return Path(_run("python", "find", f">={lowest}").strip())
+        return Path(uv("python", "find", f">={lowest}").strip())
     except EnvironmentFailed:
-        _run("python", "install", lowest)
-        return Path(_run("python", "find", f">={lowest}").strip())
+        uv("python", "install", lowest)
+        return Path(uv("python", "find", f">={lowest}").strip())
 
 
 def pinned_environment(pinned: Path) -> Path:
@@ -122,9 +168,9 @@ def _made(name: str, wanted: tuple[str, ...], *, key: str, interpreter: Path) ->
 
 
 def _fill(home: Path, wanted: tuple[str, ...], *, interpreter: Path) -> None:
-    _run("venv", "--quiet", "--python", str(interpreter), str(home))
+    uv("venv", "--quiet", "--python", str(interpreter), str(home))
     place = ("--python", str(home / "bin" / "python"))
-    _run("pip", "install", "--quiet", "--compile-bytecode", *place, *wanted)
+    uv("pip", "install", "--quiet", "--compile-bytecode", *place, *wanted)
 
 
 def client_env(home: Path, *, url: str, api_key: str) -> dict[str, str]:
@@ -137,12 +183,21 @@ def client_env(home: Path, *, url: str, api_key: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "PRIME_API_BASE_URL": url, "PRIME_API_KEY": api_key}
 
 
-def _run(*arguments: str) -> str:
-    uv = Path(sys.executable).with_name("uv")
+def uv(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
+    """What uv prints, with these further variables of environment. Raises EnvironmentFailed, IndexUnreachable."""
+    program = Path(sys.executable).with_name("uv")
+    # uv starts each of pyenv's shims to see which Python it is, for seconds; `_pyenvs` finds those Pythons.
+    found = os.environ["PATH"].split(os.pathsep)
+    path = os.pathsep.join(each for each in found if not Path(each).is_relative_to(_pyenv()))
     # A directory of its own: the workspace's settings for uv are not the client's.
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
-            [str(uv), *arguments], capture_output=True, text=True, check=False, cwd=elsewhere
+            [str(program), *arguments],
+            env={**os.environ, "PATH": path, **(variables or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=elsewhere,
         )
     if done.returncode != 0:
         unreachable = any(words in done.stderr for words in ("Failed to fetch", "network was disabled"))

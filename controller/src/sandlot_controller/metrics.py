@@ -5,7 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from sandlot_contract.verdicts import SANDBOX_VERDICTS
+from sandlot_kube.errors import KubeError
 
+# Kubernetes' own reasons, and ours.
+_REASONS = frozenset(
+    {
+        "AlreadyExists",
+        "BadRequest",
+        "Conflict",
+        "Expired",
+        "Forbidden",
+        "Gone",
+        "InternalError",
+        "Invalid",
+        "MethodNotAllowed",
+        "NotAcceptable",
+        "NotFound",
+        "RequestEntityTooLarge",
+        "ServerTimeout",
+        "ServiceUnavailable",
+        "StorageReadError",
+        "Timeout",
+        "TooManyRequests",
+        "Unauthorized",
+        "Unreachable",
+        "UnsupportedMediaType",
+    }
+)
+# Without one of these an admission webhook tells a text for each object, and a proxy the phrase of its status line.
+# Not 404 and 409, which here have a text of somebody's own: the alert takes their reasons for what the controller handles.
+_REASON_OF_STATUS = {
+    403: "Forbidden",
+    422: "Invalid",
+    500: "InternalError",
+    502: "ServiceUnavailable",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
 _STARTS = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
 
 
@@ -34,13 +71,13 @@ class Metrics:
         self.pods_created = Counter(
             "sandlot_controller_pods_created", "Pods created.", ["kind"], registry=self.registry
         )
-        self.api_errors = Counter(
+        self._api_errors = Counter(
             "sandlot_controller_api_errors",
             "Writes that failed at the API server.",
             ["method", "reason"],
             registry=self.registry,
         )
-        self.ended = Counter(
+        self._ended = Counter(
             "sandlot_controller_sandboxes_ended", "Sandboxes ended.", ["verdict"], registry=self.registry
         )
         self.pool = Gauge(
@@ -72,6 +109,17 @@ class Metrics:
         self.plan_seconds = Histogram(
             "sandlot_controller_plan_seconds", "Seconds to plan all pools once.", registry=self.registry
         )
+
+    def write_failed(self, method: str, error: KubeError) -> None:
+        """Count a failed write by Kubernetes' reason, or that of the status: `other` if neither is known."""
+        # Without a Status in the body it is the phrase of the status line, such as `Too Many Requests`.
+        reason = error.reason.replace(" ", "") if error.status else "Unreachable"
+        known = reason if reason in _REASONS else _REASON_OF_STATUS.get(error.status, "other")
+        self._api_errors.labels(method, known).inc()
+
+    def sandbox_ended(self, verdict: str | None) -> None:
+        """Count an ended sandbox: `none` without a verdict, `other` for one that is not in the contract."""
+        self._ended.labels((verdict if verdict in SANDBOX_VERDICTS else "other") if verdict else "none").inc()
 
     def reload_failing(self, failing: bool) -> None:
         """Note whether the last change of the master key could not be used."""

@@ -139,6 +139,25 @@ def review(who: str, verb: str, resource: str, allowed: bool) -> Break:
     return lambda cluster: cluster.but(reviews=(*cluster.world.reviews, one))
 
 
+def requested(*, gpus: float = 0, **amounts: float) -> Break:
+    """Of the node, by all pods together."""
+    used = {"cpu": 2.5, "memory": 3 << 30, "pods": 20, "nvidia.com/gpu": gpus, **amounts}
+    return lambda cluster: cluster.but(requested={"worker": used})
+
+
+def with_gpus(offered: str = "", *, label: str = "") -> Break:
+    """A pool of H100, and what the node offers and is labelled with."""
+    template = {"gpuCount": 4, "gpuType": "H100"}
+    labels = {"nvidia.com/gpu.product": label} if label else {}
+    allocatable = {"nvidia.com/gpu": offered} if offered else {}
+    return both(
+        changed(Kind.POOLS, INSIDE, "default", spec={"template": template}),
+        changed(
+            Kind.NODES, CLUSTER, "worker", metadata={"labels": labels}, status={"allocatable": allocatable}
+        ),
+    )
+
+
 def gateway_metrics(page: str) -> Break:
     return lambda cluster: cluster.but(gateway_metrics={"g-1": page})
 

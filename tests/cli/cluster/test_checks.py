@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sandlot.cli.cluster.api import Unread
 from sandlot.cli.cluster.finding import OK, PROBLEM, UNCHECKED
+from sandlot.cli.cluster.skew import Skew
 from sandlot.cli.cluster.world import CLUSTER, Kind, Review
 
 from tests.cli.cluster.breaks import (
@@ -21,11 +22,13 @@ from tests.cli.cluster.breaks import (
     merged,
     pool_says,
     quota,
+    requested,
     review,
     settings,
     stuck,
     tainted,
     waiting,
+    with_gpus,
     without_dns,
 )
 from tests.cli.cluster.worlds import METRICS, NEW, NOW, Break, Cluster, node
@@ -92,6 +95,13 @@ FINE: dict[str, Break] = {
         quota({"pods": "10"}, {"pods": "2"}),
         changed(Kind.QUOTAS, INSIDE, "q", spec={"scopes": ["BestEffort"]}),
     ),
+    "GPUs for one more pod": both(pool_says("Filling", ready=1, starting=1), with_gpus("8", label="H100"), requested(gpus=4)),
+    "disk for a pool": both(
+        pool_says("Filling", ready=1, starting=1),
+        settings("controller", DISK_SHARE="0.5"),
+        changed(Kind.NODES, CLUSTER, "worker", status={"allocatable": {"ephemeral-storage": "3Gi"}}),
+    ),
+    "full nodes of a full pool": requested(cpu=8, memory=32 << 30, pods=110),
     "a tainted node beside another": both(
         added(Kind.NODES, CLUSTER, node("second")),
         tainted("second", key="node-role.kubernetes.io/control-plane", effect="NoSchedule"),
@@ -125,6 +135,40 @@ def test_what_passes_by_itself_or_is_allowed_is_no_problem(what: str) -> None:
     cluster = Cluster()
     FINE[what](cluster)
     assert [one for one in cluster.findings() if one.state != OK] == []
+
+
+@pytest.mark.parametrize(
+    ("amounts", "more"),
+    [({}, 50), ({"cpu": 7.45}, 5), ({"cpu": 7.46}, 4), ({"memory": 31.5 * (1 << 30)}, 1), ({"pods": 107}, 3)],
+    ids=["cores", "exactly", "a little less", "memory", "pods"],
+)
+def test_numbers_of_the_nodes_and_clocks_have_units(amounts: dict[str, float], more: int) -> None:
+    cluster = Cluster()
+    requested(**amounts)(cluster)
+    found = {one.name: one.detail for one in cluster.findings()}
+    said = f"{more} more pods fit, which request 0.11 cores and 0.28 GiB each"
+    assert found["nodes: room for pool default"] == said
+    used = {"cpu": 2.5, "memory": 3 << 30, "pods": 20, **amounts}
+    assert found["nodes"] == (
+        f"1 of 1 take new sandboxes; pods request {used['cpu']:.1f} of their 8.0 cores and "
+        f"{used['memory'] / (1 << 30):.1f} of 32.0 GiB, and are {used['pods']} of at most 110"
+    )
+    assert found["clock of this machine"] == "it agrees with the API server's within 1 s"
+    assert found["clocks of gateways and controllers"] == (
+        "2 agree with the API server's within 2 s; g-1 is furthest from it"
+    )
+    assert found["clocks of the nodes"] == (
+        "1 agree with the API server's within 1 s; worker is furthest from it"
+    )
+
+
+def test_a_missing_right_to_the_pods_of_others_is_told_with_your_rights() -> None:
+    cluster = Cluster()
+    cluster.but(requested=Unread("403: pods is forbidden", denied=True))
+    found = {one.name: one for one in cluster.findings() if one.state != OK}
+    assert {one.state for one in found.values()} == {UNCHECKED}
+    assert "you may not list pods of all namespaces" in found["your rights"].detail
+    assert "403: pods is forbidden" in found["nodes: room for pools"].detail
 
 
 def test_parts_named_by_digest_have_the_charts_version() -> None:
@@ -184,6 +228,33 @@ UNKNOWN: dict[str, tuple[Break, str, str]] = {
     "metrics of a controller": (
         lambda cluster: cluster.but(controller_metrics={"c-1": Unread("no connection: refused")}),
         "controller c-1", "metrics cannot be read: no connection: refused",
+    ),
+    "requests of others' pods": (
+        lambda cluster: cluster.but(requested=Unread("500: no etcd")), "nodes: room for pools", "500: no etcd",
+    ),
+    "GPUs that no node lists": (
+        both(pool_says("Filling", ready=1, starting=1), with_gpus(label="H100")),
+        "nodes: room for pool default", "no node offers nvidia.com/gpu, of which its pods request 4 each",
+    ),
+    "the clock of a gateway that nobody reaches": (
+        lambda cluster: cluster.but(part_clocks={"g-1": None, "c-1": Skew(-0.8, 1.2)}),
+        "clocks of gateways and controllers",
+        "1 agree with the API server's within 2 s; c-1 is furthest from it; of g-1 no time is known",
+    ),
+    "the clocks of all gateways and controllers": (
+        lambda cluster: cluster.but(part_clocks={"g-1": None, "c-1": None}),
+        "clocks of gateways and controllers", "of g-1, c-1 no time is known",
+    ),
+    "a clock of a gateway that took long to tell it": (
+        lambda cluster: cluster.but(part_clocks={"g-1": Skew(7, 20), "c-1": Skew(-0.8, 1.2)}),
+        "clocks of gateways and controllers", "of g-1 no time is known",
+    ),
+    "an API server that took long to tell its time": (
+        lambda cluster: cluster.but(clock=Skew(7, 20)),
+        "clock of this machine", "the API server took long to answer: they agree within 20 s, or better",
+    ),
+    "an API server without a time": (
+        lambda cluster: cluster.but(clock=None), "clock of this machine", "the API server's answer has no time",
     ),
     "logs of sidecars": (
         lambda cluster: cluster.but(sidecar_logs={"i-1": Unread("502: no kubelet")}),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from pathlib import Path
 from threading import Thread
 
@@ -12,14 +14,14 @@ import pytest
 from sandlot.cli.cluster.api import Unread
 from sandlot.cli.cluster.doc import Doc
 from sandlot.cli.cluster.kubectl import Kubectl
-from sandlot.cli.cluster.reading import metrics
+from sandlot.cli.cluster.pages import metrics, page
 
 from tests.cli.cluster.worlds import pod
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[int]:
-    """A port that answers one request with this and closes."""
+def answering(answer: bytes | Callable[[], bytes]) -> Iterator[int]:
+    """A port that answers one request with this, made when the request is there, and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -28,7 +30,7 @@ def answering(answer: bytes) -> Iterator[int]:
                 while b"\r\n\r\n" not in connection.recv(65536, socket.MSG_PEEK):
                     pass
                 connection.recv(65536)
-                connection.sendall(answer)
+                connection.sendall(answer if isinstance(answer, bytes) else answer())
 
         thread = Thread(target=serve)
         thread.start()
@@ -62,3 +64,28 @@ def test_a_whole_metrics_page_is_read(tmp_path: Path) -> None:
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)) as port:
         found = metrics(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
     assert found == page.decode()
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"401 Unauthorized"], ids=["read", "refused"])
+@pytest.mark.parametrize("late", [0, 300], ids=["right", "late"])
+def test_a_pods_clock_is_read_from_its_answer(late: int, status: bytes, tmp_path: Path) -> None:
+    """Whether or not it gives its metrics."""
+
+    def answer() -> bytes:
+        date = formatdate(time.time() - late, usegmt=True).encode()
+        return b"HTTP/1.1 %s\r\nDate: %s\r\nContent-Length: 0\r\n\r\n" % (status, date)
+
+    with answering(answer) as port:
+        found = page(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
+    assert isinstance(found.text, Unread) is (status != b"200 OK")
+    assert found.clock is not None
+    # A date has whole seconds, and the answer takes a while.
+    assert found.clock.least - 0.001 <= -late <= found.clock.most + 0.001
+    assert found.clock.exceeds(10) is bool(late)
+
+
+@pytest.mark.parametrize("date", [b"", b"Date: yesterday\r\n"], ids=["none", "no date"])
+def test_an_answer_without_a_date_tells_no_clock(date: bytes, tmp_path: Path) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n%sContent-Length: 0\r\n\r\n" % date) as port:
+        found = page(forwarding(port, tmp_path), Doc(pod("g-1", "gateway")), 8642, None)
+    assert (found.text, found.clock) == ("", None)

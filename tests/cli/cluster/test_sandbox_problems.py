@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sandlot.cli.cluster.skew import Skew
 from sandlot.cli.cluster.world import CLUSTER, NODE_LEASES, Kind
 
 from tests.cli.cluster.breaks import (
@@ -17,13 +18,15 @@ from tests.cli.cluster.breaks import (
     gateway_metrics,
     pool_says,
     removed,
+    requested,
     settings,
     stuck,
     tainted,
     waiting,
+    with_gpus,
     without_dns,
 )
-from tests.cli.cluster.worlds import METRICS, NOW, OLD, lease, named, node, service
+from tests.cli.cluster.worlds import METRICS, NEW, NOW, OLD, lease, named, node, service
 
 UNSCHEDULABLE = {
     "type": "PodScheduled",
@@ -209,8 +212,43 @@ PROBLEMS: dict[str, Problem] = {
         "gateway g-1", "none of its 9 connections", "network policies",
     ),
     "clock of this machine": (
-        lambda cluster: cluster.but(local=NOW - 300),
+        lambda cluster: cluster.but(clock=Skew(-301, -300)),
         "clock of this machine", "5 min behind", "NTP",
+    ),
+    "clock of a gateway": (
+        lambda cluster: cluster.but(part_clocks={"g-1": Skew(-302, -300), "c-1": Skew(-1, 1)}),
+        "clock of g-1", "5 min behind", "NTP",
+    ),
+    "no room for a pool": (
+        both(pool_says("Filling", since=NEW, ready=1), requested(cpu=7.9)),
+        "nodes: room for pool default", "0 more pods fit, which request 0.11 cores and 0.28 GiB each, and the pool lacks some; "
+        "pods request 7.9 of their 8.0 cores and 3.0 of 32.0 GiB, and are 20 of at most 110", "add nodes",
+    ),
+    "no GPU for a pool": (
+        both(pool_says("Filling", since=NEW, ready=1), with_gpus("8", label="H100"), requested(gpus=8)),
+        "nodes: room for pool default", "0 more pods fit, which request 0.11 cores, 0.28 GiB and 4 nvidia.com/gpu each, and the "
+        "pool lacks some; pods request 2.5 of their 8.0 cores, 3.0 of 32.0 GiB and 8 of 8 nvidia.com/gpu", "add nodes",
+    ),
+    "no node with a pool's type of GPU": (
+        both(pool_says("Filling", since=NEW, ready=1), with_gpus("8", label="A100")),
+        "nodes: room for pool default", "no node that takes sandboxes has nvidia.com/gpu.product=H100, and the pool lacks some",
+        "add nodes",
+    ),
+    "no disk for a pool": (
+        both(
+            pool_says("Filling", since=NEW, ready=1),
+            settings("controller", GUARANTEED="true"),
+            changed(Kind.NODES, CLUSTER, "worker", status={"allocatable": {"ephemeral-storage": "5Gi"}}),
+        ),
+        "nodes: room for pool default", "and 6.00 GiB of disk each, and the pool lacks some", "add nodes",
+    ),
+    "a pod without a node for which there is no room": (
+        both(
+            pool_says("Filling", since=NEW, ready=1, starting=1),
+            changed(Kind.PODS, INSIDE, "i-2", spec={"nodeName": None}),
+            requested(pods=110),
+        ),
+        "nodes: room for pool default", "0 more pods fit", "make pools smaller",
     ),
     "clock of a node": (
         lambda cluster: cluster.objects_of(Kind.LEASES, NODE_LEASES).append(

@@ -26,6 +26,7 @@ from tests.cli.cluster.worlds import RELEASE, Cluster
         ({}, None),
         ({}, "kata"),
         ({"RUNTIME_CLASS": ""}, None),
+        ({"DISK_SHARE": "0.3", "GPU_RESOURCE": "amd.com/gpu"}, None),
         ({"GUARANTEED": "true"}, None),
         ({"CPU_SHARE": "0.5", "MEMORY_SHARE": "0.125", "MEMORY_HEADROOM": "0"}, None),
         (
@@ -36,7 +37,13 @@ from tests.cli.cluster.worlds import RELEASE, Cluster
 )
 def test_sizes_are_the_controllers(given: dict[str, str], runtime_class: str | None) -> None:
     cluster = Cluster()
-    template: dict[str, Any] = {"image": "python:3.12", "cpu": 1.5, "memory": 1 << 29}
+    template: dict[str, Any] = {
+        "image": "python:3.12",
+        "cpu": 1.5,
+        "memory": 1 << 29,
+        "disk": 3 << 30,
+        "gpuCount": 2,
+    }
     if runtime_class:
         template["runtimeClass"] = runtime_class
     cluster.one(Kind.POOLS, RELEASE.sandboxes, "default")["spec"]["template"] = template
@@ -46,19 +53,17 @@ def test_sizes_are_the_controllers(given: dict[str, str], runtime_class: str | N
     (size,) = pool_sizes(cluster.world)
 
     env = {"RUNTIME_CLASS": "gvisor", **given}
-    made: Any = Settings(
-        namespace="n",
-        key_file=Path("k"),
-        webhook_url="http://g",
-        sidecar_image="s",
-        **{name.lower(): value or None for name, value in env.items()},
-    )
+    chosen: dict[str, Any] = {name.lower(): value or None for name, value in env.items()}
+    made = Settings(namespace="n", key_file=Path("k"), webhook_url="http://g", sidecar_image="s", **chosen)
     pool = msgspec.convert(
         {"metadata": {"name": "default"}, "spec": {"size": 1, "template": template}}, SandboxPool
     )
     expected = pool_pod(pool, instance_id="i-1", token="t", settings=made)["spec"]["containers"]
     for container, found in zip(expected, size.containers, strict=True):
-        for resource in ("cpu", "memory"):
-            assert found.requests[resource] == quantity(container["resources"]["requests"][resource])
-            assert found.limits[resource] == quantity(container["resources"]["limits"][resource])
+        for kind, sizes in (("requests", found.requests), ("limits", found.limits)):
+            given_to = container["resources"][kind]
+            assert sizes == {resource: quantity(amount) for resource, amount in given_to.items()}
     assert size.whole.limits["memory"] == sum(one.limits["memory"] for one in size.containers)
+    gpus = env.get("GPU_RESOURCE", "nvidia.com/gpu")
+    assert size.quota(f"requests.{gpus}") == 2
+    assert size.quota("limits.ephemeral-storage") == 4 << 30

@@ -13,6 +13,7 @@ from sandlot.cli.cluster.doc import Doc
 from sandlot.cli.cluster.fields import FIELDS
 from sandlot.cli.cluster.finding import Finding
 from sandlot.cli.cluster.release import Release
+from sandlot.cli.cluster.skew import Skew
 from sandlot.cli.cluster.world import CLUSTER, NODE_LEASES, Kind, Review, Tool, World
 
 RELEASE = Release("sandlot", "sandlot", "sandlot-sandboxes")
@@ -119,7 +120,9 @@ def lease(name: str, namespace: str, holder: str) -> Raw:
 
 def node(name: str) -> Raw:
     conditions = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]
-    return named(name, labels={"kubernetes.io/hostname": name}) | {"status": {"conditions": conditions}}
+    offered = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    status = {"conditions": conditions, "allocatable": offered}
+    return named(name, labels={"kubernetes.io/hostname": name}) | {"status": status}
 
 
 def _port(number: int) -> list[Raw]:
@@ -203,12 +206,14 @@ class Cluster:
             Tool("0.1.0", "v1.36.3", "/usr/bin/kubectl", "test", "v1.36.1"),
             RELEASE,
             NOW,
-            NOW + 0.5,
+            Skew(-0.5, 0.5),
             {},
             tuple(Review(who, verb, what, RELEASE.sandboxes, True) for who, verb, what in reviews),
             {"g-1": METRICS},
             {"c-1": LEADS},
             {"i-1": '{"at": 1799990000.0, "event": "ready"}\n'},
+            {"g-1": Skew(-1.7, 0.3), "c-1": Skew(-0.8, 1.2)},
+            {"worker": {"cpu": 2.5, "memory": 3 << 30, "pods": 20}},
         )
 
     def objects_of(self, kind: Kind, namespace: str = CLUSTER) -> list[Raw]:

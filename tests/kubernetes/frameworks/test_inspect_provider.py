@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.frameworks.test_inspect import test_inspect_s_own_checks
-from tests.kubernetes.frameworks import accounts_image
+from tests.kubernetes.frameworks.tools_image import IMAGE
 from tests.prime.server import Server
 
 __all__ = ["test_inspect_s_own_checks"]
@@ -17,4 +17,4 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def server(server: Server) -> Server:
     """With sandboxes in which users can be made."""
-    return replace(server, image=accounts_image.on_every_node())
+    return replace(server, image=IMAGE.reference)

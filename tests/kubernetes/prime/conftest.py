@@ -31,25 +31,21 @@ class Authority:
     def make_secret(self, stack: Stack, name: str) -> None:
         """A Secret with a certificate for the address that clients use."""
         signed = self.authority.issue_cert(stack.node_address)
-        data = {
-            "tls.crt": b"".join(blob.bytes() for blob in signed.cert_chain_pems),
-            "tls.key": signed.private_key_pem.bytes(),
-        }
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": {"name": name, "namespace": stack.namespace},
-            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
-        }
-        stack.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+        chain = b"".join(blob.bytes() for blob in signed.cert_chain_pems)
+        make_tls_secret(stack, name, chain=chain, key=signed.private_key_pem.bytes())
 
-    def url(self, stack: Stack) -> str:
-        """Of the gateways' TLS port."""
-        services = stack.get("services", "-n", stack.namespace)["items"]
-        ports = [port for service in services for port in service["spec"]["ports"]]
-        number = next(port["nodePort"] for port in ports if port["name"] == "https")
-        return f"https://{stack.node_address}:{number}"
+
+def make_tls_secret(stack: Stack, name: str, *, chain: bytes, key: bytes) -> None:
+    """A certificate with its key, both PEM, in the release's namespace."""
+    data = {"tls.crt": chain, "tls.key": key}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": stack.namespace},
+        "data": {each: base64.b64encode(value).decode() for each, value in data.items()},
+    }
+    stack.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,6 @@ __all__ = [
 def client(whole: Stack, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     python = client_python("prime-sandboxes", "0.5.1")
     trust = trusting(python, authority=authority.file, directory=tmp_path_factory.mktemp("rpc") / "trust")
-    server = replace(server_of(whole, tcp=True), url=authority.url(whole), environment=trust)
+    server = replace(server_of(whole, tcp=True), url=whole.tls_url, environment=trust)
     with tempfile.TemporaryDirectory() as home:
         yield Client(python=python, server=server, home=Path(home))

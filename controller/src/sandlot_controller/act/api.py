@@ -231,7 +231,7 @@ class Api:
         try:
             await asyncio.shield(request)
         except KubeError as error:
-            self._metrics.api_errors.labels(method, error.reason or "Unreachable").inc()
+            self._metrics.write_failed(method, error)
             raise
 
     def _answered(self, request: asyncio.Task[bytes]) -> None:

@@ -76,7 +76,7 @@ class EndedSandboxes:
             self._counted.add(name)
             # earlier ends were counted by the previous leader
             if (clock.seconds(status.ended_at) or 0.0) >= self._since:
-                self._metrics.ended.labels(status.verdict).inc()
+                self._metrics.sandbox_ended(status.verdict)
         self._retention.keep(sandbox)
         self._delete_pod(sandbox)
 

@@ -83,6 +83,9 @@ class SandlotBackend(BaseSandbox):
         return FileDownloadResponse(path=path, content=content[0] if content else None, error=error)
 
 
+_NAMES = {"is_directory": "is_directory", "not_a_directory": "invalid_path"}
+
+
 def _error_of(path: str, operation: Callable[[], object]) -> str | None:
     """Return Deep Agents' name of what fails, or the server's text if it has none; a lost sandbox raises.
 
@@ -97,7 +100,7 @@ def _error_of(path: str, operation: Callable[[], object]) -> str | None:
     except FileDenied:
         return "permission_denied"
     except FileError as error:
-        return "is_directory" if error.code == "is_directory" else str(error)
+        return _NAMES.get(error.code) or str(error)
     except (BadRequest, ValueError):
         return "invalid_path"
     except SandboxLost as error:

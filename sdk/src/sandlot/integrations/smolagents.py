@@ -21,6 +21,7 @@ from sandlot._sync.python import PythonContext
 from sandlot._sync.sandbox import Sandbox
 from sandlot.cells import CellResult, RichOutput
 from sandlot.errors import BadRequest, CommandFailed, PythonContextEnded, SandboxLost, SandlotError
+from sandlot.integrations._lost_commands import ended_by_code
 
 INSTALL_SECONDS = 600.0
 MAX_PIXELS = 1 << 26  # a PNG of some kilobytes can have billions
@@ -40,7 +41,7 @@ class ExecutorLost(BaseException):
 
     @property
     def infrastructure(self) -> bool:
-        """False if the sandbox's owner or its code ended it: its deadline was reached, say."""
+        """False if the sandbox's owner ended it, by its deadline, say, or its code before this run of the agent."""
         if isinstance(self.cause, SandboxLost):
             return self.cause.infrastructure
         return not isinstance(self.cause, PythonContextEnded)
@@ -89,10 +90,24 @@ class SandlotExecutor(RemotePythonExecutor):
         self.cleanup()
 
     def run_code_raise_errors(self, code: str) -> CodeOutput:
-        """Run a step's code; what it raises is an AgentError, which the model sees. Raises ExecutorLost."""
+        """Run a step's code; what it raises is an AgentError, which the model sees. Raises ExecutorLost.
+
+        An end of the sandbox by its code is an AgentError, too, of this step and the later ones.
+        """
         if self._part is not None:
             code = _with_optional_imports(code, self._optional)
             self._setup[self._part].append(code)
+            return self._output(code)
+        try:
+            return self._output(code)
+        except ExecutorLost as lost:
+            cause = lost.cause
+            ended = ended_by_code(str(cause), cause.verdict) if isinstance(cause, SandboxLost) else None
+            if ended is None:
+                raise
+            raise AgentError(f"{ended}. It runs no more code.", self.logger) from cause
+
+    def _output(self, code: str) -> CodeOutput:
         try:
             result = self._run(code)
         except PythonContextEnded as ended:  # by a thread of an earlier step, say

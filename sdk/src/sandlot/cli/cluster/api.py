@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -137,18 +137,38 @@ class Api:
         fields: str = "",
         accept: str = JSON,
     ) -> Reading:
-        """Return all objects, page by page."""
+        """Return all objects."""
+        kept: list[Doc] = []
+        for items in self.pages(
+            base, plural, namespace=namespace, selector=selector, fields=fields, accept=accept
+        ):
+            if isinstance(items, Unread):
+                return items
+            kept += items
+        return Listing(kept)
+
+    def pages(
+        self,
+        base: str,
+        plural: str,
+        *,
+        namespace: str | None = None,
+        selector: str = "",
+        fields: str = "",
+        accept: str = JSON,
+    ) -> Iterator[Sequence[Doc] | Unread]:
+        """Yield the objects page by page, or at last why one cannot be read."""
         inside = f"/namespaces/{quote(namespace)}" if namespace else ""
         chosen = {"labelSelector": selector, "fieldSelector": fields}
         query = {"limit": str(_PAGE)} | {name: value for name, value in chosen.items() if value}
-        items: list[Doc] = []
         while True:
             found = self.get(f"{base}{inside}/{plural}?{urlencode(query)}", accept=accept)
             if isinstance(found, Unread):
-                return found
-            items += found.docs("items")
+                yield found
+                return
+            yield found.docs("items")
             if not (more := found.text("metadata", "continue")):
-                return Listing(items)
+                return
             query["continue"] = more
 
     def get(self, path: str, *, accept: str = JSON) -> Doc | Unread:

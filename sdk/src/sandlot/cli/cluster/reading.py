@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import http.client
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from sandlot._version import __version__
 
+from . import pod_requests, rights
 from . import release as releases
-from . import rights
 from .api import METADATA, Api, Listing, Reading, Unread
-from .deadline import OVER
 from .doc import Doc, environment
 from .kubectl import CannotRun, Kubectl
+from .pages import Page, page
+from .pod_requests import Amounts
 from .release import Release
+from .skew import Skew
 from .world import CLUSTER, NODE_LEASES, Kind, NotRead, Review, Tool, World
 
 _AT_ONCE = 8
-_SECONDS = 10.0
 _LOGS = 5  # sidecars whose logs are read: a fault of the network or the gateway is in each of them
 GATEWAY_PORT, CONTROLLER_PORT = 8642, 8080
-# Without the proxies of the environment, which do not know this machine's loopback.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
 
@@ -34,8 +30,13 @@ def read(
     kubectl: Kubectl, api: Api, *, namespace: str | None, name: str | None, api_key: str | None
 ) -> World:
     """Read the only release, or that of this namespace and name. Raises CannotRun where there is none."""
+    api.first(
+        "/version"
+    )  # it may wait for kubectl's credentials, and would tell the clock no better than that
+    sent = time.time()
     version, date = api.first("/version")
-    local = time.time()
+    got = time.time()
+    clock = None if date is None else -Skew.told(date, sent=sent, got=got)
     found = api.list(*Kind.DEPLOYMENTS.value, namespace=namespace, selector=releases.SELECTOR)
     if isinstance(found, Unread):
         raise CannotRun(
@@ -54,15 +55,23 @@ def read(
             return _review(api, *one)
 
         readings = dict(zip(wanted, pool.map(listed, wanted), strict=True))
-        world = World(tool, release, date or local, local, readings)
+        world = World(tool, release, got if date is None else date + 0.5, clock, readings)
         reviews = pool.map(reviewed, _questions(world))
+        requested = pool.submit(_requested, api)
         logs = {pod.name: pool.submit(_log, api, pod) for pod in _spread(_running(world, "sandbox"))}
+        gateways = _pages(pool, kubectl, _running(world, "gateway"), GATEWAY_PORT, api_key)
+        controllers = _pages(pool, kubectl, _running(world, "controller"), CONTROLLER_PORT, None)
         return replace(
             world,
-            gateway_metrics=_pages(pool, kubectl, _running(world, "gateway"), GATEWAY_PORT, api_key),
-            controller_metrics=_pages(pool, kubectl, _running(world, "controller"), CONTROLLER_PORT, None),
+            gateway_metrics=_texts(gateways),
+            controller_metrics=_texts(controllers),
             reviews=tuple(reviews),
             sidecar_logs={pod: future.result() for pod, future in logs.items()},
+            part_clocks={
+                pod: page.clock + clock if page.clock and clock else None
+                for pod, page in (gateways | controllers).items()
+            },
+            requested=requested.result(),
         )
 
 
@@ -111,6 +120,17 @@ def _list(api: Api, release: Release, kind: Kind, namespace: str) -> Reading:
     if kind is Kind.SECRETS:
         return api.list(*kind.value, namespace=namespace, accept=METADATA)
     return api.list(*kind.value, namespace=namespace or None, selector=selector)
+
+
+def _requested(api: Api) -> dict[str, Amounts] | Unread:
+    """Return the requests of the pods of all namespaces, whoever made them; keep no page of them."""
+    found: dict[str, Amounts] = {}
+    fields = "status.phase!=Succeeded,status.phase!=Failed"
+    for items in api.pages(*Kind.PODS.value, fields=fields):
+        if isinstance(items, Unread):
+            return items
+        pod_requests.add(found, items)
+    return found
 
 
 def _each(api: Api, kind: Kind, names: Iterable[str]) -> Reading:
@@ -199,26 +219,10 @@ def _log(api: Api, pod: Doc) -> str | Unread:
 
 def _pages(
     pool: ThreadPoolExecutor, kubectl: Kubectl, pods: Iterable[Doc], port: int, key: str | None
-) -> Mapping[str, str | Unread]:
-    futures = {pod.name: pool.submit(metrics, kubectl, pod, port, key) for pod in pods}
+) -> dict[str, Page]:
+    futures = {pod.name: pool.submit(page, kubectl, pod, port, key) for pod in pods}
     return {pod: future.result() for pod, future in futures.items()}
 
 
-def metrics(kubectl: Kubectl, pod: Doc, port: int, key: str | None) -> str | Unread:
-    """Return the pod's metrics, through a forward: a NetworkPolicy would stop the API server's own proxy."""
-    if kubectl.deadline.passed:
-        return Unread(OVER)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    try:
-        with kubectl.forward(pod.namespace, pod.name, port) as local:
-            request = urllib.request.Request(f"http://127.0.0.1:{local}/metrics", headers=headers)
-            with _DIRECT.open(request, timeout=kubectl.deadline.within(_SECONDS)) as answer:
-                return answer.read().decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        denied = error.code in (401, 403)
-        error.close()
-        return Unread(f"/metrics answers {error.code}", denied)
-    except (OSError, CannotRun) as error:
-        return Unread(f"no connection: {error}")
-    except http.client.HTTPException as error:  # the pod ended in the middle of its answer
-        return Unread(f"/metrics answers no page: {type(error).__name__}: {error}")
+def _texts(pages: Mapping[str, Page]) -> dict[str, str | Unread]:
+    return {pod: page.text for pod, page in pages.items()}

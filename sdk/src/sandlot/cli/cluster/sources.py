@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import urlencode
 
-from . import reading
 from .api import Api, Listing, Reading, Unread
 from .doc import Doc, walk
 from .kubectl import Kubectl
+from .pages import metrics
 from .redaction import secrets_in
 from .release import SELECTOR
 from .waits import waits
@@ -57,7 +57,7 @@ def wanted(kubectl: Kubectl, api: Api, world: World) -> Iterator[Source]:
         for pod in _some(world, pods):
             if component == "node-agent":
                 path = f"metrics/node-agent-{pod.name}.txt"
-                yield path, lambda pod=pod: reading.metrics(kubectl, pod, NODE_AGENT_PORT, None)
+                yield path, lambda pod=pod: metrics(kubectl, pod, NODE_AGENT_PORT, None)
             yield from _logs(api, pod, _SMALL_LOG)
 
 

@@ -8,7 +8,9 @@ from enum import Enum
 
 from .api import Listing, Reading, Unread
 from .doc import Doc, environment
+from .pod_requests import Amounts
 from .release import Release
+from .skew import Skew
 
 
 class Kind(Enum):
@@ -77,13 +79,18 @@ class World:
     tool: Tool
     release: Release
     now: float  # by the API server's clock
-    local: float  # by this machine's, at the same moment
+    clock: Skew | None  # of this machine, against the API server's; None if that tells no time
     readings: Mapping[tuple[Kind, str], Reading]  # by kind and namespace
     reviews: tuple[Review, ...] = ()
     # Texts by pod: the metrics of gateways and controllers, and the last lines of some sidecars' logs.
     gateway_metrics: Mapping[str, str | Unread] = field(default_factory=dict[str, str | Unread])
     controller_metrics: Mapping[str, str | Unread] = field(default_factory=dict[str, str | Unread])
     sidecar_logs: Mapping[str, str | Unread] = field(default_factory=dict[str, str | Unread])
+    # Of the running gateways and controllers, against the API server's, by pod; None if no answer tells it.
+    part_clocks: Mapping[str, Skew | None] = field(default_factory=dict[str, Skew | None])
+    requested: Mapping[str, Amounts] | Unread = field(
+        default_factory=dict[str, Amounts]
+    )  # by node, of all pods
 
     def list(self, kind: Kind, namespace: str = CLUSTER) -> list[Doc]:
         """Return what was read. Raises NotRead."""

@@ -32,6 +32,8 @@ def caller(world: World) -> Iterator[Finding]:
         for (kind, namespace), reading in world.readings.items()
         if isinstance(reading, Unread) and reading.denied
     ]
+    if isinstance(world.requested, Unread) and world.requested.denied:
+        denied.append("list pods of all namespaces")
     denied += [_words(one) for one in world.reviews if one.who == "you" and one.allowed is not True]
     if denied:
         yield unchecked(

@@ -1,12 +1,15 @@
-"""Checks the nodes that may run sandboxes, by each runtime class in use: ready, schedulable, without pressure."""
+"""Checks the nodes that may run sandboxes, by each runtime class in use: ready, schedulable, without pressure, with room."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..api import Unread
 from ..doc import Doc, json_of, walk
 from ..finding import Finding, ok, problem
+from ..sizes import gpu_resource
 from ..world import Kind, World
+from . import room
 from .classes import used
 from .words import several
 
@@ -22,6 +25,10 @@ def check(world: World) -> Iterator[Finding]:
     tolerated = [Doc(one) for one in walk(json_of(settings.get("SANDLOT_TOLERATIONS", "[]"), []))]
     default = settings.get("SANDLOT_RUNTIME_CLASS", "")
     faulty: dict[str, str] = {}
+    takers: dict[str, list[Doc]] = {}
+    gpu_takers: dict[str, list[Doc]] = {}
+    # Kubernetes' admission plugin ExtendedResourceToleration adds it to the pods that request the resource.
+    gpu_toleration = Doc({"key": gpu_resource(settings), "operator": "Exists"})
     for name, found in _classes(world, default):
         label = "nodes" if name == default else f"nodes of runtime class {name}"
         # Kubernetes adds these to what the pod says itself.
@@ -32,7 +39,11 @@ def check(world: World) -> Iterator[Finding]:
         faulty |= {one.name: why for one in chosen if (why := _fault(one))}
         if chosen:
             sound = [one for one in chosen if one.name not in faulty]
-            yield _room(label, len(chosen), sound, tolerated + found.docs("scheduling", "tolerations"))
+            tolerations = tolerated + found.docs("scheduling", "tolerations")
+            open_ones = [one for one in sound if not _is_cordoned(one)]
+            takers[name] = [one for one in open_ones if not _repels(one, tolerations)]
+            gpu_takers[name] = [one for one in open_ones if not _repels(one, [*tolerations, gpu_toleration])]
+            yield _taking(world, label, len(chosen), sound, takers[name])
         else:
             words = ", ".join(f"{key}={value}" for key, value in sorted(wanted | own))
             yield problem(
@@ -48,6 +59,7 @@ def check(world: World) -> Iterator[Finding]:
         )
     if len(faulty) > _SHOWN:
         yield problem("other nodes", f"{len(faulty) - _SHOWN} more nodes have faults", "kubectl get nodes")
+    yield from room.check(world, takers, gpu_takers, default=default)
 
 
 def _classes(world: World, default: str) -> Iterator[tuple[str, Doc]]:
@@ -63,16 +75,23 @@ def _with(nodes: list[Doc], labels: set[tuple[str, str]]) -> list[Doc]:
     return [one for one in nodes if labels <= one.labels.items()]
 
 
-def _room(label: str, of: int, sound: list[Doc], tolerations: list[Doc]) -> Finding:
-    cordoned = [one.name for one in sound if one.value("spec", "unschedulable") is True]
-    tainted = [one.name for one in sound if one.name not in cordoned and _repels(one, tolerations)]
-    free = len(sound) - len(cordoned) - len(tainted)
-    said = f"{free} of {of} take new sandboxes"
+def _taking(world: World, label: str, of: int, sound: list[Doc], takers: list[Doc]) -> Finding:
+    cordoned = [one.name for one in sound if _is_cordoned(one)]
+    others = {one.name for one in takers}.union(cordoned)
+    tainted = [one.name for one in sound if one.name not in others]
+    said = f"{len(takers)} of {of} take new sandboxes"
     for what, names in (("cordoned", cordoned), ("tainted", tainted)):
         said += f"; {what}: {', '.join(several(names))}" if names else ""
-    if free:
-        return ok(label, said)
+    if takers:
+        requested = world.requested
+        return ok(
+            label, said if isinstance(requested, Unread) else f"{said}; {room.spoken(takers, requested)}"
+        )
     return problem(label, said, "uncordon or repair nodes, add some, or set sandboxes.pods.tolerations")
+
+
+def _is_cordoned(node: Doc) -> bool:
+    return node.value("spec", "unschedulable") is True
 
 
 def _repels(node: Doc, tolerations: list[Doc]) -> bool:

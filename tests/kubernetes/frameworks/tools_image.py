@@ -1,4 +1,4 @@
-"""The image for Inspect's checks, one of which makes a user: `python -m tests.kubernetes.frameworks.accounts_image` builds it."""
+"""The image with the programs that suites run in sandboxes: `python -m tests.kubernetes.frameworks.tools_image` builds it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tests.cluster.shell import ClusterError
 _PYTHON = by_name("python")
 IMAGE = replace(
     _PYTHON,
-    name="accounts",
-    title="A sandbox with Python, a shell and programs that make users",
-    debian=(*_PYTHON.debian, "adduser"),
+    name="tools",
+    title="A sandbox with Python, a shell and programs that suites of frameworks run",
+    # One of Inspect's checks makes a user; E2B's SDKs run git, and ask by ss and curl whether a template is ready.
+    debian=(*_PYTHON.debian, "adduser", "curl", "git", "iproute2"),
 )
 # Not among the archives of the images: tests run a sandbox of each that is there.
 _ARCHIVES = CACHE / "frameworks"
@@ -28,9 +29,7 @@ def on_every_node() -> str:
     """Load the image on all nodes; return its name. Raises ClusterError."""
     archive = _ARCHIVES / f"{IMAGE.name}.tar"
     if not archive.exists():
-        raise ClusterError(
-            f"{archive} is missing: run `python -m tests.kubernetes.frameworks.accounts_image`"
-        )
+        raise ClusterError(f"{archive} is missing: run `python -m tests.kubernetes.frameworks.tools_image`")
     return cluster.load_image(archive)
 
 
@@ -47,4 +46,4 @@ if __name__ == "__main__":
     try:
         print(archived())
     except (ImageError, ClusterError) as error:
-        sys.exit(f"accounts_image: {error}")
+        sys.exit(f"tools_image: {error}")
