@@ -141,3 +141,28 @@ def test_a_claim_that_another_gateway_has_given_back_is_no_delete_at_its_own(wor
     world.give_answer(claim)
     world.quiet()
     assert world.sandbox(claim.instance_id).status.verdict == "given_back"
+
+
+@pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
+@pytest.mark.parametrize("heard", ["its answer", "of its pod"])
+def test_one_that_is_lost_where_it_is_used_gets_no_other_instance(world: KubernetesWorld, heard: str) -> None:
+    """Its callers went on in an empty one, and were not told of what they had lost."""
+    maker, other = world.gateways
+    sandbox, claim = answer_lost(world)
+    sidecar = world.sidecars[claim.instance_id]
+    sidecar.used = True
+    [end] = calls(world, "end", of=maker)
+    world.arrive(end)
+    world.give_answer(end)
+    world.die(sidecar, word="deadline" if heard == "its answer" else None)
+    world.words = [one for one in world.words if one.gateway is other]
+    if heard == "of its pod":
+        while backlog := world.backlogs():
+            world.tell(backlog[0])
+    for _ in range(8):
+        world.quiet()
+        world.pass_time(5.0)
+    for gateway in (maker, other):
+        known = gateway.directory.get(sandbox.id)
+        assert known is None or not known.live
+    assert not [one for one in world.sidecars.values() if one.owner is not None]
