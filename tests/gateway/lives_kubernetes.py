@@ -28,6 +28,7 @@ from tests.gateway.api_server import PODS, SANDBOXES, ApiServer, List, Watch
 from tests.gateway.lives_applied import SlowSidecars
 from tests.gateway.lives_faults import Faults
 from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_keys import Addresses
 from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
 from tests.gateway.lives_messages import Call, Sidecar
 
@@ -50,10 +51,9 @@ def faultless_world(
     assert not world.faults.records
 
 
-class KubernetesWorld(SlowSidecars):
+class KubernetesWorld(SlowSidecars, Addresses):
     gateway = KubernetesGateway
     settle_timeout = 0.0  # of a gateway that starts; others hear nothing of it before it has settled
-    come_back = False  # gateways that were killed, at their addresses
 
     def __init__(self, directory: Path, *, gateways: int, reuses: bool = False) -> None:
         """`reuses`: with a pool that resets its pods, beside cold starts."""
@@ -68,6 +68,8 @@ class KubernetesWorld(SlowSidecars):
         # Sets of ids have an order of chance: an example would not go the same way twice.
         self.new_ids = patch("secrets.token_hex", self.new_id)
         self.new_ids.start()
+        self.looked_up = patch("sandlot_gateway.backends.kubernetes.peers.addresses_of", self.addresses)
+        self.looked_up.start()
         self.faults = Faults()
         logging.getLogger().addHandler(self.faults)
         super().__init__(directory, gateways=gateways, recycles=False)
@@ -99,6 +101,7 @@ class KubernetesWorld(SlowSidecars):
         self.loop.run_until_complete(end())
         self.loop.close()
         self.new_ids.stop()
+        self.looked_up.stop()
         logging.getLogger().removeHandler(self.faults)
 
     # What is under way.

@@ -13,20 +13,19 @@ from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.peer_calls import Missing
 from sandlot_gateway.backends.kubernetes.peers import PeerSettings
-from sandlot_gateway.backends.kubernetes.search import Look, Search
+from sandlot_gateway.backends.kubernetes.search import Look
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from sandlot_gateway.data.errors import UpstreamError
 from sandlot_gateway.data.pool import Answer
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
-from sandlot_gateway.tasks import Tasks
 
 from tests.gateway.api_server import NAMESPACE, Client
 from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_keys import Keys
 from tests.gateway.lives_messages import Word
 
-TIMEOUT = PeerSettings("gateways:1", own_port=1).timeout
 _KINDS = {
     "/v1/claim": "claim",
     "/v1/end": "end",
@@ -88,11 +87,10 @@ class Peers:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._searches: dict[Gateway, Search] = {}
-        self._tasks = Tasks()
+        self._keys = Keys(gateway)
 
     async def close(self) -> None:
-        await self._tasks.close()
+        await self._keys.close()
 
     async def tell(self, body: bytes, *, told: Callable[[], None]) -> None:
         world = self._gateway.world
@@ -120,22 +118,15 @@ class Peers:
         return next((one.recorded_end() for one in known if one is not None and not one.live), None)
 
     def asked_by(self, gateway: str) -> None:
-        """Nothing: each one that is dead is searched once, and none of them lives again."""
+        self._keys.asked_by(gateway)
 
     async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
-        """As the others' `/internal/keys` says."""
-        world: Any = self._gateway.world
-        dead = [] if world.come_back else world.dead
-        searches = [self._searches.setdefault(one, Search(self._tasks, repeats=False)) for one in dead]
-        searched = await asyncio.gather(*(one.is_over(look, timeout=TIMEOUT) for one in searches))
+        if self.deaf:
+            return KeyAnswer((), all_heard=True)
+        answer = await self._keys.holder_of_key(question, look=look)
         if not self._gateway.alive:
-            await world.loop.create_future()
-        others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
-        heard = [one for one in others if one.recovered and not one.peers.silent]
-        told = [one.lifecycle.following.keyed.answer(question) for one in heard]
-        holders = tuple({one for one in told if one is not None})
-        all_heard = all(searched) and len(heard) == len(others)
-        return KeyAnswer(holders, all_heard=all_heard, searching=not all(searched))
+            await self._gateway.world.loop.create_future()
+        return answer
 
 
 class KubernetesGateway(Gateway):
@@ -143,6 +134,7 @@ class KubernetesGateway(Gateway):
 
     def machine(self) -> tuple[Any, Any]:
         world: Any = self.world
+        self.host = world.new_host()
         pool: Any = Pool(self)
         client: Any = Client(world.api, self, send=self._send)
         settings = KubernetesSettings(
