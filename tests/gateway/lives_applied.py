@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from sandlot_gateway.data.pool import Answer
 from sandlot_gateway.sidecars import ClaimAnswer
 
 from tests.gateway.api_server import PODS, ApiServer
@@ -71,6 +73,9 @@ class SlowSidecars(World):
         self.apply(sidecar)
         return super()._claim(sidecar, body)
 
-    def _end(self, sidecar: Sidecar, body: dict[str, Any]) -> str:
+    def _end(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
         self.apply(sidecar)
-        return super()._end(sidecar, body)
+        told = super()._end(sidecar, body)
+        if told != "owned":
+            return told
+        return Answer(409, [], json.dumps({"error": "claimed", "sandbox_id": sidecar.owner}).encode())
