@@ -70,7 +70,10 @@ def train(*, url: str, api_key: str, collector: str, **create: Any) -> dict[str,
 
 def all_spans(collector: Collector, trace_id: str) -> dict[str, Received]:
     """The spans of a trainer's trace by the names in TREE, once all of these have arrived."""
-    named = lambda: _named(collector.of_trace(trace_id))  # noqa: E731
+
+    def named() -> dict[str, Received]:
+        return _named(collector.of_trace(trace_id))
+
     wait_until(lambda: TREE.keys() <= named().keys(), what=f"{sorted(TREE)} in {trace_id}")
     return named()
 

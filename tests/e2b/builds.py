@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests import plain_http
+from tests.e2b.conftest import AUDIT
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -27,7 +28,7 @@ def stack() -> Iterator[Stack]:
         "--local-images",
         "host",
         "--audit-log",
-        "audit.jsonl",
+        AUDIT,
     )
     with private_stack(*options, "--api-keys", f"{OTHER_KEY}:other") as running:
         yield running

@@ -61,6 +61,13 @@ def signed(box: Box, path: str, *, operation: str = "read", expiration: int | No
     return query if expiration is None else {**query, "signature_expiration": str(expiration)}
 
 
+def audited(stack: Stack, action: str, resource: str) -> list[dict[str, Any]]:
+    """The audit records of this; one is there a moment after its call's answer."""
+    written = (stack.state_dir / AUDIT).read_text().splitlines(keepends=True)
+    found = [json.loads(line) for line in written if line.endswith("\n")]  # the last may be half there
+    return [each for each in found if (each["action"], each["id"]) == (action, resource)]
+
+
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     options = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests.e2b.builds import (
     started,
     status,
 )
+from tests.e2b.conftest import AUDIT, audited
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -164,13 +164,10 @@ def test_an_upload_needs_its_own_link(stack: Stack, client: httpx.Client) -> Non
     failed = ended(client, build)
     assert (failed["status"], failed["reason"]["step"]) == ("error", "1")
     assert client.post(path_of(build), json=START).status_code == 409
-    written = (stack.state_dir / "audit.jsonl").read_text()
+    wait_until(lambda: 200 in {e["status"] for e in audited(stack, "template.upload", build["templateID"])})
+    assert audited(stack, "template.upload", build["templateID"])[-1]["status"] == 200
+    written = (stack.state_dir / AUDIT).read_text()
     assert link.params["signature"] not in written + stack.log()
-    told = [json.loads(line) for line in written.splitlines()]
-    uploads = [
-        (each["action"], each["id"], each["status"]) for each in told if each["action"] == "template.upload"
-    ]
-    assert uploads[-1] == ("template.upload", build["templateID"], 200)
 
 
 def test_another_gateway_takes_the_files_and_knows_the_build(stack: Stack, client: httpx.Client) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
 
 from tests import plain_http
 from tests.e2b.builds import ended, requested, started
-from tests.e2b.conftest import AUDIT, OTHER_KEY, Box, signed
+from tests.e2b.conftest import OTHER_KEY, Box, audited, signed
 from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
@@ -37,12 +35,6 @@ def pause(box: Box, client: httpx.Client) -> None:
 
 def states(client: httpx.Client, **query: str) -> dict[str, str]:
     return {each["sandboxID"]: each["state"] for each in client.get("/v2/sandboxes", params=query).json()}
-
-
-def audited(stack: Stack, action: str, sandbox_id: str) -> list[dict[str, Any]]:
-    lines = (stack.state_dir / AUDIT).read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    return [each for each in found if (each["action"], each["id"]) == (action, sandbox_id)]
 
 
 def alive(stack: Stack, client: httpx.Client) -> set[str]:

@@ -90,13 +90,16 @@ async def test_what_the_image_says_holds(gvisor: MakeBox) -> None:
 async def test_the_end_of_pid_1_is_noticed_and_mended(gvisor: MakeBox) -> None:
     """Linux protects a PID 1 from its own children; gVisor does not: what it takes along was killed by the code."""
     box = await gvisor()
-    await box.exec("echo kept > /work/file")
+    await box.exec("echo kept > /work/file; mkdir -p /work/old/deep")
     await box.op("sleep 600", id="bystander", detach=True)
     async with watching(box, "/work", recursive="1") as watch:
-        answer = await box.exec("mkdir -p new/deep && mv new moved; kill -9 1; sleep 60")
-        await box.exec("echo x > /work/moved/deep/f; mv /work/moved/deep/f /work/g; : > /work/last")
-        events = told(await watch.until({"kind": "created", "path": "/work/last"}))
-    assert ("renamed", "/work/moved", "/work/new") in events
+        await box.exec("mv /work/old /work/moved")
+        await watch.until({"kind": "renamed", "from": "/work/old", "path": "/work/moved"})
+        answer = await box.exec("kill -9 1; sleep 60")
+        await box.exec("echo x > /work/moved/deep/f; mv /work/moved/deep/f /work/g; mkdir /work/new")
+        events = told(await watch.until({"kind": "created", "path": "/work/new"}))
+        await box.exec(": > /work/new/last")
+        await watch.until({"kind": "created", "path": "/work/new/last"})
     assert ("created", "/work/moved/deep/f") in events
     assert ("renamed", "/work/g", "/work/moved/deep/f") in events
     assert (answer["verdict"], answer["signal"], answer["exit_code"]) == ("signaled", 9, 137), answer

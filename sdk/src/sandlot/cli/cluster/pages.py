@@ -58,11 +58,10 @@ def page(kubectl: Kubectl, pod: Doc, port: int, key: str | None) -> Page:
 
 
 def _clock(date: str | None, *, sent: float, got: float) -> Skew | None:
+    if date is None:
+        return None
     try:
-        return Skew.told(_moment(date), sent=sent, got=got, kept=_KEPT) if date else None
+        moment = parsedate_to_datetime(date).timestamp()
     except ValueError:
         return None
-
-
-def _moment(date: str) -> float:
-    return parsedate_to_datetime(date).timestamp()
+    return Skew.told(moment, sent=sent, got=got, kept=_KEPT)

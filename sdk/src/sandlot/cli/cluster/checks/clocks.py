@@ -92,4 +92,4 @@ def _skew(lease: Doc) -> Skew | None:
     renewed = times.seconds(lease.text("spec", "renewTime"))
     written = [times.seconds(one.text("time")) for one in lease.docs("metadata", "managedFields")]
     known = [one for one in written if one is not None]
-    return Skew(renewed - max(known) - 1, renewed - max(known)) if renewed is not None and known else None
+    return -Skew.told(max(known), sent=renewed, got=renewed) if renewed is not None and known else None

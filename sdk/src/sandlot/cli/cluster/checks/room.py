@@ -19,7 +19,10 @@ _BASIC = ("cpu", "memory")
 def check(
     world: World, takers: Mapping[str, list[Doc]], gpu_takers: Mapping[str, list[Doc]], *, default: str
 ) -> Iterator[Finding]:
-    """By runtime class, the nodes that take new sandboxes and those with GPUs; a class without any is told elsewhere."""
+    """`takers`, and `gpu_takers` of pods with GPUs: the nodes that take new sandboxes, by runtime class.
+
+    Another check reports a class without any.
+    """
     pools = world.list(Kind.POOLS, world.release.sandboxes)
     if isinstance(world.requested, Unread):
         yield unchecked(
