@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
-from sandlot_gateway.core.owners import KeyQuestion
+from sandlot_gateway.core.owners import STARTING, KeyQuestion
 from sandlot_gateway.data.errors import DialError, UpstreamError
 from sandlot_gateway.data.pool import Answer
 
@@ -49,7 +49,7 @@ class Keys(Peers):
 
 
 class _Calls:
-    """A gateway's `HttpPool` to the others. One that starts answers nothing, nor does a silent one."""
+    """A gateway's `HttpPool` to the others."""
 
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
@@ -59,8 +59,10 @@ class _Calls:
         found = [one for one in world.gateways if f"{one.host}:{PORT}" == address]
         if not found:
             raise DialError(address, "refused", refused=True, nothing_listens=True)
-        if not found[0].recovered or found[0].peers.silent:
+        if found[0].peers.silent:
             raise UpstreamError("no answer in time")
+        if not found[0].recovered:
+            return Answer(503, [], json.dumps({**STARTING}).encode())
         question = msgspec.convert(dict(parse_qsl(urlsplit(target).query)), KeyQuestion, strict=False)
         holder = found[0].lifecycle.following.keyed.answer(question)
         body = {"holder": None if holder is None else asdict(holder)}

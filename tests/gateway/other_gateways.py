@@ -10,8 +10,8 @@ from dataclasses import asdict
 import pytest
 from aiohttp import web
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
-from sandlot_gateway.core.owners import KeyHolder
-from sandlot_gateway.credentials import NEWS_PATH
+from sandlot_gateway.core.owners import STARTING, KeyHolder
+from sandlot_gateway.credentials import KEYS_PATH, NEWS_PATH
 from sandlot_gateway.data.pool import HttpPool
 
 from tests.ports import free_port
@@ -45,7 +45,7 @@ class Other:
         app.add_routes(
             [
                 web.post(NEWS_PATH, self._told),
-                web.get("/internal/keys", self._asked_for_a_key),
+                web.get(KEYS_PATH, self._asked_for_a_key),
                 web.get("/{path:.*}", self._asked),
             ]
         )
@@ -63,7 +63,7 @@ class Other:
         self.was_asked.set()
         await self.answers_keys.wait()
         if self.starts:
-            return web.json_response({"error": "starting"}, status=503)
+            return web.json_response({**STARTING}, status=503)
         return web.json_response({"holder": None if self.holder is None else asdict(self.holder)})
 
     async def _asked(self, request: web.Request) -> web.Response:

@@ -175,6 +175,27 @@ def test_no_new_create_has_its_key_before_its_sidecar_was_asked(world: Kubernete
     is_kept(world, other, sandbox, claim)
 
 
+@pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
+def test_no_new_create_has_its_key_while_its_gateway_starts_again(world: KubernetesWorld) -> None:
+    """Nobody had asked that gateway anything while it was dead, so that nobody looked for its claims."""
+    maker, other = world.gateways
+    sandbox = maker.create(key="k")
+    assert sandbox is not None
+    world.quiet(until=lambda: bool(calls(world, "claim", of=maker)))
+    while backlog := world.backlogs():
+        world.tell(backlog[0])
+    [claim] = calls(world, "claim", of=maker)
+    world.settle_timeout, world.come_back = 5.0, True
+    in_use(world, claim)
+    retried = other.create(key="k")
+    assert retried is not None
+    for _ in range(4):
+        world.pass_time(0.5)
+        assert not calls(world, "claim", of=other)
+        assert not [one for one in calls(world, "api", of=other) if one.body["method"] == "POST"]
+    is_kept(world, other, sandbox, claim)
+
+
 def test_a_sidecar_that_goes_in_a_search_is_not_polled_for_ever(tmp_path: Path) -> None:
     """It was, since its last poll had no answer."""
     with faultless_world(tmp_path, gateways=1, listed=False) as world:

@@ -212,7 +212,14 @@ async def test_one_that_has_just_begun_is_known_once_it_has_asked(others: list[O
     assert begins.news == [b"2"]
 
 
-@pytest.mark.parametrize("how", ["answers", "asks first", "is silent", "is silent, asks first", "503"])
+@pytest.fixture
+def long_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search does, for longer than a test takes."""
+    monkeypatch.setattr("sandlot_gateway.backends.kubernetes.search._COUNTS", 3600.0)
+
+
+@pytest.mark.usefixtures("long_counts")
+@pytest.mark.parametrize("how", ["answers", "asks first", "is silent", "is silent, asks first", "starts"])
 async def test_one_that_comes_back_ends_no_search(others: list[Other], how: str) -> None:
     """It does not know what the sidecars that are being polled have not told it, or is starting.
 
@@ -226,7 +233,7 @@ async def test_one_that_comes_back_ends_no_search(others: list[Other], how: str)
         await back.start()
         if "silent" in how:
             back.fall_silent()
-        back.starts = how == "503"
+        back.starts = how == "starts"
         if "asks first" in how:
             peers.asked_by("it")
         for _ in range(2):
@@ -237,6 +244,25 @@ async def test_one_that_comes_back_ends_no_search(others: list[Other], how: str)
         count = search.count
         assert await peers.holder_of_key(QUESTION, look=search) == searched
     assert search.count == count == (2 if "asks first" in how else 1)
+
+
+@pytest.mark.usefixtures("long_counts")
+async def test_the_last_claims_of_one_that_starts_are_looked_for(others: list[Other]) -> None:
+    """It was taken for a silent one if nobody had asked it anything while it was dead, and its claims for free keys."""
+    answers, starts = others
+    await answers.start()
+    starts.starts = True
+    await starts.start()
+    search = Search()
+    async with peers_of(timeout=SILENCE) as peers:
+        assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
+        search.is_over.set()
+        for _ in range(2):
+            assert await peers.holder_of_key(QUESTION, look=search) == NOT_ALL_HEARD
+        assert search.count == 1
+        starts.starts = False
+        assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+    assert search.count == 1
 
 
 async def test_a_search_that_fails_is_begun_again(

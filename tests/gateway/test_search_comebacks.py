@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_contract.ids import SandboxId
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
-from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion
+from sandlot_gateway.core.owners import STARTING, KeyAnswer, KeyQuestion
 from sandlot_gateway.data.errors import DialError, UpstreamError
 from sandlot_gateway.data.pool import Answer
 
@@ -50,7 +50,8 @@ class OtherGateway:
                 await asyncio.sleep(timeout)
                 raise UpstreamError("no answer")
             case "starts":
-                return Answer(503, [], b'{"error":"starting"}')
+                self.noticed |= set(self.unfound)
+                return Answer(503, [], json.dumps({**STARTING}).encode())
         return Answer(200, [], json.dumps({"holder": None}).encode())
 
     def die(self) -> None:
@@ -88,9 +89,9 @@ class Life:
         other = self.other
         if event == "dies":
             other.die()
-        elif event in ("answers", "is silent", "starts"):
+        elif event in ("answers", "is silent") or (event == "starts" and other.how == "refuses"):
             other.come_back(event)
-        elif event == "asks" and other.how != "refuses":
+        elif event == "asks" and other.how not in ("refuses", "starts"):
             other.may_claim = True
             self.run(lambda: self.peers.asked_by(str(other.begun)))
         elif event == "vanishes" and other.how == "refuses":

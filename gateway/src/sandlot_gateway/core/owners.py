@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from sandlot_contract.ids import SandboxId
@@ -86,6 +88,10 @@ class KeyHolder:
     message: str | None = None
     exit_code: int | None = None
     ended_at: float | None = None
+
+
+# In the answer of a gateway that starts: it knows no holder yet, and has claimed nothing.
+STARTING: Mapping[str, bool] = MappingProxyType({"starting": True})
 
 
 @dataclass(frozen=True, slots=True)

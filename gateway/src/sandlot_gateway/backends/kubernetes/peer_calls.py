@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from ...core.owners import STARTING
 from ...data.pool import Answer, DialError, HttpPool, UpstreamError
 from ...tasks import Tasks
 from .search import Look, Search
@@ -21,8 +22,9 @@ class Missing(Enum):
     DENIED = 1  # it has no such sandbox
     DEAD = 2  # nothing listens there
     SILENT = 3  # it has not answered, and may be alive
-    STARTING = 4  # it brings the sandbox up, and has no instance for it yet
-    SOUGHT = 5  # it was dead, and what it had claimed last is still looked for
+    RECOVERING = 4  # it starts, and has claimed nothing since it was dead
+    STARTING = 5  # it brings the sandbox up, and has no instance for it yet
+    SOUGHT = 6  # it was dead, and what it had claimed last is still looked for
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class PeerCalls:
         return self._peers[address].is_late
 
     async def is_searched(self, address: str, look: Look) -> bool:
-        """Return whether the last claims of this gateway, which is dead, have been looked for, which takes a moment."""
+        """Return whether the last claims of this gateway, which is dead or recovers, have been looked for."""
         peer = self._peers[address]
         if peer.search is None:
             peer.search = Search(self._tasks, repeats=True)
@@ -146,6 +148,8 @@ class PeerCalls:
                     except DialError as error:
                         why = Missing.DEAD if error.refused else Missing.SILENT
                         break
+                    if _recovers(answer):
+                        return Missing.RECOVERING
                     before = self._peers[address]
                     if before.search is not None and not before.search.has_ended:
                         before.left = before.search
@@ -157,3 +161,10 @@ class PeerCalls:
             if why is Missing.DEAD:
                 peer.silent_about_keys_at = -math.inf  # to ask it again costs no wait
         return why
+
+
+def _recovers(answer: Answer) -> bool:
+    if answer.status != 503:
+        return False
+    told = answer.json()
+    return isinstance(told, dict) and STARTING.items() <= told.items()

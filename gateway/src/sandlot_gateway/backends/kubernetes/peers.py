@@ -16,7 +16,7 @@ from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
 from ...core.run_tally import RunCounts
 from ...core.runs import RunId
-from ...credentials import NEWS_PATH
+from ...credentials import KEYS_PATH, NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, HttpPool
 from ...tasks import Tasks
@@ -206,19 +206,20 @@ class Peers:
     async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
         """Ask all gateways who holds the key. `look` polls sidecars for what a gateway that died had claimed last."""
         addresses, all_known = await self._others()
-        target = f"/internal/keys?{urlencode(asdict(question))}"
+        target = f"{KEYS_PATH}?{urlencode(asdict(question))}"
         asked = asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
         gone_are_searched, told = await asyncio.gather(self._calls.gone_are_searched(look), asked)
         holders = tuple({one for one in told if isinstance(one, KeyHolder)})
         searching = Missing.SOUGHT in told or not gone_are_searched
-        all_heard = all_known and not searching and Missing.SILENT not in told
+        all_heard = all_known and not searching and not {Missing.SILENT, Missing.RECOVERING} & {*told}
         return KeyAnswer(holders, all_heard=all_heard, searching=searching)
 
     async def _holder_at(self, address: str, target: str, *, look: Look) -> KeyHolder | Missing | None:
         told = await self._holder_told(address, target)
         if isinstance(told, KeyHolder):
             return told
-        is_searched = self._calls.is_searched if told is Missing.DEAD else self._calls.left_is_searched
+        may_have_claimed_before = told is Missing.DEAD or told is Missing.RECOVERING
+        is_searched = self._calls.is_searched if may_have_claimed_before else self._calls.left_is_searched
         return told if await is_searched(address, look) else Missing.SOUGHT
 
     async def _holder_told(self, address: str, target: str) -> KeyHolder | Missing | None:
