@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.waiting import SECONDS
+
 # What a page itself cannot hide: a script that ran, a policy that was broken.
 WATCH = """
 window.stolen = [];
@@ -36,7 +38,7 @@ class Pages:
         """Open a page in a browser without a history. `key`: None enters none; `complains`: it rejects something."""
         context = self.browser.new_context(**options)
         self._contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(SECONDS * 1000)  # a page that loads slowly rests ten times as long
         context.add_init_script(WATCH)
         if self.jumps:
             context.clock.install()  # it goes on by itself; `sooner` lets it jump
