@@ -24,6 +24,18 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is given up because this process gets no time."""
+    monkeypatch.setattr(urgent_polls, "_PATIENCE", 3600.0)
+
+
+@pytest.fixture
+def none_is_slow(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in flight keep their places until they are answered."""
+    monkeypatch.setattr(urgent_polls, "_BRIEF", 3600.0)
+
+
+@pytest.fixture
 def silent() -> Iterator[list[Instance]]:
     """40 that accept connections, and never answer."""
     with closing(socket.create_server(("0.0.0.0", 0), backlog=1024)) as listener:
@@ -31,14 +43,15 @@ def silent() -> Iterator[list[Instance]]:
         yield [at(port, number, host=f"127.0.1.{number}") for number in range(1, 41)]
 
 
-@pytest.mark.usefixtures("few_places")
+@pytest.mark.usefixtures("few_places", "patient")
 async def test_silent_ones_hold_up_nobody(http_pool: HttpPool, silent: list[Instance]) -> None:
     """Those behind them were asked half a minute later, when the create that waits for them had gone on."""
     polled = Polled(pool=http_pool)
     async with answering(OWNED) as port:
         polling = asyncio.create_task(polled.poll(*silent, at(port)))
-        await until(lambda: polled.told, seconds=15.0)
+        await until(lambda: polled.told)
         assert not polling.done()
+        await polled.close()
         assert await polling == silent
     assert polled.told == [OWNED]
 
@@ -54,21 +67,25 @@ async def test_the_time_that_silent_ones_take_does_not_add_up(
     assert asyncio.get_running_loop().time() - began < 25.0, "5 s for every 4 of them"
 
 
-@pytest.mark.usefixtures("few_places")
+@pytest.mark.usefixtures("few_places", "patient")
 async def test_a_slow_one_is_heard_while_others_wait_for_places(
     http_pool: HttpPool, silent: list[Instance]
 ) -> None:
     polled = Polled(pool=http_pool)
     async with answering(OWNED, after=1.0) as port:
-        assert await polled.poll(at(port), *silent) == silent
+        polling = asyncio.create_task(polled.poll(at(port), *silent))
+        await until(lambda: polled.told)
+        await polled.close()
+        assert await polling == silent
     assert polled.told == [OWNED]
 
 
 @pytest.mark.usefixtures("few_places")
 async def test_one_without_an_address_takes_no_place_and_is_asked_once_it_has_one(
-    http_pool: HttpPool,
+    http_pool: HttpPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each was looked up by name, and those that could be asked waited for them."""
+    monkeypatch.setattr(urgent_polls, "_PATIENCE", 10.0)
     polled = Polled(pool=http_pool)
     async with Crowd().serving() as crowd, answering(WARM) as port, answering(OWNED) as later:
         nowhere = [at(crowd.port, number) for number in range(1, 20)]
@@ -82,6 +99,7 @@ async def test_one_without_an_address_takes_no_place_and_is_asked_once_it_has_on
     assert polled.told == [WARM, OWNED]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_few_are_asked_at_a_time_by_all_searches(http_pool: HttpPool) -> None:
     """All sidecars of a cluster were, each on a connection of its own, by each search."""
     polled = Polled(pool=http_pool)
@@ -93,7 +111,7 @@ async def test_few_are_asked_at_a_time_by_all_searches(http_pool: HttpPool) -> N
     assert 1 < crowd.most <= urgent_polls._AT_ONCE + urgent_polls._SLOW
 
 
-@pytest.mark.usefixtures("few_places")
+@pytest.mark.usefixtures("few_places", "none_is_slow")
 async def test_searches_share_the_polls_that_had_not_been_sent(http_pool: HttpPool) -> None:
     """Each dead gateway had every sidecar polled anew. An answer that was on its way may be older than the claim."""
     polled = Polled(pool=http_pool)
@@ -110,7 +128,7 @@ async def test_searches_share_the_polls_that_had_not_been_sent(http_pool: HttpPo
     assert 104 <= crowd.asked < 150
 
 
-@pytest.mark.usefixtures("few_places")
+@pytest.mark.usefixtures("few_places", "none_is_slow")
 async def test_a_search_that_is_given_up_is_polled_no_further(http_pool: HttpPool) -> None:
     polled = Polled(pool=http_pool)
     async with Crowd().serving() as crowd:

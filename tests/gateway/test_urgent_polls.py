@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sandlot_gateway.backends.kubernetes import urgent_polls
 from sandlot_gateway.data.pool import HttpPool
 
 from tests.gateway.polled import OWNED, Polled, answering, at
 from tests.ports import free_port
 from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is given up because this process gets no time."""
+    monkeypatch.setattr(urgent_polls, "_PATIENCE", 3600.0)
+
 
 # Answers that do not say whether it will have an owner.
 UNDECIDED = {
