@@ -29,6 +29,8 @@ class Other:
         self.answers.set()
         self.answers_keys = asyncio.Event()
         self.answers_keys.set()
+        # It breaks connections instead, and is silent in no time: none waits in vain, or gives up what is slow.
+        self.breaks = self.breaks_keys = False
         self.was_asked = asyncio.Event()  # for a key
         self.holder: KeyHolder | None = None  # of any key
         self.starts = False  # and answers no question of keys yet, but that it does
@@ -37,8 +39,7 @@ class Other:
         self._runner: web.AppRunner | None = None
 
     def fall_silent(self) -> None:
-        self.answers.clear()
-        self.answers_keys.clear()
+        self.breaks = self.breaks_keys = True
 
     async def start(self) -> None:
         app = web.Application()
@@ -56,18 +57,21 @@ class Other:
     async def _told(self, request: web.Request) -> web.Response:
         self.news.append(await request.read())
         await self.answers.wait()
+        _break(request, self.breaks)
         return web.Response(status=204)
 
     async def _asked_for_a_key(self, request: web.Request) -> web.Response:
         self.asked_for_keys += 1
         self.was_asked.set()
         await self.answers_keys.wait()
+        _break(request, self.breaks_keys)
         if self.starts:
             return web.json_response({**STARTING}, status=503)
         return web.json_response({"holder": None if self.holder is None else asdict(self.holder)})
 
     async def _asked(self, request: web.Request) -> web.Response:
         await self.answers.wait()
+        _break(request, self.breaks)
         return web.Response(status=404)
 
     async def close(self) -> None:
@@ -75,6 +79,11 @@ class Other:
         self.answers_keys.set()
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def _break(request: web.Request, breaks: bool) -> None:
+    if breaks and request.transport is not None:
+        request.transport.abort()
 
 
 @pytest.fixture
@@ -92,9 +101,9 @@ async def others(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Other]]:
 
 
 @asynccontextmanager
-async def peers_of(*, timeout: float) -> AsyncIterator[Peers]:
+async def peers_of(*, timeout: float = 60.0, searched: float = 60.0) -> AsyncIterator[Peers]:
     pool = HttpPool()
-    settings = PeerSettings("gateways:1", own_port=1, timeout=timeout, left_out=3600.0)
+    settings = PeerSettings("gateways:1", own_port=1, timeout=timeout, searched=searched, left_out=3600.0)
     peers = Peers(settings, pool=pool, token=lambda: "spt_0")
     try:
         yield peers

@@ -94,14 +94,21 @@ class Crowd:
 
 
 @asynccontextmanager
-async def answering(*states: dict[str, Any], port: int = 0, after: float = 0.0) -> AsyncIterator[int]:
+async def answering(
+    *states: dict[str, Any], port: int = 0, after: float = 0.0, closes: int = 0
+) -> AsyncIterator[int]:
     """A sidecar with these answers in turn, of which the last one stays; the number of its port.
 
-    `after`: seconds that it takes.
+    `after`: seconds that it takes. `closes`: this many connections first.
     """
     left = list(states)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal closes
+        closes -= 1
+        if closes >= 0:
+            writer.close()
+            return
         try:
             while await reader.readuntil(b"\r\n\r\n"):
                 await asyncio.sleep(after)

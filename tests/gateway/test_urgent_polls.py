@@ -10,7 +10,6 @@ from sandlot_gateway.data.pool import HttpPool
 
 from tests.gateway.polled import OWNED, Polled, answering, at
 from tests.ports import free_port
-from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -57,21 +56,8 @@ async def test_one_that_has_listened_and_refuses_is_asked_again(http_pool: HttpP
 async def test_one_that_accepts_and_closes_is_asked_again(http_pool: HttpPool) -> None:
     """It was taken for one that does not listen yet."""
     polled = Polled(pool=http_pool, may_start=True)
-    closed = 0
-
-    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal closed
-        closed += 1
-        writer.close()
-
-    server = await asyncio.start_server(close, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        polling = asyncio.create_task(polled.poll(at(port)))
-        await until(lambda: closed > 20 or polling.done())
-        assert not polling.done()
-    async with answering(OWNED, port=port):
-        assert await polling == []
+    async with answering(OWNED, closes=20) as port:
+        assert await polled.poll(at(port)) == []
     assert polled.told == [OWNED]
 
 

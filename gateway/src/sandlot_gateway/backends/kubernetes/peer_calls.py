@@ -40,12 +40,20 @@ class _Peer:
 
 class PeerCalls:
     def __init__(
-        self, *, pool: HttpPool, token: Callable[[], str], timeout: float, left_out: float, tasks: Tasks
+        self,
+        *,
+        pool: HttpPool,
+        token: Callable[[], str],
+        timeout: float,
+        searched: float,
+        left_out: float,
+        tasks: Tasks,
     ) -> None:
-        """`timeout`, `left_out`: see `PeerSettings`. `tasks`: of the searches."""
+        """`timeout`, `searched`, `left_out`: see `PeerSettings`. `tasks`: of the searches."""
         self._pool = pool
         self._token = token
         self._timeout = timeout
+        self._searched = searched
         self._left_out = left_out
         self._tasks = tasks
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)  # by address
@@ -86,7 +94,7 @@ class PeerCalls:
         peer = self._peers[address]
         if peer.search is None:
             peer.search = Search(self._tasks, repeats=True)
-        is_over = await peer.search.is_over(look, timeout=self._timeout)
+        is_over = await peer.search.is_over(look, timeout=self._searched)
         return is_over and self._peers[address] is peer  # else it has come back
 
     async def left_is_searched(self, address: str, look: Look) -> bool:
@@ -96,7 +104,7 @@ class PeerCalls:
         """
         peer = self._peers[address]
         begun = [one for one in (peer.left, peer.search) if one is not None and not one.has_ended]
-        return all(await asyncio.gather(*(one.is_over(look, timeout=self._timeout) for one in begun)))
+        return all(await asyncio.gather(*(one.is_over(look, timeout=self._searched) for one in begun)))
 
     def asked_by(self, gateway: str) -> bool:
         """Search dead gateways again if this one has begun: it may be one of them, claim, and die unheard again.
@@ -114,7 +122,7 @@ class PeerCalls:
     async def gone_are_searched(self, look: Look) -> bool:
         """Return the same of the gateways whose addresses have vanished."""
         gone = self._gone
-        return gone is None or (await gone.is_over(look, timeout=self._timeout) and self._gone is gone)
+        return gone is None or (await gone.is_over(look, timeout=self._searched) and self._gone is gone)
 
     def one_vanished(self) -> None:
         """Look anew for the last claims of gateways without an address: one of them may have died."""

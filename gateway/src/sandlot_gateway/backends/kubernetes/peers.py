@@ -39,6 +39,7 @@ class PeerSettings:
     own_host: str = "0.0.0.0"  # or one address of several of this machine
     max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
+    searched: float = 1.0  # seconds that a question of keys waits for the last claims of dead ones
     left_out: float = 2.0  # seconds without questions of keys after one that got no answer
     # Seconds for DNS, if the API server can be asked instead: both within a question's time.
     resolve: float = 0.5
@@ -99,6 +100,7 @@ class Peers:
             pool=pool,
             token=token,
             timeout=settings.timeout,
+            searched=settings.searched,
             left_out=settings.left_out,
             tasks=self._tasks,
         )
