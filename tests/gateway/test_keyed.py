@@ -161,7 +161,34 @@ def test_a_new_create_waits_for_a_search_of_many_silent_sidecars() -> None:
                 (KeyHolder(SandboxId("sb-1")),) if found else (), all_heard=False, searching=True
             )
 
-    others: Any = Others()
+    _, asking = asking_for_a_key(loop, Others())
+    try:
+        assert wait_for(loop, asking).holder == KeyHolder(SandboxId("sb-1"))
+    finally:
+        loop.close()
+
+
+def test_a_deleted_create_waits_for_no_search() -> None:
+    """It kept its place in the queue, or an instance, until the search was over."""
+    loop = VirtualTime()
+
+    class Others:
+        async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
+            if loop.now >= began + 1.0:
+                sandbox.finish("deleted", at=0.0)
+            return KeyAnswer((), all_heard=False, searching=True)
+
+    began = loop.now
+    sandbox, asking = asking_for_a_key(loop, Others())
+    try:
+        wait_for(loop, asking)
+        assert loop.now < began + 2.0
+    finally:
+        loop.close()
+
+
+def asking_for_a_key(loop: VirtualTime, others: Any) -> tuple[Sandbox, asyncio.Task[KeyAnswer]]:
+    """A new create that asks them."""
     keyed = KeyedCreates(
         directory=(directory := Directory()),
         others=others,
@@ -171,11 +198,11 @@ def test_a_new_create_waits_for_a_search_of_many_silent_sidecars() -> None:
     )
     sandbox = Sandbox(SandboxId("sb-2"), "t", Spec("n", "i", key="k"), created_at=0.0, updated_at=0.0)
     directory.add(sandbox)
-    try:
-        asking = loop.create_task(keyed.ask(sandbox, is_new=True))
-        while not asking.done():
-            loop.run_until_complete(loop.rest())
-            loop.now += 0.1
-        assert asking.result().holder == KeyHolder(SandboxId("sb-1"))
-    finally:
-        loop.close()
+    return sandbox, loop.create_task(keyed.ask(sandbox, is_new=True))
+
+
+def wait_for(loop: VirtualTime, asking: asyncio.Task[KeyAnswer]) -> KeyAnswer:
+    while not asking.done():
+        loop.run_until_complete(loop.rest())
+        loop.now += 0.1
+    return asking.result()

@@ -171,8 +171,7 @@ class Claimer:
                     step.add_last("sandlot.start", seconds=grant.start)
             finally:
                 del self._tickets[sandbox.id]
-            hold = grant.hold
-            instance = hold.instance
+            hold, instance = grant.hold, grant.hold.instance
             try:
                 image = await preparation.prepared(instance)
             except NotHere as error:
@@ -217,11 +216,7 @@ class Claimer:
             self._counted(answer.outcome)
             if answer.outcome == ClaimOutcome.CLAIMED:
                 lost = self._holds.accepted(hold)
-            if lost is not None:
-                self._holds.outdone(hold)
-                self._unlaid(instance, image)
-                raise LostAtOnce(lost)
-            if answer.outcome == ClaimOutcome.CLAIMED:
+            if answer.outcome == ClaimOutcome.CLAIMED and lost is None:
                 if image is not None and self._images is not None:
                     instance.refused = None
                     before, instance.laid = instance.laid, Laid(image.id, sandbox.spec.image)
@@ -231,6 +226,12 @@ class Claimer:
                 sandbox.notes = [str(note) for note in answer.state.get("notes") or []]
                 return Claimed(instance, answer.state, token)
             self._unlaid(instance, image)
+            if lost is not None:
+                if answer.outcome == ClaimOutcome.STALE:
+                    self._holds.outdone(hold)
+                else:
+                    self._give_back(hold, only_unused=True)
+                raise LostAtOnce(lost)
             _log.info(
                 "a claim went to another instance: %s",
                 answer.message,
@@ -252,6 +253,8 @@ class Claimer:
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
+            if not sandbox.live:  # its end came before this ticket, and cannot cancel it
+                raise Abandoned(sandbox.id)
             ticket = self.ticket(sandbox, again=True, avoid=preparation.avoid)
 
     async def _once_prepared(

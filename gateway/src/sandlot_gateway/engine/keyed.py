@@ -79,6 +79,7 @@ class KeyedCreates:
         while (
             answer.searching
             and not answer.holders
+            and sandbox.live
             and self._undecided[sandbox.id] is None
             and self._reported(sandbox) is None
             and self._directory.get(sandbox.id) is sandbox
