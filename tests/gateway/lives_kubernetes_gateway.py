@@ -120,6 +120,9 @@ class Peers:
     def asked_by(self, gateway: str) -> None:
         self._keys.asked_by(gateway)
 
+    def is_searching(self) -> bool:
+        return self._keys.is_searching()
+
     async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
         if self.deaf:
             return KeyAnswer((), all_heard=True)

@@ -159,8 +159,10 @@ async def test_a_dead_one_counts_as_silent_while_a_sidecar_has_not_answered(othe
     search = Search()
     async with peers_of(searched=0.2) as peers:
         assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
+        assert peers.is_searching()
         search.is_over.set()
         assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+        assert not peers.is_searching()
     assert search.count == 1
 
 
@@ -177,8 +179,10 @@ async def test_one_whose_address_vanished_counts_as_silent_just_so(
         others.remove(dies)
         await dies.close()
         assert await peers.holder_of_key(QUESTION, look=search) == SEARCHING
+        assert peers.is_searching()
         search.is_over.set()
         assert await peers.holder_of_key(QUESTION, look=search) == NO_HOLDER
+        assert not peers.is_searching()
     assert search.count == 1
 
 

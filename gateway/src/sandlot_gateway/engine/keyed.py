@@ -72,21 +72,25 @@ class KeyedCreates:
         return answer
 
     async def _searched(self, sandbox: Sandbox, question: KeyQuestion, answer: KeyAnswer) -> KeyAnswer:
-        """Ask again while dead gateways' last claims are looked for, and nobody has the key."""
+        """Ask again once dead gateways' last claims have been looked for, unless somebody has the key before."""
         assert self._others is not None
         clock = asyncio.get_running_loop().time
         until = clock() + _SEARCH
-        while (
-            answer.searching
-            and not answer.holders
-            and sandbox.live
-            and self._undecided[sandbox.id] is None
-            and self._reported(sandbox) is None
-            and self._directory.get(sandbox.id) is sandbox
-            and clock() < until
-        ):
+
+        def waits() -> bool:
+            return (
+                sandbox.live
+                and self._undecided[sandbox.id] is None
+                and self._reported(sandbox) is None
+                and self._directory.get(sandbox.id) is sandbox
+                and clock() < until
+            )
+
+        while answer.searching and not answer.holders and waits():
             await asyncio.sleep(_SEARCH_PAUSE)
-            answer = await self._others.holder_of_key(question)
+            # Else each create would ask all gateways all the time.
+            if clock() >= until or not self._others.is_searching():
+                answer = await self._others.holder_of_key(question)
         return answer
 
     def _reported(self, sandbox: Sandbox) -> SandboxId | None:

@@ -95,6 +95,11 @@ class ClaimDiscovery:
         assert self._peers is not None
         return await self._peers.holder_of_key(question, look=self._look_for_last_claims)
 
+    def is_searching(self) -> bool:
+        """Return whether a search is under way, see `OtherGateways.is_searching`."""
+        assert self._peers is not None
+        return self._peers.is_searching()
+
     async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Wait for their announcement, see `OtherGateways.ends_told`."""
         await self._announcer.told(sandbox_ids, timeout=timeout)

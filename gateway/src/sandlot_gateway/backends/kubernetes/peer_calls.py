@@ -106,6 +106,11 @@ class PeerCalls:
         begun = [one for one in (peer.left, peer.search) if one is not None and not one.has_ended]
         return all(await asyncio.gather(*(one.is_over(look, timeout=self._searched) for one in begun)))
 
+    def is_searching(self) -> bool:
+        """Return whether the last claims of any gateway are being looked for."""
+        searches = [self._gone, *(one for peer in self._peers.values() for one in (peer.search, peer.left))]
+        return any(one is not None and one.is_under_way for one in searches)
+
     def asked_by(self, gateway: str) -> bool:
         """Search dead gateways again if this one has begun: it may be one of them, claim, and die unheard again.
 

@@ -104,6 +104,7 @@ class Peers:
             left_out=settings.left_out,
             tasks=self._tasks,
         )
+        self.is_searching = self._calls.is_searching
 
     async def close(self) -> None:
         await self._tasks.close()

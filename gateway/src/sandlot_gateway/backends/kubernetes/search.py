@@ -37,6 +37,10 @@ class Search:
         """Whether it is over, however long ago."""
         return self._task is not None and self._task.done()
 
+    @property
+    def is_under_way(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     def outdate(self) -> None:
         """End it, and have the next question begin another: a gateway has begun that may have claimed since it began."""
         self.end()
