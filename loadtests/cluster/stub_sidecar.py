@@ -105,6 +105,7 @@ class StubSidecar:
             "address": self.address,
             "generation": record.generation,
             "phase": CONTRACT_PHASES[self.life.phase],
+            "claiming": self.life.claiming,
             "ready_at": self._ready_at,
             "bound_to": self.life.bound_to,
             "uses": self.life.uses,

@@ -24,11 +24,12 @@ from tests.gateway.image_node import nodes
 from tests.gateway.kubernetes_world import world
 from tests.gateway.machine import Machine, StubBackend
 from tests.gateway.other_gateways import others
+from tests.gateway.polled import http_pool
 from tests.gateway.replica import replica
 from tests.kube.apiserver import apiserver
 from tests.waiting import until_empty
 
-__all__ = ["apiserver", "nodes", "others", "replica", "world"]
+__all__ = ["apiserver", "http_pool", "nodes", "others", "replica", "world"]
 
 API = "/api/v1"
 KEY = "key-a"

@@ -25,24 +25,15 @@ from sandlot_kube.verdicts import Verdict
 
 from tests.gateway import lives_pool
 from tests.gateway.api_server import PODS, SANDBOXES, ApiServer, List, Watch
-from tests.gateway.lives import World
+from tests.gateway.lives_applied import SlowSidecars
+from tests.gateway.lives_faults import Faults
 from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_keys import Addresses
 from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
 from tests.gateway.lives_messages import Call, Sidecar
 
 _LATEST = 6.0  # seconds
 _END_GRACE = 5.0  # the controller's, for an end that a gateway may know better
-
-
-class Faults(logging.Handler):
-    """What a part has met and logged, where it would go on all the same."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.records: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(self.format(record))
 
 
 @contextmanager
@@ -60,8 +51,9 @@ def faultless_world(
     assert not world.faults.records
 
 
-class KubernetesWorld(World):
+class KubernetesWorld(SlowSidecars, Addresses):
     gateway = KubernetesGateway
+    settle_timeout = 0.0  # of a gateway that starts; others hear nothing of it before it has settled
 
     def __init__(self, directory: Path, *, gateways: int, reuses: bool = False) -> None:
         """`reuses`: with a pool that resets its pods, beside cold starts."""
@@ -76,6 +68,8 @@ class KubernetesWorld(World):
         # Sets of ids have an order of chance: an example would not go the same way twice.
         self.new_ids = patch("secrets.token_hex", self.new_id)
         self.new_ids.start()
+        self.looked_up = patch("sandlot_gateway.backends.kubernetes.peers.addresses_of", self.addresses)
+        self.looked_up.start()
         self.faults = Faults()
         logging.getLogger().addHandler(self.faults)
         super().__init__(directory, gateways=gateways, recycles=False)
@@ -107,6 +101,7 @@ class KubernetesWorld(World):
         self.loop.run_until_complete(end())
         self.loop.close()
         self.new_ids.stop()
+        self.looked_up.stop()
         logging.getLogger().removeHandler(self.faults)
 
     # What is under way.
@@ -125,6 +120,8 @@ class KubernetesWorld(World):
     def more(self) -> bool:
         if watches := self.backlogs():
             self.tell(watches[0])
+            return True
+        if self.slow_ones():
             return True
         before = len(self.api.log)
         self.control()
@@ -146,7 +143,7 @@ class KubernetesWorld(World):
     def lose_call(self, call: Call) -> None:
         if call.kind == "api":
             self.answer(call, KubeUnreachable("no answer"))
-        elif call.arrived:
+        elif call.arrived or self.is_begun(call):
             self.answer(call, UpstreamError("no answer"))
         else:
             self.answer(call, DialError(call.instance_id, "no connection"))
@@ -173,6 +170,7 @@ class KubernetesWorld(World):
         return Answer(200, [], b"{}")
 
     def _reset(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
+        self.apply(sidecar)
         if sidecar.phase == "ended":
             return Answer(410, [], b'{"error":"ended"}')
         if self.unequal and sidecar.phase == "claimed" and body["generation"] == sidecar.generation:
@@ -198,6 +196,7 @@ class KubernetesWorld(World):
         sidecar = Sidecar(name, f"10.0.0.{len(self.sidecars) + 1}:8700")
         self.sidecars[name] = sidecar
         self.had_pod.add(name)
+        ip = {"podIP": sidecar.address.partition(":")[0]} if self.tells_ips else {}
         self.api.put(
             PODS,
             name,
@@ -209,7 +208,7 @@ class KubernetesWorld(World):
                     "creationTimestamp": clock.text(self.api.now()),
                 },
                 "spec": {"nodeName": "node"},
-                "status": {"phase": "Running", "podIP": sidecar.address.partition(":")[0]},
+                "status": {"phase": "Running", **ip},
             },
         )
 

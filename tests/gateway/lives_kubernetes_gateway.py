@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +13,7 @@ from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.peer_calls import Missing
 from sandlot_gateway.backends.kubernetes.peers import PeerSettings
+from sandlot_gateway.backends.kubernetes.search import Look
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from sandlot_gateway.data.errors import UpstreamError
@@ -22,6 +23,7 @@ from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 
 from tests.gateway.api_server import NAMESPACE, Client
 from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_keys import Keys
 from tests.gateway.lives_messages import Word
 
 _KINDS = {
@@ -85,9 +87,10 @@ class Peers:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._keys = Keys(gateway)
 
     async def close(self) -> None:
-        """Nothing runs."""
+        await self._keys.close()
 
     async def tell(self, body: bytes, *, told: Callable[[], None]) -> None:
         world = self._gateway.world
@@ -114,18 +117,19 @@ class Peers:
         known = [one.directory.get(SandboxId(sandbox_id)) for one in others]
         return next((one.recorded_end() for one in known if one is not None and not one.live), None)
 
-    async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
-        """As the others' `/internal/keys` says."""
-        world: Any = self._gateway.world
+    def asked_by(self, gateway: str) -> None:
+        self._keys.asked_by(gateway)
+
+    def is_searching(self) -> bool:
+        return self._keys.is_searching()
+
+    async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
+        if self.deaf:
+            return KeyAnswer((), all_heard=True)
+        answer = await self._keys.holder_of_key(question, look=look)
         if not self._gateway.alive:
-            await world.loop.create_future()
-        if world.dead:
-            await look()
-        others = [] if self.deaf else [one for one in world.gateways if one is not self._gateway]
-        heard = [one for one in others if not one.peers.silent]
-        told = [one.lifecycle.following.keyed.answer(question) for one in heard]
-        holders = tuple({one for one in told if one is not None})
-        return KeyAnswer(holders, all_heard=len(heard) == len(others))
+            await self._gateway.world.loop.create_future()
+        return answer
 
 
 class KubernetesGateway(Gateway):
@@ -133,10 +137,13 @@ class KubernetesGateway(Gateway):
 
     def machine(self) -> tuple[Any, Any]:
         world: Any = self.world
+        self.host = world.new_host()
         pool: Any = Pool(self)
         client: Any = Client(world.api, self, send=self._send)
         settings = KubernetesSettings(
-            namespace=NAMESPACE, settle_timeout=0.0, peers=PeerSettings("gateways:1", own_port=1)
+            namespace=NAMESPACE,
+            settle_timeout=world.settle_timeout,
+            peers=PeerSettings("gateways:1", own_port=1),
         )
         self.peers = Peers(self)
         with patch("sandlot_gateway.backends.kubernetes.backend.Peers", lambda *_, **__: self.peers):
@@ -151,6 +158,14 @@ class KubernetesGateway(Gateway):
 
     async def begin(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
+        self.recovered = False
+        world: Any = self.world
+        if world.settle_timeout:
+            self._tasks.append(asyncio.create_task(self._start()))
+        else:
+            await self._start()
+
+    async def _start(self) -> None:
         await self.backend.start(
             BackendEvents(
                 supply=self.supply,
@@ -161,6 +176,7 @@ class KubernetesGateway(Gateway):
             )
         )
         self.lifecycle.adoption.resume()
+        self.recovered = True
 
     def clock(self) -> float:
         world: Any = self.world

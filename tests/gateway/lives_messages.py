@@ -57,6 +57,8 @@ class Sidecar:
     uses: int = 0
     restored: bool = False
     used: bool = False
+    claiming: bool = False
+    applies: dict[str, Any] | None = None  # the claim that it is applying
     grace: asyncio.TimerHandle | None = None  # after which it ends if it is unused
 
     @property
@@ -69,6 +71,7 @@ class Sidecar:
             "instance_id": self.instance_id,
             "generation": self.generation,
             "phase": self.phase,
+            "claiming": self.claiming,
             "sandbox_id": claim.get("sandbox_id"),
             "claimed_at": self.claimed_at,
             "meta": claim.get("meta"),

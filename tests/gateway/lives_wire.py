@@ -22,9 +22,16 @@ class Wire:
         return ClaimAnswer(answer, {}) if isinstance(answer, str) else answer
 
     async def end(
-        self, instance: Instance, *, verdict: str, message: str | None = None, only_of: str | None = None
+        self,
+        instance: Instance,
+        *,
+        verdict: str,
+        message: str | None = None,
+        only_of: str | None = None,
+        only_unused: bool = False,
     ) -> EndAnswer:
-        body = {"verdict": verdict} | ({} if only_of is None else {"only_of": only_of})
+        body: dict[str, Any] = {"verdict": verdict} | ({} if only_of is None else {"only_of": only_of})
+        body |= {"only_unused": True} if only_unused else {}
         return EndAnswer(await self._gateway.call("end", instance.id, body))
 
     async def end_unclaimed(self, instance: Instance) -> EndAnswer:

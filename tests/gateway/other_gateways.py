@@ -10,8 +10,8 @@ from dataclasses import asdict
 import pytest
 from aiohttp import web
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
-from sandlot_gateway.core.owners import KeyHolder
-from sandlot_gateway.credentials import NEWS_PATH
+from sandlot_gateway.core.owners import STARTING, KeyHolder
+from sandlot_gateway.credentials import KEYS_PATH, NEWS_PATH
 from sandlot_gateway.data.pool import HttpPool
 
 from tests.ports import free_port
@@ -29,22 +29,24 @@ class Other:
         self.answers.set()
         self.answers_keys = asyncio.Event()
         self.answers_keys.set()
+        # It breaks connections instead, and is silent in no time: none waits in vain, or gives up what is slow.
+        self.breaks = self.breaks_keys = False
         self.was_asked = asyncio.Event()  # for a key
         self.holder: KeyHolder | None = None  # of any key
+        self.starts = False  # and answers no question of keys yet, but that it does
         self.address = f"127.0.0.1:{port}"
         self._port = port
         self._runner: web.AppRunner | None = None
 
     def fall_silent(self) -> None:
-        self.answers.clear()
-        self.answers_keys.clear()
+        self.breaks = self.breaks_keys = True
 
     async def start(self) -> None:
         app = web.Application()
         app.add_routes(
             [
                 web.post(NEWS_PATH, self._told),
-                web.get("/internal/keys", self._asked_for_a_key),
+                web.get(KEYS_PATH, self._asked_for_a_key),
                 web.get("/{path:.*}", self._asked),
             ]
         )
@@ -55,16 +57,21 @@ class Other:
     async def _told(self, request: web.Request) -> web.Response:
         self.news.append(await request.read())
         await self.answers.wait()
+        _break(request, self.breaks)
         return web.Response(status=204)
 
     async def _asked_for_a_key(self, request: web.Request) -> web.Response:
         self.asked_for_keys += 1
         self.was_asked.set()
         await self.answers_keys.wait()
+        _break(request, self.breaks_keys)
+        if self.starts:
+            return web.json_response({**STARTING}, status=503)
         return web.json_response({"holder": None if self.holder is None else asdict(self.holder)})
 
     async def _asked(self, request: web.Request) -> web.Response:
         await self.answers.wait()
+        _break(request, self.breaks)
         return web.Response(status=404)
 
     async def close(self) -> None:
@@ -72,6 +79,11 @@ class Other:
         self.answers_keys.set()
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def _break(request: web.Request, breaks: bool) -> None:
+    if breaks and request.transport is not None:
+        request.transport.abort()
 
 
 @pytest.fixture
@@ -89,10 +101,12 @@ async def others(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Other]]:
 
 
 @asynccontextmanager
-async def peers_of(*, timeout: float) -> AsyncIterator[Peers]:
+async def peers_of(*, timeout: float = 60.0, searched: float = 60.0) -> AsyncIterator[Peers]:
     pool = HttpPool()
-    settings = PeerSettings("gateways:1", own_port=1, timeout=timeout, left_out=3600.0)
+    settings = PeerSettings("gateways:1", own_port=1, timeout=timeout, searched=searched, left_out=3600.0)
     peers = Peers(settings, pool=pool, token=lambda: "spt_0")
-    yield peers
-    await peers.close()
-    await pool.close()
+    try:
+        yield peers
+    finally:
+        await peers.close()
+        await pool.close()

@@ -33,11 +33,14 @@ TEMPLATE = Template(image="host")
 class Replica:
     """One gateway's claiming half."""
 
-    def __init__(self, machine: Machine, pool: HttpPool, *, max_waiting: int = 2000, **options: Any) -> None:
+    def __init__(
+        self, machine: Machine, pool: HttpPool, *, max_waiting: int = 2000, alone: bool = True, **options: Any
+    ) -> None:
         self.discarded: list[Instance] = []
         self.outcomes: list[str] = []
+        backend: Any = StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere")
         self.supply = Supply(
-            backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"),
+            backend=backend,
             slots=Slots(rank=first_come(), kind=by_size if options.get("images") else by_template),
             settings=SupplySettings(max_waiting=max_waiting),
         )
@@ -46,7 +49,8 @@ class Replica:
             # Nothing here is silent: a machine that gives this process no time for 10 seconds is no lost answer.
             sidecars=Sidecars(pool, claim_timeout=60.0),
             tokens=TOKENS,
-            discard=lambda instance, sandbox_id: self.discarded.append(instance),
+            discard=lambda instance, *_: self.discarded.append(instance),
+            alone=alone,
             counted=self.outcomes.append,
             **options,
         )

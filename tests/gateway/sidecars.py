@@ -1,4 +1,4 @@
-"""Sidecars for tests: real HTTP/1.1 servers on Unix sockets that keep the contract's claim, end, reset and reads."""
+"""Sidecars for tests: real servers that keep the contract's claim, end, reset and reads."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from sandlot_contract.ids import InstanceId
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 
+from tests.gateway.unix_server import UnixServer
 
-class StubSidecar:
+
+class StubSidecar(UnixServer):
     """One instance. `webhook` is the address of a gateway's socket; without it nobody is told anything."""
 
-    def __init__(self, *, instance_id: str, token: str, directory: Path, webhook: str | None = None) -> None:
+    def __init__(
+        self, *, instance_id: InstanceId, token: str, directory: Path, webhook: str | None = None
+    ) -> None:
+        super().__init__(directory / f"{instance_id[-12:]}.sock")
         self.instance_id = instance_id
         self.token = token
-        self.path = directory / f"{instance_id[-12:]}.sock"
         self.webhook = webhook
         self.generation = 1
         self.phase = "warm"
@@ -42,6 +47,7 @@ class StubSidecar:
             {"error": "no_such_route"},
         )  # as of before there were any
         self.claims_seen = 0
+        self.claiming = False
         self.ends_seen = 0
         self.owners: list[str] = []
         self.before_claim: Callable[[dict[str, Any]], Any] | None = None
@@ -65,34 +71,11 @@ class StubSidecar:
         self.layer_answer: tuple[int, Any] = (200, b"archive")  # to a request for its files
         self.hold_layer: asyncio.Event | None = None  # it sends its files when it is set
         self.layers_seen = 0
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._connections: set[asyncio.Task[Any]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
         self._pool = HttpPool()
 
-    @property
-    def address(self) -> str:
-        return f"unix:{self.path}"
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve, path=str(self.path))
-
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for writer in list(self._writers):
-            writer.close()
-        # The streams' own callback logs a cancelled connection as an error, so they end by their closed socket.
-        for task in self._tasks - self._connections:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=1.0)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().close()
         await self._pool.close()
-        self.path.unlink(missing_ok=True)
 
     def state(self) -> dict[str, Any]:
         claim = self.claim or {}
@@ -100,6 +83,7 @@ class StubSidecar:
             "instance_id": self.instance_id,
             "generation": self.generation,
             "phase": self.phase,
+            "claiming": self.claiming,
             "version": "test",
             "sandbox_id": claim.get("sandbox_id"),
             "claimed_at": self.claimed_at,
@@ -150,49 +134,6 @@ class StubSidecar:
             if answer.status != 503:
                 return answer.status
 
-    def _own(self, work: Any) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._connections.add(task)
-        self._writers.add(writer)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                first, *lines = head.decode("latin-1").split("\r\n")
-                headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines) if k}
-                if headers.get("transfer-encoding") == "chunked":
-                    body = await _chunks(reader)
-                else:
-                    body = await reader.readexactly(int(headers.get("content-length", "0")))
-                method, target, _ = first.split(" ")
-                status, answer = await self._answer(method, target, headers, body)
-                if status == 0:
-                    return
-                if status == 101:
-                    writer.write(
-                        b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n" + answer
-                    )
-                    while data := await reader.read(65536):
-                        writer.write(data)
-                    return
-                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            self._connections.discard(task)
-            self._writers.discard(writer)
-            writer.close()
-
     async def _answer(
         self, method: str, target: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, Any]:
@@ -231,8 +172,9 @@ class StubSidecar:
                 owner = (
                     self.claim["sandbox_id"] if self.claim is not None and self.phase == "claimed" else None
                 )
-                if owner is not None and (told.get("only_unclaimed") or told.get("only_of", owner) != owner):
-                    return 409, {"error": "claimed"}
+                kept = told.get("only_unclaimed") or told.get("only_of", owner) != owner
+                if owner is not None and (kept or (told.get("only_unused") and self.used)):
+                    return 409, {"error": "claimed", "sandbox_id": owner}
                 self.end(told["verdict"], told.get("message"))
                 return 200, self.state()
             case "/v1/use":
@@ -279,7 +221,11 @@ class StubSidecar:
         if self.before_claim is not None:
             refusal = self.before_claim(claim)
             if asyncio.iscoroutine(refusal):
-                refusal = await refusal
+                self.claiming = True
+                try:
+                    refusal = await refusal
+                finally:
+                    self.claiming = False
             if refusal is not None:
                 return refusal
         if self.phase in ("ended", "failed"):
@@ -313,20 +259,12 @@ class StubSidecar:
         return 200, {"equal": self.reset_equal, "took_ms": 1.0, "proof": proof, **self.state()}
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    body = b""
-    while size := int(await reader.readline(), 16):
-        body += (await reader.readexactly(size + 2))[:-2]
-    await reader.readline()
-    return body
-
-
-def new_instance_id() -> str:
-    return f"i-{secrets.token_hex(8)}"
+def new_instance_id() -> InstanceId:
+    return InstanceId(f"i-{secrets.token_hex(8)}")
 
 
 @contextlib.asynccontextmanager
-async def sidecars(count: int, directory: Path, *, token: Callable[[str], str]):
+async def sidecars(count: int, directory: Path, *, token: Callable[[InstanceId], str]):
     made = []
     for _ in range(count):
         instance_id = new_instance_id()

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.prober import Prober
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
 
-ID = "i-0123456789abcdef"
+ID = InstanceId("i-0123456789abcdef")
 
 
 class Sidecar:
@@ -21,6 +22,7 @@ class Sidecar:
 
     def __init__(self) -> None:
         self.phase = "warm"
+        self.claiming = False
         self.asked = asyncio.Semaphore(0)
         self.free = asyncio.Event()
         self.free.set()
@@ -29,9 +31,9 @@ class Sidecar:
         try:
             while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /v1/state "):
                 self.asked.release()
-                phase = self.phase
+                state = {"instance_id": ID, "phase": self.phase, "claiming": self.claiming}
                 await self.free.wait()
-                body = json.dumps({"instance_id": ID, "phase": phase}).encode()
+                body = json.dumps(state).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
         except asyncio.IncompleteReadError:
             pass
@@ -140,3 +142,23 @@ async def test_an_answer_that_is_older_than_the_question_does_not_count() -> Non
         await sidecar.asked.acquire()
         assert sidecar.asked.locked()
     assert phases == ["warm", "claimed"]
+
+
+async def test_one_that_applies_a_claim_is_asked_until_it_names_its_owner() -> None:
+    """It was taken for free."""
+    phases: list[str] = []
+    heard = asyncio.Event()
+
+    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
+        phases.append(state["phase"])
+        heard.set()
+        return True
+
+    async with asking(told) as (asker, instance, sidecar):
+        sidecar.claiming = True
+        asker.ask(instance)
+        for _ in range(2):
+            await sidecar.asked.acquire()
+        sidecar.phase, sidecar.claiming = "claimed", False
+        await heard.wait()
+    assert phases == ["claimed"]

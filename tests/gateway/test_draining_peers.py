@@ -173,5 +173,5 @@ async def test_a_create_whose_body_arrives_while_its_gateway_drains_is_known_to_
         async def is_the_only_one() -> bool:
             return await claimed(world) == [made["id"]]
 
-        # One that is late may have claimed a second instance for it, which is then ended.
+        # A sidecar that gets no time for 3 s counts as having no claim: then the other gateway claims again, and it ends.
         await until(is_the_only_one)

@@ -53,6 +53,13 @@ def lose_claims_answer(world: World) -> None:
     world.answer(claim, "uncertain")
 
 
+def lose_its_end(world: World) -> None:
+    """The sidecar is asked to end if it is unused, for as long as it does not answer."""
+    world.lose_call(only(world, "end"))
+    world.pass_time(4.0)
+    world.lose_call(only(world, "end"))
+
+
 def launch(world: World) -> str:
     """The start that is asked for, up to its sidecar's word at the gateway that asked."""
     call = only(world, "launch")
@@ -104,6 +111,7 @@ def test_the_instance_of_a_claim_that_nobody_heard_of_is_taken_away(world: World
     assert sandbox is not None
     first = launch(world)
     lose_claims_answer(world)
+    lose_its_end(world)
     launch(world)
     take(world, "claim")
     world.kill(maker)
@@ -137,6 +145,7 @@ def test_of_two_claims_that_are_heard_of_at_once_the_later_one_counts(world: Wor
     assert sandbox is not None
     first = launch(world)
     lose_claims_answer(world)
+    lose_its_end(world)
     second = launch(world)
     claim = only(world, "claim")
     world.arrive(claim)

@@ -108,7 +108,8 @@ def test_one_that_is_taken_over_for_a_retry_is_brought_up(world: KubernetesWorld
     other.create(key="k")
     known = other.directory.get(sandbox.id)
     assert known is not None
-    is_silent(maker)
+    for gateway in (maker, other):
+        is_silent(gateway)
     world.pass_time(1.0)
     draining = drained(world, other)
     assert not draining.done()

@@ -17,16 +17,18 @@ from tests.gateway.api_server import SANDBOXES
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
 from tests.gateway.lives_messages import Call, Sidecar
-from tests.gateway.test_lives_model import LivesModel, choices, pick
+from tests.gateway.lives_slow_model import SlowLivesModel
+from tests.gateway.test_lives_model import choices, pick
 
 
-class KubernetesLivesModel(LivesModel):
+class KubernetesLivesModel(SlowLivesModel):
     world: KubernetesWorld
 
-    @initialize(gateways=st.integers(1, 3), reuses=st.booleans())
-    def begin(self, gateways: int, reuses: bool) -> None:
+    @initialize(gateways=st.integers(1, 3), reuses=st.booleans(), tells_ips=st.booleans())
+    def begin(self, gateways: int, reuses: bool, tells_ips: bool) -> None:
         self.directory = tempfile.TemporaryDirectory()
         self.world = KubernetesWorld(Path(self.directory.name), gateways=gateways, reuses=reuses)
+        self.world.tells_ips, self.world.late_ips = tells_ips, not tells_ips
 
     @precondition(lambda self: self.pending())
     @rule(choice=choices)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
 from tests.gateway.warm_pool import warmed
@@ -93,6 +95,19 @@ async def test_a_pending_create_goes_on_after_the_restart(state_dir: Path, machi
         assert claim is not None
         assert claim["secrets"] == {"S": "hidden"}
         assert list((state_dir / "pending").iterdir()) == []
+
+
+async def test_a_question_of_keys_is_told_of_the_recovery_at_once(
+    state_dir: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its silence told the gateway that asked nothing."""
+    monkeypatch.setattr("sandlot_gateway.edge._RECOVERY_WAIT", 3600.0)
+    async with running(state_dir, machine) as box:
+        box.gateway._recovered.clear()
+        told = await box.client.get("/internal/keys")
+        assert (told.status_code, told.json()["starting"]) == (503, True)
+        box.gateway._recovered.set()
+        assert (await box.client.get("/internal/keys")).status_code != 503
 
 
 async def test_requests_wait_for_the_recovery(state_dir: Path, machine: Machine) -> None:

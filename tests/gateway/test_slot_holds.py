@@ -118,3 +118,57 @@ def test_only_a_later_generation_takes_a_slot_from_its_create() -> None:
     assert slots.holds.accepted(hold) is None
     slots.overtaken("i-1", 3)
     assert slots.owner("i-1") == "sb-mine", "it is no create's any more"
+
+
+def unanswered() -> tuple[Slots, Hold]:
+    slots, hold = claiming()
+    assert slots.holds.unanswered(hold)
+    assert phase(slots) is Phase.ENDING
+    return slots, hold
+
+
+def test_one_without_an_answer_is_claimed_again() -> None:
+    slots, hold = unanswered()
+    assert slots.report_owned(INSTANCE, 2, "sb-mine") is LATE, "its sidecar is still asked"
+    slots.gone("i-1")  # by whoever has ended an earlier generation
+    assert slots.holds.asked_again(hold)
+    assert phase(slots) is Phase.CLAIMING
+    assert slots.holds.accepted(hold) is None
+    assert slots.owner("i-1") == "sb-mine"
+
+
+def test_one_without_an_answer_is_given_back() -> None:
+    slots, hold = unanswered()
+    assert slots.holds.failed(hold)
+    assert phase(slots) is Phase.ENDING
+    slots.gone("i-1")
+    assert phase(slots) is None
+
+
+def test_one_that_is_lost_without_an_answer_is_still_to_be_given_back() -> None:
+    """Its gateway took its end, which it had asked for, for a loss, and left its record to nobody."""
+    slots, hold = unanswered()
+    lost = slots.lost("i-1", LOSS)
+    assert lost is not None
+    assert lost.phase is Phase.ENDING
+    assert not slots.holds.asked_again(hold)
+    assert slots.holds.failed(hold)
+    assert slots.phase("i-1") is Phase.GONE
+    assert not slots.holds.failed(hold), "once"
+
+
+@pytest.mark.parametrize("how", ["reset", "reset and lost", "reset for another", "another's"])
+def test_one_without_an_answer_that_is_anothers_is_not_given_back(how: str) -> None:
+    slots, hold = unanswered()
+    TAKE[how][0](slots)
+    before = phase(slots)
+    assert not slots.holds.asked_again(hold)
+    assert not slots.holds.failed(hold)
+    assert phase(slots) is before
+
+
+def test_one_that_was_taken_before_its_claim_was_given_up_is_not_asked_to_end() -> None:
+    for take, _ in TAKE.values():
+        slots, hold = claiming()
+        take(slots)
+        assert not slots.holds.unanswered(hold)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sidecar.support import SANDBOX_TOKEN, Sidecar
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
+from tests.waiting import until
 
 pytestmark = pytest.mark.root
 
@@ -23,7 +27,7 @@ async def test_state_document(make) -> None:
     box = await make()
     warm = (await box.instance("GET", "/v1/state")).json()
     assert set(warm) == {
-        "instance_id", "address", "generation", "phase", "version", "mounts_copies", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
+        "instance_id", "address", "generation", "phase", "claiming", "version", "mounts_copies", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
         "ready_at", "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "restoring",
         "start_command", "egress", "user", "bound_to", "uses", "image", "services",
     }  # fmt: skip
@@ -123,3 +127,26 @@ async def test_no_state_tells_of_an_owner_before_the_claim_is_in_force(make) -> 
         await box.claim(limits={"pids": 100 + attempt}, network="none")
         await asyncio.gather(*watching)
     assert told <= {("warm", None, False), ("claimed", "sb-test", True)}
+
+
+async def test_a_state_says_that_a_claim_is_being_applied(make) -> None:
+    """Who asked meanwhile took it for free."""
+    box = await make()
+
+    async def state() -> dict[str, Any]:
+        return (await box.instance("GET", "/v1/state")).json()
+
+    async def is_claiming() -> bool:
+        return (await state())["claiming"]
+
+    os.kill(box.executor_pid(), signal.SIGSTOP)
+    try:
+        claiming = asyncio.create_task(box.claim(limits={"pids": 100}, network="none"))
+        await until(is_claiming)
+        told = await state()
+        assert (told["phase"], told["sandbox_id"]) == ("warm", None)
+    finally:
+        os.kill(box.executor_pid(), signal.SIGCONT)
+    await claiming
+    told = await state()
+    assert (told["phase"], told["sandbox_id"], told["claiming"]) == ("claimed", "sb-test", False)

@@ -98,6 +98,7 @@ async def test_an_end_only_of_what_no_other_sandbox_owns(make) -> None:
     owned = await make(claim={"sandbox_id": "sb-one"})
     refused = await owned.instance("POST", "/v1/end", json={"only_of": "sb-two"})
     assert (refused.status_code, refused.json()["error"]) == (409, "claimed")
+    assert refused.json()["sandbox_id"] == "sb-one"
     assert (await owned.exec("echo lives"))["stdout"] == "lives\n"
     for box in (owned, await make()):
         ended = await box.instance("POST", "/v1/end", json={"only_of": "sb-one"})

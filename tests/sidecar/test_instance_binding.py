@@ -6,7 +6,7 @@ import pytest
 from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.instance import Phase
 
-from tests.sidecar.instance_states import ANOTHERS, MINE, STRANGERS, begin_reset, claim_of, made, take
+from tests.sidecar.instance_states import ANOTHERS, MAKE, MINE, STRANGERS, begin_reset, claim_of, made, take
 
 
 def test_only_the_tenant_that_used_it_gets_it_again() -> None:
@@ -59,3 +59,8 @@ def test_a_reset_for_its_owner_is_no_further_use() -> None:
     life.emptied()
     life.built()
     assert (life.bound_to, life.uses) == ("t", 1)
+
+
+def test_only_one_that_is_being_claimed_says_so() -> None:
+    """Its phase in the contract is `warm`, and who asked for its owner meanwhile took it for free."""
+    assert [name for name in MAKE if made(name).claiming] == ["claiming", "claiming again"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandlot_gateway.keys import Keys
 
-NEWS_PATH = "/internal/news"  # for other gateways
+NEWS_PATH, KEYS_PATH = "/internal/news", "/internal/keys"  # for other gateways
 
 
 def bearer(authorization: bytes) -> str:

@@ -27,6 +27,8 @@ from sandlot_gateway.bodies import (
 from sandlot_gateway.control.audit import App, Audit
 from sandlot_gateway.control.errors import error_response
 from sandlot_gateway.control.paths import E2B_BASE, PREFIX, is_control, is_e2b
+from sandlot_gateway.core.owners import STARTING
+from sandlot_gateway.credentials import KEYS_PATH
 from sandlot_gateway.data.answers import Message, Receive, Scope, Send
 from sandlot_gateway.data.mounted import APP
 from sandlot_gateway.data.request_id import identify
@@ -121,7 +123,8 @@ class Edge:
         # Before recovery is complete, an existing sandbox would look like a lost one.
         if not self._recovered.is_set() and path not in _WITHOUT_RECOVERY:
             try:
-                async with asyncio.timeout(_RECOVERY_WAIT):
+                # Another gateway would take a wait for the silence of one that may be alive and claim.
+                async with asyncio.timeout(0.0 if path == KEYS_PATH else _RECOVERY_WAIT):
                     await self._recovered.wait()
             except TimeoutError:
                 note(error="starting")
@@ -129,6 +132,7 @@ class Edge:
                     503,
                     "the gateway is still starting: try again after Retry-After",
                     headers={"retry-after": "1"},
+                    extra=STARTING if path == KEYS_PATH else None,
                 )
                 await _to_repeat(response, scope)(scope, receive, self._identified(scope, send))
                 return

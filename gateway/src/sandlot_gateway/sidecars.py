@@ -36,7 +36,8 @@ class ClaimOutcome(StrEnum):
 
 class EndAnswer(StrEnum):
     ENDED = "ended"
-    OWNED = "owned"  # another sandbox owns it, so it keeps running
+    OWNED = "owned"  # the end's conditions exclude its owner, so it keeps running
+    OTHERS = "others"  # and that is not `only_of`; an older sidecar does not say so
     UNKNOWN = "unknown"  # unreachable
     # Unreachable by TLS from here: with another certificate it may serve other gateways.
     UNTRUSTED = "untrusted"
@@ -46,13 +47,16 @@ class EndAnswer(StrEnum):
         """Whether the sidecar did not get the end, as far as known."""
         return self in (EndAnswer.UNKNOWN, EndAnswer.UNTRUSTED)
 
+    @property
+    def kept(self) -> bool:
+        """Whether the instance keeps running for its owner."""
+        return self in (EndAnswer.OWNED, EndAnswer.OTHERS)
+
 
 # Bytes of an answer to a look. 500 commands whose characters all have the longest escapes are just below.
 _MOST_SEEN = 8 << 20
 # Accepted; an older sidecar, whose sandbox has its deadline and idle timeout; another owner; ended.
 _ORPHANED = frozenset((200, 404, 409, 410))
-# HTTP status -> result
-_END_ANSWERS = {200: EndAnswer.ENDED, 409: EndAnswer.OWNED}
 
 
 class SidecarError(Exception):
@@ -61,10 +65,7 @@ class SidecarError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """The result of a claim; `field` and `message` describe what is invalid in a refused one.
-
-    `binding`: the tenant of a BOUND instance.
-    """
+    """The result of a claim. `field`, `message`: what is invalid in a refused one. `binding`: the tenant of a BOUND one."""
 
     outcome: ClaimOutcome
     state: dict[str, Any]
@@ -129,32 +130,30 @@ class Sidecars:
         verdict: str,
         message: str | None = None,
         only_of: SandboxId | None = None,
+        only_unused: bool = False,
     ) -> EndAnswer:
-        """Ask the sidecar to end unless another sandbox than `only_of` owns it."""
-        body = {"verdict": verdict, "message": message, "only_of": only_of}
-        body = {name: value for name, value in body.items() if value is not None}
-        status = await self._end(instance, body)
-        if status == 400:  # an older sidecar without this verdict
-            status = await self._end(instance, {**body, "verdict": SandboxVerdict.SANDBOX_LOST})
-        return _end_answer(status)
+        """Ask the sidecar to end unless another sandbox than `only_of` owns it, or with `only_unused` one that is used."""
+        wanted = {"message": message, "only_of": only_of, "only_unused": only_unused or None}
+        body = {"verdict": verdict} | {name: value for name, value in wanted.items() if value is not None}
+        answer = await self._end(instance, body)
+        if isinstance(answer, Answer) and answer.status == 400:  # an older sidecar without this verdict
+            answer = await self._end(instance, {**body, "verdict": SandboxVerdict.SANDBOX_LOST})
+        return _end_answer(answer, only_of=only_of)
 
     async def end_unclaimed(self, instance: Instance) -> EndAnswer:
         """Ask the sidecar to end unless it has an owner, which only it knows."""
-        return _end_answer(
-            await self._end(instance, {"verdict": SandboxVerdict.DELETED, "only_unclaimed": True})
-        )
+        body = {"verdict": SandboxVerdict.DELETED, "only_unclaimed": True}
+        return _end_answer(await self._end(instance, body))
 
-    async def _end(self, instance: Instance, body: dict[str, Any]) -> int | EndAnswer:
-        """Send an end; return the answer's status, or what it means that there is none."""
+    async def _end(self, instance: Instance, body: dict[str, Any]) -> Answer | EndAnswer:
+        """Send an end; return the answer, or what it means that there is none."""
+        content = msgspec.json.encode(body)
         try:
-            answer = await self._post(
-                instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
-            )
+            return await self._post(instance, "/v1/end", content, timeout=self._call_timeout)
         except DialError as error:
             return EndAnswer.UNTRUSTED if error.tls else EndAnswer.UNKNOWN
         except UpstreamError:
             return EndAnswer.UNKNOWN
-        return answer.status
 
     async def reset(self, instance: Instance) -> Answer:
         """Reset the instance under the same claim. Raises SidecarError."""
@@ -271,8 +270,13 @@ def document(answer: Answer) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _end_answer(status: int | EndAnswer) -> EndAnswer:
-    return status if isinstance(status, EndAnswer) else _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
+def _end_answer(answer: Answer | EndAnswer, *, only_of: SandboxId | None = None) -> EndAnswer:
+    if isinstance(answer, EndAnswer):
+        return answer
+    if answer.status == 409:
+        of_others = only_of is not None and document(answer).get("sandbox_id", only_of) != only_of
+        return EndAnswer.OTHERS if of_others else EndAnswer.OWNED
+    return EndAnswer.ENDED if answer.status == 200 else EndAnswer.UNKNOWN
 
 
 def _claim_answer(answer: Answer) -> ClaimAnswer:

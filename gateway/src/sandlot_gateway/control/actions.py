@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sandlot_gateway.control.paths import E2B_BASE, PREFIX, e2b_route, is_e2b
 from sandlot_gateway.control.unsupported import UNSUPPORTED
-from sandlot_gateway.credentials import NEWS_PATH
+from sandlot_gateway.credentials import KEYS_PATH, NEWS_PATH
 
 _SANDBOX = f"{PREFIX}/sandbox"
 _ONE = f"{_SANDBOX}/{{sandbox_id}}"
@@ -116,7 +116,7 @@ _ACTIONS = {
     "GET /internal/sandboxes/{sandbox_id}/instance": "peer.call",
     f"POST {NEWS_PATH}": "peer.call",
     "GET /internal/claims": "peer.call",
-    "GET /internal/keys": "peer.call",
+    f"GET {KEYS_PATH}": "peer.call",
     "GET /internal/events": "peer.call",
 }
 # Their ids are the only credential of what they name.

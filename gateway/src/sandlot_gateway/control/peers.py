@@ -20,7 +20,7 @@ from sandlot_gateway.control.present import NO_STORE, json_response
 from sandlot_gateway.control.services import Have, Services, bearer
 from sandlot_gateway.core.owners import KeyQuestion
 from sandlot_gateway.core.runs import RunId
-from sandlot_gateway.credentials import NEWS_PATH
+from sandlot_gateway.credentials import KEYS_PATH, NEWS_PATH
 
 router = APIRouter(include_in_schema=False)
 
@@ -68,7 +68,7 @@ async def young_claims(
     return json_response({"instances": {sandbox.id: sandbox.instance_id for sandbox in young}})
 
 
-@router.get("/internal/keys")
+@router.get(KEYS_PATH)
 async def holder_of_key(
     have: Have,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],

@@ -53,6 +53,13 @@ class OtherGateways(Protocol):
         """Ask all other gateways; return within two seconds, whether they answer or not."""
         ...
 
+    def is_searching(self) -> bool:
+        """Return whether the last claims of a dead gateway are being looked for; a question begins that."""
+        ...
+
+    def asked_by(self, gateway: str) -> None:
+        """Note that the gateway with this random id lives: it may have begun, and claim from now on."""
+
     async def learn_claims(self, tenant: str) -> None:
         """Learn of this tenant's sandboxes that others have claimed and no record tells yet; return within three seconds."""
         ...

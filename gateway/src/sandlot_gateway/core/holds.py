@@ -52,14 +52,41 @@ class Holds:
         self._move(slot, Phase.OWNED, sandbox_id=claim.sandbox_id, binding=claim.binding)
         return None
 
+    def unanswered(self, hold: Hold) -> bool:
+        """Move to ENDING, and keep the hold: the sidecar may have accepted the owner, and is asked to end or claimed again.
+
+        Whatever is heard of its end from now on is the claim's, not the sandbox's. `asked_again` or `failed` follows.
+        """
+        slot = self._end(hold)
+        if slot is None or hold.claim is None:
+            return False
+        self._move(slot, Phase.ENDING, sandbox_id=hold.claim.sandbox_id)
+        slot.hold = hold
+        return True
+
+    def asked_again(self, hold: Hold) -> bool:
+        """Move from ENDING back to CLAIMING: the sidecar has the claim, and keeps it."""
+        slot = self._slots.get(hold.instance.id)
+        if slot is None or slot.hold is not hold or hold.taken is not None or hold.claim is None:
+            return False
+        slot.hold = None
+        self._move(slot, Phase.CLAIMING, sandbox_id=hold.claim.sandbox_id)
+        slot.hold = hold
+        return True
+
     def outdone(self, hold: Hold) -> bool:
         """Move to UNREPORTED: another sandbox owns the slot, or it has been reset."""
         return self._leave(hold, Phase.UNREPORTED) is not None
 
     def failed(self, hold: Hold) -> bool:
-        """Move to ENDING: the sidecar may have accepted the owner, or can accept none."""
+        """Move to ENDING: the sidecar may have accepted the owner, or can accept none.
+
+        Return whether the caller has to remove the instance, which it also has to if it was lost since `unanswered`.
+        """
+        slot = self._slots.get(hold.instance.id)
+        unanswered = slot is not None and slot.hold is hold and slot.phase is Phase.ENDING
         sandbox_id = hold.claim.sandbox_id if hold.claim is not None else None
-        return self._leave(hold, Phase.ENDING, sandbox_id=sandbox_id) is not None
+        return self._leave(hold, Phase.ENDING, sandbox_id=sandbox_id) is not None or unanswered
 
     def put_back(self, hold: Hold, *, binding: Binding | None = None) -> Instance | None:
         """Move to UNREPORTED, for the next create or `wait`: this create does not own the slot.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from sandlot_contract.ids import SandboxId
@@ -88,15 +90,21 @@ class KeyHolder:
     ended_at: float | None = None
 
 
+# In the answer of a gateway that starts: it knows no holder yet, and has claimed nothing.
+STARTING: Mapping[str, bool] = MappingProxyType({"starting": True})
+
+
 @dataclass(frozen=True, slots=True)
 class KeyAnswer:
     """The answers of all gateways. `all_heard`: every other gateway has answered or is known to be dead.
 
+    `searching`: they are not all heard, since what a dead one had claimed last is still looked for.
     With several holders the gateways have not agreed yet which one goes on.
     """
 
     holders: tuple[KeyHolder, ...]
     all_heard: bool
+    searching: bool = False
 
     @property
     def holder(self) -> KeyHolder | None:

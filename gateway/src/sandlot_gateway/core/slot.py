@@ -53,7 +53,7 @@ class Generation:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A create's hold on a slot, from its grant until its claim is answered; only holds.py and slots.py change it.
+    """A create's hold on a slot, from its grant until its claim has come to an end; only holds.py and slots.py change it.
 
     `claim`: once its sidecar is asked. `taken`: why the slot is no longer the create's, which is how a claim that was
     accepted has ended.
@@ -73,4 +73,4 @@ class Slot:
     phase: Phase = Phase.UNREPORTED
     sandbox_id: SandboxId | None = None
     binding: Binding = UNBOUND
-    hold: Hold | None = None  # of the create that has it, in CLAIMING
+    hold: Hold | None = None  # of the create that has it: in CLAIMING, or in ENDING if it may get it back

@@ -21,7 +21,7 @@ from .reuse import UNBOUND, Binding
 from .slot import Generation, Hold, Loss, Phase, ReportOutcome, Slot
 
 # How a claim has ended, if it was accepted, whose slot was taken from it before the answer.
-_ENDED_ELSEWHERE = Loss(SandboxVerdict.DELETED, "it was ended by another gateway")
+ENDED_ELSEWHERE = Loss(SandboxVerdict.DELETED, "it was ended by another gateway")
 _ANOTHERS = Loss(SandboxVerdict.GIVEN_BACK, "its instance reported another owner")
 _DISCARDED = Loss(SandboxVerdict.GIVEN_BACK, "its instance was discarded while it was claimed")
 _REMEMBERED = 10_000  # lost slots; without it a late webhook would bring back an owner that has ended
@@ -129,7 +129,7 @@ class Slots:
             self._move(slot, Phase.UNREPORTED, generation=generation)
 
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
-        """Remove a lost slot and return it. A slot in CLAIMING stays until its claim is answered."""
+        """Remove a lost slot and return it. One that a create holds stays until its claim is over."""
         self._lost[instance_id] = None
         if len(self._lost) > _REMEMBERED:
             del self._lost[next(iter(self._lost))]
@@ -240,7 +240,9 @@ class Slots:
 
     def gone(self, instance_id: InstanceId) -> None:
         """Forget an ENDING slot: it is removed, or another sandbox owns it and a report will say so."""
-        if self.phase(instance_id) is Phase.ENDING:
+        slot = self._slots.get(instance_id)
+        # One that a create holds is of a later generation than the end that the caller has asked for.
+        if slot is not None and slot.phase is Phase.ENDING and slot.hold is None:
             del self._slots[instance_id]
 
     def _move(
@@ -257,7 +259,7 @@ class Slots:
         if slot.hold is not None:
             # Only a gateway that ended the sandbox resets its slot.
             later = generation is not None and generation > slot.generation
-            slot.hold.taken = slot.hold.taken or (_ENDED_ELSEWHERE if later else _ANOTHERS)
+            slot.hold.taken = slot.hold.taken or (ENDED_ELSEWHERE if later else _ANOTHERS)
             slot.hold = None
         slot.phase, slot.sandbox_id = phase, sandbox_id
         if generation is not None:

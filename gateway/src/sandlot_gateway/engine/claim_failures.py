@@ -18,7 +18,7 @@ class NoSidecar(Exception):
 
 
 class LostAtOnce(Exception):
-    """The claim was accepted and has ended since, before its answer was read, as `loss` says."""
+    """The claim was accepted and has ended since, before its answer was read or known, as `loss` says."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__(loss.message or loss.verdict)

@@ -19,6 +19,7 @@ from sandlot_gateway.sidecars import ClaimOutcome, Sidecars
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.tracing.trace import stage
 
+from .claim_asks import ask
 from .claim_body import claim_body, if_held
 from .claim_failures import Abandoned, ClaimRefused, LostAtOnce, NoSidecar
 from .group_places import GroupPlaces
@@ -46,8 +47,9 @@ class Claimed:
 class Claimer:
     """Calls `discard` for each instance that failed a claim, and `counted` with every outcome.
 
+    `discard`: with True if the instance keeps the sandbox in case it is used there, since no other is claimed for it.
     `images`: None where instances keep their images. `groups`: give members of groups their places. `counted_by`: as in
-    Sandbox.
+    Sandbox. `alone`: there is no other gateway.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class Claimer:
         supply: Supply,
         sidecars: Sidecars,
         tokens: Tokens,
-        discard: Callable[[Instance, SandboxId], None],
+        discard: Callable[[Instance, SandboxId, bool], None],
+        alone: bool,
         images: ClaimImages | None = None,
         groups: GroupPlaces | None = None,
         patience: Patience | None = None,
@@ -74,6 +77,7 @@ class Claimer:
         self._patience = patience
         self._counted = counted
         self._counted_by = counted_by
+        self._alone = alone
         self._max_failures = max_failures
         self._tickets: dict[SandboxId, Place] = {}
         self._preparations: dict[SandboxId, Preparation] = {}
@@ -167,8 +171,7 @@ class Claimer:
                     step.add_last("sandlot.start", seconds=grant.start)
             finally:
                 del self._tickets[sandbox.id]
-            hold = grant.hold
-            instance = hold.instance
+            hold, instance = grant.hold, grant.hold.instance
             try:
                 image = await preparation.prepared(instance)
             except NotHere as error:
@@ -197,8 +200,9 @@ class Claimer:
                 sandbox.counted_by = self._counted_by
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id, instance.key_id)
                 began = time.monotonic()
-                answer = await self._sidecars.claim(
-                    instance, claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)
+                body = claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)
+                answer, lost = await ask(
+                    self._sidecars, self._holds, hold, body, alone=self._alone, is_wanted=lambda: sandbox.live
                 )
                 sandbox.claim += time.monotonic() - began
                 answer = judged(if_held(answer, sandbox), image)
@@ -207,14 +211,12 @@ class Claimer:
             except BaseException:
                 # Cancelled or failed: the sidecar may have accepted the claim.
                 self._unlaid(instance, image)
-                self._give_back(hold)
+                self._give_back(hold, only_unused=sandbox.live and not self._alone)
                 raise
             self._counted(answer.outcome)
             if answer.outcome == ClaimOutcome.CLAIMED:
-                loss = self._holds.accepted(hold)
-                if loss is not None:
-                    self._unlaid(instance, image)
-                    raise LostAtOnce(loss)
+                lost = self._holds.accepted(hold)
+            if answer.outcome == ClaimOutcome.CLAIMED and lost is None:
                 if image is not None and self._images is not None:
                     instance.refused = None
                     before, instance.laid = instance.laid, Laid(image.id, sandbox.spec.image)
@@ -224,6 +226,12 @@ class Claimer:
                 sandbox.notes = [str(note) for note in answer.state.get("notes") or []]
                 return Claimed(instance, answer.state, token)
             self._unlaid(instance, image)
+            if lost is not None:
+                if answer.outcome == ClaimOutcome.STALE:
+                    self._holds.outdone(hold)
+                else:
+                    self._give_back(hold, only_unused=True)
+                raise LostAtOnce(lost)
             _log.info(
                 "a claim went to another instance: %s",
                 answer.message,
@@ -245,6 +253,8 @@ class Claimer:
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
+            if not sandbox.live:  # its end came before this ticket, and cannot cancel it
+                raise Abandoned(sandbox.id)
             ticket = self.ticket(sandbox, again=True, avoid=preparation.avoid)
 
     async def _once_prepared(
@@ -285,6 +295,6 @@ class Claimer:
             else:
                 self._give_back(hold)
 
-    def _give_back(self, hold: Hold) -> None:
+    def _give_back(self, hold: Hold, *, only_unused: bool = False) -> None:
         if self._holds.failed(hold) and hold.claim is not None:
-            self._discard(hold.instance, hold.claim.sandbox_id)
+            self._discard(hold.instance, hold.claim.sandbox_id, only_unused)

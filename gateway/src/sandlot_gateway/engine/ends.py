@@ -165,7 +165,8 @@ class Ends:
                 heard=heard,
             )
         if slot is None or slot.phase is not Phase.ENDING:
-            self._retirer.destroy(instance_id)
+            given_back = loss.verdict == SandboxVerdict.GIVEN_BACK
+            self._retirer.destroy(instance_id, given_back=given_back)
 
     def _unlearn(self, sandbox: Sandbox) -> None:
         """Forget a claim that its own gateway gave up: the sandbox is pending again there."""
@@ -202,9 +203,9 @@ class Ends:
             self._slots.released(instance_id)
         return True
 
-    def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
-        """Remove an instance that this sandbox failed to claim, unless another sandbox owns it."""
-        self._retirer.give_back(instance, sandbox_id)
+    def give_back(self, instance: Instance, sandbox_id: SandboxId, *, only_unused: bool = False) -> None:
+        """Remove an instance that this sandbox failed to claim, see `Retirer.give_back`."""
+        self._retirer.give_back(instance, sandbox_id, only_unused=only_unused)
 
     def discard(self, instance: Instance, *, owner: SandboxId) -> None:
         """Remove an instance while this sandbox owns it, whose end the caller records."""

@@ -135,7 +135,7 @@ class Following:
     async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None) -> None:
         try:
             try:
-                holder = (await self.keyed.ask(sandbox)).holder
+                holder = (await self.keyed.ask(sandbox, is_new=True)).holder
             except BaseException:
                 _give_back(ticket)
                 raise

@@ -16,6 +16,8 @@ from sandlot_gateway.sandboxes import Sandbox
 
 _GIVES_WAY = SandboxId("~")  # sorts after every id: a question with it never wins
 _TRIES, _PAUSE = 20, 0.05  # seconds
+# Seconds for the last claims of dead gateways: longer than a search takes with 1,000 silent sidecars of 10,000.
+_SEARCH, _SEARCH_PAUSE = 15.0, 0.1
 
 
 class KeyedCreates:
@@ -49,10 +51,10 @@ class KeyedCreates:
     def has_others(self) -> bool:
         return self._others is not None
 
-    async def ask(self, sandbox: Sandbox, *, waits: bool = True) -> KeyAnswer:
+    async def ask(self, sandbox: Sandbox, *, waits: bool = True, is_new: bool = False) -> KeyAnswer:
         """Ask who holds the sandbox's key; without a holder this gateway brings the sandbox up.
 
-        `waits`: a caller here waits for it.
+        `waits`: a caller here waits for it. `is_new`: the caller does not ask again.
         """
         if self._others is None or sandbox.spec.key is None:
             return KeyAnswer((), all_heard=True)
@@ -60,15 +62,42 @@ class KeyedCreates:
         self._undecided[sandbox.id] = None
         try:
             answer = await self._others.holder_of_key(question)
+            if is_new:
+                answer = await self._searched(sandbox, question, answer)
         finally:
             first = self._undecided.pop(sandbox.id)
-        # A sidecar or a record may have reported a dead gateway's sandbox meanwhile.
-        known = self._directory.by_key(sandbox.tenant, sandbox.spec.key)
-        if known is not None and known.id != sandbox.id:
-            first = known.id
+        first = self._reported(sandbox) or first
         if not answer.holders and first is not None:
             return KeyAnswer((KeyHolder(first),), all_heard=answer.all_heard)
         return answer
+
+    async def _searched(self, sandbox: Sandbox, question: KeyQuestion, answer: KeyAnswer) -> KeyAnswer:
+        """Ask again once dead gateways' last claims have been looked for, unless somebody has the key before."""
+        assert self._others is not None
+        clock = asyncio.get_running_loop().time
+        until = clock() + _SEARCH
+
+        def waits() -> bool:
+            return (
+                sandbox.live
+                and self._undecided[sandbox.id] is None
+                and self._reported(sandbox) is None
+                and self._directory.get(sandbox.id) is sandbox
+                and clock() < until
+            )
+
+        while answer.searching and not answer.holders and waits():
+            await asyncio.sleep(_SEARCH_PAUSE)
+            # Else each create would ask all gateways all the time.
+            if clock() >= until or not self._others.is_searching():
+                answer = await self._others.holder_of_key(question)
+        return answer
+
+    def _reported(self, sandbox: Sandbox) -> SandboxId | None:
+        """Return a dead gateway's sandbox with the key that a sidecar or a record has reported meanwhile."""
+        assert sandbox.spec.key is not None
+        known = self._directory.by_key(sandbox.tenant, sandbox.spec.key)
+        return known.id if known is not None and known.id != sandbox.id else None
 
     async def agreed(self, sandbox: Sandbox, holder: KeyHolder) -> KeyHolder:
         """Return the final holder of the key: among three gateways, `holder` may itself yield to another."""
@@ -85,6 +114,8 @@ class KeyedCreates:
 
     def answer(self, question: KeyQuestion) -> KeyHolder | None:
         """Answer another gateway's question. None: this gateway has no objection."""
+        if self._others is not None:
+            self._others.asked_by(question.gateway)
         known = self._directory.by_key(question.tenant, question.key)
         if known is None:
             return None

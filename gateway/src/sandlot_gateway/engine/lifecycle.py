@@ -86,10 +86,13 @@ class Lifecycle:
             groups=places,
             sidecars=sidecars,
             tokens=tokens,
-            discard=lambda instance, sandbox_id: self.ends.give_back(instance, sandbox_id),
+            discard=lambda instance, sandbox_id, only_unused: self.ends.give_back(
+                instance, sandbox_id, only_unused=only_unused
+            ),
             images=backend if backend.lays_images else None,
             counted=claim_counted,
             counted_by=counted_by,
+            alone=alone,
         )
         self.ends = Ends(
             directory=directory,

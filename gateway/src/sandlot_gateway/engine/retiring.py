@@ -79,13 +79,16 @@ class Retirer:
         else:
             self._tasks.spawn(self._end_unclaimed(instance))
 
-    def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
-        """Remove the instance unless another sandbox owns it, which only its sidecar knows."""
-        self._begin(sandbox_id, self._give_back(instance, sandbox_id))
+    def give_back(self, instance: Instance, sandbox_id: SandboxId, *, only_unused: bool = False) -> None:
+        """Remove the instance unless another sandbox owns it, which only its sidecar knows.
 
-    def destroy(self, instance_id: InstanceId) -> None:
-        """Clean up after a sidecar that ended by itself."""
-        self._tasks.spawn(self._destroy(instance_id))
+        `only_unused`: nor if this sandbox owns it and is in use, or if nobody can be asked about that.
+        """
+        self._begin(sandbox_id, self._give_back(instance, sandbox_id, only_unused=only_unused))
+
+    def destroy(self, instance_id: InstanceId, *, given_back: bool) -> None:
+        """Clean up after a sidecar that ended by itself. `given_back`: as in `Backend.destroy`."""
+        self._tasks.spawn(self._destroy(instance_id, given_back=given_back))
 
     async def close(self, *, timeout: float) -> int:
         """Wait up to `timeout` seconds, then cancel the rest; return their number."""
@@ -148,33 +151,42 @@ class Retirer:
         await self._asked(instance, answer)
         return answer == EndAnswer.ENDED
 
-    async def _give_back(self, instance: Instance, sandbox_id: SandboxId) -> bool:
+    async def _give_back(self, instance: Instance, sandbox_id: SandboxId, *, only_unused: bool) -> bool:
         """Release the failed claim; return whether the sidecar confirmed that this sandbox does not own it."""
         answer = await self._answered(
             instance,
-            lambda: self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id),
+            lambda: self._sidecars.end(
+                instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id, only_unused=only_unused
+            ),
         )
+        if only_unused and answer.unheard:
+            self._slots.gone(instance.id)
+            return False
         await self._asked(instance, answer, given_back=True)
-        return not answer.unheard
+        return not answer.unheard and not (only_unused and answer == EndAnswer.OWNED)
 
     async def _end_unclaimed(self, instance: Instance) -> None:
         answer = await self._answered(instance, lambda: self._sidecars.end_unclaimed(instance))
         await self._asked(instance, answer)
 
     async def _answered(self, instance: Instance, ask: Callable[[], Awaitable[EndAnswer]]) -> EndAnswer:
-        """Ask the sidecar to end, several times if it does not answer."""
+        """Ask the sidecar to end, several times if it does not answer, unless it has said that it has ended."""
+        if self._slots.phase(instance.id) is Phase.GONE:
+            return EndAnswer.ENDED
         answer = await ask()
         # With other gateways around, an unreachable sidecar is not dead: another may be using it.
         tries = 0 if self._backend.single_gateway else TRIES
         while answer.unheard and tries and self._backend.instance(instance.id) is not None:
             await asyncio.sleep(PAUSE)
+            if self._slots.phase(instance.id) is Phase.GONE:
+                return EndAnswer.ENDED
             answer = await ask()
             tries -= 1
         return answer
 
     async def _asked(self, instance: Instance, answer: EndAnswer, *, given_back: bool = False) -> None:
         """Act on a sidecar's answer: forget the slot if another sandbox owns it, else destroy the instance."""
-        if answer == EndAnswer.OWNED:
+        if answer.kept:
             self._slots.gone(instance.id)
         else:
             await self._destroy(instance.id, given_back=given_back)

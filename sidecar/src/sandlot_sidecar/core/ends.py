@@ -1,4 +1,7 @@
-"""The ways a sandbox can end, each with its verdict, its message and the verdict of its running commands."""
+"""The ways a sandbox can end, each with its verdict, its message and the verdict of its running commands.
+
+Also the conditions under which an end applies.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,22 @@ from sandlot_contract.verdicts import (
     CommandVerdict,
     SandboxVerdict,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypedDict
+
+    class Conditions(TypedDict, total=False):
+        """`generation`: the one that the end is about.
+
+        It does not apply to an instance with an owner (`only_unclaimed`), with another one than `only_of`, or with one
+        that has used it (`only_unused`).
+        """
+
+        generation: int | None
+        only_unclaimed: bool
+        only_of: str | None
+        only_unused: bool
 
 
 class End:
@@ -30,6 +49,20 @@ class End:
     def graceful(self) -> bool:
         """Whether the start command gets its stop signal."""
         return self.verdict in GRACEFUL
+
+
+def is_late(conditions: Conditions, present: int) -> bool:
+    """Return whether the end is about another generation than the present one."""
+    return conditions.get("generation") not in (None, present)
+
+
+def is_kept(conditions: Conditions, claim: dict[str, Any] | None, *, used: bool) -> bool:
+    """Return whether the instance's owner, if there is one, keeps it from the end. `used`: it has used the instance."""
+    if claim is None:
+        return False
+    if conditions.get("only_unclaimed") or (conditions.get("only_unused") and used):
+        return True
+    return conditions.get("only_of") not in (None, claim["sandbox_id"])
 
 
 # Ends that the claim asked for.

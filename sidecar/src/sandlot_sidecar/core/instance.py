@@ -11,22 +11,15 @@ from _operator import _compare_digest as compare_digest
 
 from sandlot_contract import phases
 
+from .ends import is_kept, is_late
 from .errors import ApiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypedDict, Unpack
+    from typing import Any, Unpack
 
-    from .ends import End
+    from .ends import Conditions, End
     from .record import Record
-
-    class Conditions(TypedDict, total=False):
-        """Conditions of an end, see `InstanceState.end`."""
-
-        generation: int | None
-        only_unclaimed: bool
-        only_of: str | None
-        only_unused: bool
 
 
 class Phase(enum.Enum):
@@ -85,6 +78,11 @@ class InstanceState:
     @property
     def over(self) -> bool:
         return self.phase is Phase.ENDED or self.phase is Phase.FAILED
+
+    @property
+    def claiming(self) -> bool:
+        """True while a claim is being applied, which may still fail."""
+        return self.phase is Phase.CLAIMING
 
     @property
     def restoring(self) -> bool:
@@ -221,17 +219,14 @@ class InstanceState:
         return self.record.last
 
     def end(self, end: End, **conditions: Unpack[Conditions]) -> Outcome:
-        """End the instance; the first end wins. Raises 409 `claimed` where its owner keeps it.
-
-        `generation`: the one that this end is about. `only_of`: the only sandbox that may own it. `only_unused`: unless
-        its owner has used it.
-        """
+        """End the instance; the first end wins. Raises 409 `claimed` where its owner keeps it."""
         if self.over:
             return Outcome.KNOWN
-        if _is_late(conditions, self.record.generation):
+        if is_late(conditions, self.record.generation):
             return Outcome.LATE
-        if self._is_kept(conditions, self.record.claim):
-            raise ApiError(409, "claimed", "this instance has an owner that the end's conditions exclude")
+        if (claim := self.record.claim) is not None and is_kept(conditions, claim, used=self.used):
+            text = "this instance has an owner that the end's conditions exclude"
+            raise ApiError(409, "claimed", text, sandbox_id=claim["sandbox_id"])
         self.phase = Phase.FAILED if end.failed else Phase.ENDED
         self.record.verdict, self.record.message = end.verdict, end.message
         return Outcome.NEWS
@@ -240,7 +235,7 @@ class InstanceState:
         """Return whether an end will apply that waits for the reset in progress."""
         claim = self.record.claim if self.keeps else None
         generation = self.record.generation + (not self.keeps)
-        return not _is_late(conditions, generation) and not self._is_kept(conditions, claim)
+        return not is_late(conditions, generation) and not is_kept(conditions, claim, used=self.used)
 
     # Admission.
 
@@ -280,21 +275,9 @@ class InstanceState:
             text = "another tenant used this instance before: claim another one"
             raise ApiError(409, "bound", text, bound_to=self.bound_to)
 
-    def _is_kept(self, conditions: Conditions, claim: dict[str, Any] | None) -> bool:
-        """Return whether the owner that the instance has keeps it from the end."""
-        if claim is None:
-            return False
-        if conditions.get("only_unclaimed") or (conditions.get("only_unused") and self.used):
-            return True
-        return conditions.get("only_of") not in (None, claim["sandbox_id"])
-
     def _cannot(self, event: str) -> Outcome:
         self.impossible = event
         return Outcome.IMPOSSIBLE
-
-
-def _is_late(conditions: Conditions, present: int) -> bool:
-    return conditions.get("generation") not in (None, present)
 
 
 def starting(message: str) -> ApiError:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from ..config import Config
-    from ..core.ends import End
-    from ..core.instance import Conditions
+    from ..core.ends import Conditions, End
     from .runners import Made
     from .tls import Tls
 

@@ -47,6 +47,7 @@ def state(instance: Instance) -> dict[str, Any]:
         "address": instance.config.address,
         "generation": record.generation,
         "phase": instance.phase,
+        "claiming": instance.life.claiming,
         "ready_at": instance.ready_at,
         "bound_to": instance.life.bound_to,
         "uses": instance.life.uses,

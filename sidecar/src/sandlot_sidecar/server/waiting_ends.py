@@ -6,7 +6,7 @@ from ..core.instance import InstanceState, Phase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..core.instance import Conditions
+    from ..core.ends import Conditions
     from .use import Use
 
 

@@ -207,7 +207,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
             self._images.start()
         if not await self._watches.synced(timeout=self._settings.sync_timeout):
             _log.warning("starting without the API server: %s", self._watches.failure)
-        await self._states.settle(timeout=self._settings.settle_timeout)
+        await self._discovery.recover(timeout=self._settings.settle_timeout)
 
     async def stop(self, *, timeout: float) -> None:
         self._recorder.leave()
@@ -215,8 +215,8 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
         images = [] if self._images is None else [self._images.close(timeout=timeout * 0.5)]
         await asyncio.gather(self._records.close(timeout=timeout * 0.5), *images)
         await self._watches.close()
-        await self._states.close()
         await self._discovery.close()
+        await self._states.close()
         await self._sandbox_changes.close()
         await self._announcer.close(timeout=timeout * 0.25)
         if self._peers is not None:

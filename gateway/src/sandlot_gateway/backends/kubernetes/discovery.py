@@ -16,7 +16,7 @@ from . import announcer as announcements
 from .announcer import Announcer
 from .doubts import Doubts
 from .generation_ends import GenerationEnds
-from .instances import SeenInstance
+from .instances import SeenInstance, Source
 from .peer_calls import Missing
 from .peers import Peers
 from .view import View
@@ -75,10 +75,30 @@ class ClaimDiscovery:
         """Apply another gateway's news, see `Backend.told`."""
         return announcements.apply(news, view=self._view, generation_ends=self._generation_ends)
 
+    async def recover(self, *, timeout: float) -> None:
+        """Learn at the start what an earlier gateway here had claimed last, `timeout` seconds at most.
+
+        The others take what this gateway answers for all that it knows of these claims.
+        """
+        polled = self._tasks.spawn(self._look_for_last_claims())
+        await asyncio.gather(
+            asyncio.wait([polled], timeout=timeout), self._view.states.settle(timeout=timeout)
+        )
+
+    def asked_by(self, gateway: str) -> None:
+        """Note that this gateway lives, see `OtherGateways.asked_by`."""
+        assert self._peers is not None
+        self._peers.asked_by(gateway)
+
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
         """Ask the other gateways, see `OtherGateways.holder_of_key`."""
         assert self._peers is not None
         return await self._peers.holder_of_key(question, look=self._look_for_last_claims)
+
+    def is_searching(self) -> bool:
+        """Return whether a search is under way, see `OtherGateways.is_searching`."""
+        assert self._peers is not None
+        return self._peers.is_searching()
 
     async def ends_told(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Wait for their announcement, see `OtherGateways.ends_told`."""
@@ -112,13 +132,18 @@ class ClaimDiscovery:
     async def _look_for_last_claims(self) -> None:
         """Poll sidecars after a gateway died, to find the claims that it had not recorded.
 
-        Also owned ones whose pods are reused: it may have died before it told of a reset.
+        Also owned ones whose pods are reused: it may have died before it told of a reset. An answer that was on its way
+        before does not count: it may be older than the last claim.
         """
-        self._look_at_all()
-        for seen in self._view.instances:
-            if seen.reused and self._view.owner(seen.instance.id) is not None:
-                self._view.states.ask(seen.instance)
-        await self._view.states.settle(timeout=1.0)
+        await self._view.states.polled(
+            seen.instance for seen in self._view.instances if self._may_be_claimed(seen)
+        )
+
+    def _may_be_claimed(self, seen: SeenInstance) -> bool:
+        if seen.source is Source.DNS and not seen.reported and seen.node is None:
+            return False  # its pod waits for a node, so that nobody has reached it
+        reset = seen.reused and self._view.owner(seen.instance.id) is not None
+        return reset or not self._view.knows_owner(seen.instance.id)
 
     async def _seek(self, peers: Peers, sandbox_id: SandboxId) -> None:
         found = await peers.whereabouts(sandbox_id)

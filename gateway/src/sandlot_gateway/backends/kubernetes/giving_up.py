@@ -38,7 +38,7 @@ def decide(answer: EndAnswer, phase: Phase | None, written: Written) -> Outcome:
     """
     if phase is Phase.OWNED:
         return Outcome.KEEP
-    if answer == EndAnswer.OWNED:
+    if answer.kept:
         return Outcome.ASK
     if answer.unheard and phase not in (None, Phase.ENDING, Phase.GONE):
         return Outcome.KEEP  # it reported meanwhile, and a create may be about to claim it

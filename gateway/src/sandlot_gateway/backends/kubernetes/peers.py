@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -18,11 +16,13 @@ from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
 from ...core.run_tally import RunCounts
 from ...core.runs import RunId
-from ...credentials import NEWS_PATH
+from ...credentials import KEYS_PATH, NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, HttpPool
 from ...tasks import Tasks
+from .own_address import is_own
 from .peer_calls import Missing, PeerCalls
+from .search import Look
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class PeerSettings:
     own_host: str = "0.0.0.0"  # or one address of several of this machine
     max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
+    searched: float = 1.0  # seconds that a question of keys waits for the last claims of dead ones
     left_out: float = 2.0  # seconds without questions of keys after one that got no answer
     # Seconds for DNS, if the API server can be asked instead: both within a question's time.
     resolve: float = 0.5
@@ -90,13 +91,20 @@ class Peers:
         self._endpoints = endpoints
         self._host, self._port = split_host_port(settings.name)
         self._settings = settings
-        self._calls = PeerCalls(pool=pool, token=token, timeout=settings.timeout, left_out=settings.left_out)
         self._addresses: list[str] = []
         self._all_known = False  # whether the last look-up succeeded; else there may be more of them
         self._look_again_at = 0.0  # on the loop's clock
         self._looking: asyncio.Task[None] | None = None  # one look-up for a burst of questions
         self._tasks = Tasks()
-        self._one_left = False  # an address vanished: that gateway may have died
+        self._calls = PeerCalls(
+            pool=pool,
+            token=token,
+            timeout=settings.timeout,
+            searched=settings.searched,
+            left_out=settings.left_out,
+            tasks=self._tasks,
+        )
+        self.is_searching = self._calls.is_searching
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -198,25 +206,28 @@ class Peers:
                 task.cancel()
         return max(missing, key=lambda one: one.value)
 
-    async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
-        """Ask all gateways who holds the key. `look` polls sidecars for the last claims of a gateway that died."""
+    async def holder_of_key(self, question: KeyQuestion, *, look: Look) -> KeyAnswer:
+        """Ask all gateways who holds the key. `look` polls sidecars for what a gateway that died had claimed last."""
         addresses, all_known = await self._others()
-        if self._one_left:
-            self._one_left = False
-            await look()
-        target = f"/internal/keys?{urlencode(asdict(question))}"
-        told = await asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
+        target = f"{KEYS_PATH}?{urlencode(asdict(question))}"
+        asked = asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
+        gone_are_searched, told = await asyncio.gather(self._calls.gone_are_searched(look), asked)
         holders = tuple({one for one in told if isinstance(one, KeyHolder)})
-        return KeyAnswer(holders, all_heard=all_known and Missing.SILENT not in told)
+        searching = Missing.SOUGHT in told or not gone_are_searched
+        all_heard = all_known and not searching and not {Missing.SILENT, Missing.RECOVERING} & {*told}
+        return KeyAnswer(holders, all_heard=all_heard, searching=searching)
 
-    async def _holder_at(
-        self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
-    ) -> KeyHolder | Missing | None:
+    async def _holder_at(self, address: str, target: str, *, look: Look) -> KeyHolder | Missing | None:
+        told = await self._holder_told(address, target)
+        if isinstance(told, KeyHolder):
+            return told
+        may_have_claimed_before = told is Missing.DEAD or told is Missing.RECOVERING
+        is_searched = self._calls.is_searched if may_have_claimed_before else self._calls.left_is_searched
+        return told if await is_searched(address, look) else Missing.SOUGHT
+
+    async def _holder_told(self, address: str, target: str) -> KeyHolder | Missing | None:
         told = await self._calls.ask_for_key(address, target)
         if isinstance(told, Missing):
-            if told is Missing.DEAD and not self._calls.is_searched(address):
-                await look()
-                self._calls.searched(address)
             return told
         if told.status != 200:
             _log.error(
@@ -225,6 +236,12 @@ class Peers:
             return Missing.SILENT
         answer = _read(told, _Told, address=address)
         return Missing.SILENT if answer is None else answer.holder
+
+    def asked_by(self, gateway: str) -> None:
+        """Note that this gateway lives, see `OtherGateways.asked_by`."""
+        if self._calls.asked_by(gateway) and self._looking is None:
+            # One that dies before its address was ever looked up would vanish unnoticed, with what it has claimed.
+            self._looking = self._tasks.spawn(self._look_up())
 
     async def _ask(self, address: str, sandbox_id: SandboxId) -> Whereabouts:
         told = await self._calls.ask(address, f"/internal/sandboxes/{sandbox_id}/instance")
@@ -250,7 +267,13 @@ class Peers:
         self._all_known = False
         try:
             found = await self._all()
-            self._found([address for address in found if not self._is_own(address)])
+            self._found(
+                [
+                    address
+                    for address in found
+                    if not is_own(address, host=self._settings.own_host, port=self._settings.own_port)
+                ]
+            )
         except OSError as error:
             _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
         finally:
@@ -269,28 +292,7 @@ class Peers:
             return await self._endpoints()
 
     def _found(self, addresses: list[str]) -> None:
-        self._one_left = self._one_left or not set(self._addresses) <= set(addresses)
+        if not set(self._addresses) <= set(addresses):
+            self._calls.one_vanished()
         self._addresses, self._all_known = addresses, True
         self._calls.keep_only(addresses)
-
-    def _is_own(self, address: str) -> bool:
-        host, port = split_host_port(address)
-        if port != self._settings.own_port:
-            return False
-        if (only := _one_address(self._settings.own_host)) is not None:
-            return only == _one_address(host)
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.bind((host, 0))
-            except OSError:
-                return False  # an address of another machine
-        return True
-
-
-def _one_address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a server listens on; None for all of them, or for a name."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return None
-    return None if address.is_unspecified else address

@@ -21,7 +21,7 @@ _EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 
 
 class Prober:
-    """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`.
+    """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`, and no claiming.
 
     `may_start`: whether its sidecar may not have begun to listen, as far as anyone knows.
 
@@ -46,6 +46,7 @@ class Prober:
         self._again: set[InstanceId] = set()  # asked for since the poll in flight was sent
         self._untried: set[InstanceId] = set()
         self._all_tried = asyncio.Event()
+        self._closed = False
 
     def ask(self, instance: Instance, *, since_now: bool = False) -> None:
         """Begin polling, unless it is polled already. Return at once.
@@ -53,6 +54,8 @@ class Prober:
         `since_now`: an answer to a poll that is in flight does not count, because it may be older than what the caller
         knows.
         """
+        if self._closed:  # a late answer may ask for one more poll, which nobody would end
+            return
         instance_id = instance.id
         before = self._tasks.get(instance_id)
         # A finished task may still be listed: its answer predates this call.
@@ -85,6 +88,8 @@ class Prober:
         return not self._untried
 
     async def close(self) -> None:
+        """End all polls; later ones are not begun."""
+        self._closed = True
         tasks = [*self._tasks.values(), *self._left]
         for task in tasks:
             task.cancel()
@@ -133,6 +138,7 @@ class Prober:
                 and answer.status == 200
                 and isinstance(state, dict)
                 and state.get("phase") != Phase.STARTING
+                and not state.get("claiming")
                 and self._told(instance, state)
                 and instance.id not in self._again
             ):

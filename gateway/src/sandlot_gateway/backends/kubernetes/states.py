@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sandlot_contract.ids import InstanceId
@@ -13,11 +13,12 @@ from sandlot_contract.phases import Phase
 from ...core.backend import LeftAlone, Unavailable
 from ...core.instances import Instance
 from ...data.pool import HttpPool
-from .instances import Instances, Origin, SeenInstance
+from .instances import Instances, Origin, SeenInstance, Source
 from .pools import Pools
 from .prober import Prober
 from .recorded import Recorded
 from .reporter import Reporter
+from .urgent_polls import UrgentPolls
 
 _LISTENS_WITHIN = 30.0  # seconds after its containers run; until then a refused connection is no failure
 
@@ -54,6 +55,13 @@ class SidecarStates:
         # instance id -> loop time of its first report, while it is left to the gateway that started it
         self._left_since: dict[InstanceId, float] = {}
         self._prober = Prober(pool=pool, told=self._told, may_start=self._may_start)
+        self._urgent = UrgentPolls(
+            pool=pool,
+            told=self._told_urgently,
+            is_there=lambda instance_id: instance_id in instances,
+            may_start=self._may_start,
+            has_address=self._has_address,
+        )
 
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         """Handle a webhook, see `Backend.hear`."""
@@ -113,6 +121,13 @@ class SidecarStates:
         """Poll the sidecar, whatever it reported before. Return at once."""
         self._prober.ask(instance, since_now=True)
 
+    async def polled(self, instances: Iterable[Instance]) -> None:
+        """Poll these sidecars, and wait until each has told whether it has an owner by now, see `UrgentPolls.poll`."""
+        for late in await self._urgent.poll(instances):
+            # Nothing would end the polls of one that is gone; one without an address is polled once it has one.
+            if late.id in self._instances and self._has_address(late):
+                self._prober.ask(late)
+
     def stop_asking(self, instance_id: InstanceId) -> None:
         """Stop polling this sidecar."""
         self._prober.leave(instance_id)
@@ -127,6 +142,7 @@ class SidecarStates:
         return await self._prober.settle(timeout=timeout)
 
     async def close(self) -> None:
+        await self._urgent.close()
         await self._prober.close()
 
     def _started(self, instance_id: InstanceId) -> None:
@@ -144,7 +160,7 @@ class SidecarStates:
         return [seen for seen in self._starts.get(pool, {}).values() if seen.since > since]
 
     def _told(self, instance: Instance, state: dict[str, Any]) -> bool:
-        """Handle the answer to a poll. Return False to poll again. (A webhook that came first has stopped the poll.)"""
+        """Handle the answer to a poll. Return False to poll again."""
         seen = self._instances.get(instance.id)
         if seen is None:
             return True
@@ -153,9 +169,18 @@ class SidecarStates:
         seen = self._instances.from_state(instance.id, state, template=instance.template) or seen
         if seen.reused:
             self._reached(seen)
-        self.forget(instance.id)
+        self._started(instance.id)
         self._reporter.events.instance_found(instance, state)
         return not state.get("restoring") or instance.id not in self._instances
+
+    def _told_urgently(self, instance: Instance, state: dict[str, Any]) -> None:
+        if not self._told(instance, state):
+            self._prober.ask(instance)
+
+    def _has_address(self, instance: Instance) -> bool:
+        """Return whether to poll it at its address: a name in DNS tells nothing before the watch has its pod's."""
+        seen = self._instances.get(instance.id)
+        return seen is None or seen.source is not Source.DNS or seen.reported or not self._watching()
 
     def _may_start(self, instance: Instance) -> bool:
         """Return whether it is known that its sidecar has not reported, is not claimed, and has not run for long."""

@@ -56,7 +56,7 @@ async def examine(directory: InstanceDir, *, token: str, pool: HttpPool, patienc
 async def _ask(
     directory: InstanceDir, *, token: str, pool: HttpPool, patience: float
 ) -> dict[str, Any] | str:
-    """Return the state document, or why there is none."""
+    """Return the state document, or why there is none. A claim that is being applied is waited for: it may name a key."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience
     pause = 0.02
@@ -78,6 +78,7 @@ async def _ask(
         else:
             if answer.status != 200 or not isinstance(state, dict):
                 return f"answers its state with status {answer.status}"
-            return state
+            if not state.get("claiming") or loop.time() + pause > deadline:
+                return state
         await asyncio.sleep(pause)
         pause = min(pause * 2, 0.5)
