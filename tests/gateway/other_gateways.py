@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.core.owners import STARTING, KeyHolder
 from sandlot_gateway.credentials import KEYS_PATH, NEWS_PATH
@@ -34,6 +35,7 @@ class Other:
         self.was_asked = asyncio.Event()  # for a key
         self.holder: KeyHolder | None = None  # of any key
         self.starts = False  # and answers no question of keys yet, but that it does
+        self.is_behind_a_proxy = False  # which answers for it
         self.address = f"127.0.0.1:{port}"
         self._port = port
         self._runner: web.AppRunner | None = None
@@ -42,7 +44,7 @@ class Other:
         self.breaks = self.breaks_keys = True
 
     async def start(self) -> None:
-        app = web.Application()
+        app = web.Application(middlewares=[self._proxied])
         app.add_routes(
             [
                 web.post(NEWS_PATH, self._told),
@@ -53,6 +55,12 @@ class Other:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+
+    @web.middleware
+    async def _proxied(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self.is_behind_a_proxy:
+            return web.Response(status=503, text="upstream connect error")
+        return await handler(request)
 
     async def _told(self, request: web.Request) -> web.Response:
         self.news.append(await request.read())

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from sandlot_contract.new_ids import new_sandbox_id
+from sandlot_gateway.backends.kubernetes.peer_calls import Missing
 from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 
 from tests.gateway.other_gateways import Other, peers_of
@@ -265,6 +266,23 @@ async def test_the_last_claims_of_one_that_starts_are_looked_for(others: list[Ot
         starts.starts = False
         assert await peers.holder_of_key(QUESTION, look=look) == NO_HOLDER
     assert look.count == 1
+
+
+async def test_the_503_of_a_proxy_is_no_answer(others: list[Other]) -> None:
+    """It is not JSON: each call of any gateway raised."""
+    answers, dead = others
+    answers.holder = HOLDER
+    dead.is_behind_a_proxy = True
+    await answers.start()
+    await dead.start()
+    async with peers_of() as peers:
+        is_told = asyncio.Event()
+        await peers.tell(b"1", told=is_told.set)
+        assert is_told.is_set()
+        assert answers.news == [b"1"]
+        assert await peers.young_claims("alpha") == {}
+        assert await peers.whereabouts(SANDBOX) is Missing.SILENT
+        assert await peers.holder_of_key(QUESTION, look=Looks()) == KeyAnswer((HOLDER,), all_heard=False)
 
 
 async def test_a_search_that_fails_is_begun_again(

@@ -162,6 +162,7 @@ class PeerCalls:
                         why = Missing.DEAD if error.refused else Missing.SILENT
                         break
                     if _recovers(answer):
+                        self._peers[address].silent_about_keys_at = -math.inf  # to ask it again costs no wait
                         return Missing.RECOVERING
                     before = self._peers[address]
                     if before.search is not None and not before.search.has_ended:
@@ -172,12 +173,15 @@ class PeerCalls:
         if peer.answered_at <= began:  # else a newer call's answer counts
             peer.is_late = True
             if why is Missing.DEAD:
-                peer.silent_about_keys_at = -math.inf  # to ask it again costs no wait
+                peer.silent_about_keys_at = -math.inf
         return why
 
 
 def _recovers(answer: Answer) -> bool:
     if answer.status != 503:
         return False
-    told = answer.json()
+    try:
+        told = answer.json()
+    except UpstreamError:  # a proxy before a pod that is dead answers in words of its own
+        return False
     return isinstance(told, dict) and STARTING.items() <= told.items()
