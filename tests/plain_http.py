@@ -6,17 +6,19 @@ from typing import Any
 
 import httpx
 
+SECONDS = 60.0  # of httpx's own five a loaded machine may need more for one answer
+
 
 def client(**options: Any) -> httpx.Client:
-    return httpx.Client(verify=False, **options)
+    return httpx.Client(verify=False, **_patient(options))
 
 
 def async_client(**options: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(verify=False, **options)
+    return httpx.AsyncClient(verify=False, **_patient(options))
 
 
 def request(method: str, url: str, **options: Any) -> httpx.Response:
-    return httpx.request(method, url, verify=False, **options)
+    return httpx.request(method, url, verify=False, **_patient(options))
 
 
 def get(url: str, **options: Any) -> httpx.Response:
@@ -33,3 +35,7 @@ def put(url: str, **options: Any) -> httpx.Response:
 
 def delete(url: str, **options: Any) -> httpx.Response:
     return request("DELETE", url, **options)
+
+
+def _patient(options: dict[str, Any]) -> dict[str, Any]:
+    return {"timeout": SECONDS, **options}
