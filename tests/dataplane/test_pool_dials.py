@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from sandlot_gateway.data.conn import Connection
+from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
 from sandlot_gateway.data.dial import dial
 from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings
 
@@ -14,6 +15,9 @@ from tests.dataplane.pools import OK, QUICK, SHORT, Dials
 from tests.dataplane.upstreams import Peer, echo
 from tests.ports import free_port
 from tests.waiting import loop_turns, until
+
+# As the gateway's own, but for how long a machine may take until the other end is there.
+PATIENT = ConnectionQueueSettings(refused_for=60.0, silent_for_others=60.0)
 
 
 async def test_a_refused_dial_is_tried_again_and_nothing_was_sent(tmp_path, pool):
@@ -28,7 +32,7 @@ async def test_a_refused_dial_is_tried_again_and_nothing_was_sent(tmp_path, pool
 async def test_a_dial_that_succeeds_late_is_a_success(pool, upstream, tmp_path, stack):
     path = tmp_path / "late.sock"
     dials = Dials()
-    one = HttpPool(observer=dials)
+    one = HttpPool(settings=PoolSettings(line=PATIENT), observer=dials)
     stack.push_async_callback(one.close)
     fetching = asyncio.create_task(one.fetch(f"unix:{path}", "POST", "/", body=b"hi", known_alive=True))
     await until(lambda: dials.failed >= 3)
@@ -53,7 +57,7 @@ async def test_a_full_backlog_is_waited_for(pool, tmp_path, stack):
         with pytest.raises(DialError, match=r"\(its listen backlog is full\)$"):
             await pool().fetch(f"unix:{tmp_path}/full.sock", "GET", "/")
         dials = Dials()
-        slow = HttpPool(observer=dials)
+        slow = HttpPool(settings=PoolSettings(line=PATIENT), observer=dials)
         stack.push_async_callback(slow.close)
         fetching = asyncio.create_task(slow.fetch(f"unix:{tmp_path}/full.sock", "GET", "/"))
         await until(lambda: dials.failed >= 2)

@@ -163,9 +163,9 @@ async def test_a_silent_sandbox_is_told_as_such(gateway, client, slow):
 
 async def test_a_heartbeat_tells_that_a_silent_sandbox_is_only_slow(slow, stack):
     server = slow(echo())
-    pool = HttpPool(settings=PoolSettings(dial=QUICK, line=ConnectionQueueSettings(silent_for=4.0)))
+    pool = HttpPool(settings=PoolSettings(dial=QUICK, line=ConnectionQueueSettings(silent_for=8.0)))
     stack.push_async_callback(pool.close)
-    waiting = asyncio.create_task(pool.acquire(server.address, known_alive=True, timeout=5.0))
+    waiting = asyncio.create_task(pool.acquire(server.address, known_alive=True, timeout=9.0))
     while not waiting.done():
         pool.heard(server.address)
         await asyncio.wait({waiting}, timeout=0.2)

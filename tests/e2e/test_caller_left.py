@@ -29,7 +29,7 @@ def test_one_whose_caller_comes_back_to_the_next_gateway_lives() -> None:
     """Although it does not use the sandbox yet. Another one, left later, shows that its grace is over."""
     with (
         # Longer than a start of the gateway on a loaded machine.
-        private_stack("--orphan-grace", "20") as stack,
+        private_stack("--orphan-grace", "30") as stack,
         Client(url=stack.url, api_key=stack.api_key) as client,
     ):
         known: set[int] = set()

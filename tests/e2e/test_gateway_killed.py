@@ -32,7 +32,9 @@ def test_a_running_command_is_found_again_and_ran_once(stack: Stack, client: Cli
     box = Sandbox.create(client=client)
     results = []
     command = "echo ran >> /tmp/effects; until [ -e /tmp/go ]; do sleep 0.02; done; echo finished; exit 7"
-    caller = threading.Thread(target=lambda: results.append(box.exec(command, timeout=60, op_id="the-op")))
+    caller = threading.Thread(
+        target=lambda: results.append(box.exec(command, timeout=SECONDS, op_id="the-op"))
+    )
     caller.start()
     try:
         wait_for_line(box, "/tmp/effects")
@@ -45,7 +47,7 @@ def test_a_running_command_is_found_again_and_ran_once(stack: Stack, client: Cli
         ("finished\n", 7, "exited")
     ]
     assert box.exec("cat /tmp/effects").stdout == "ran\n"
-    again = box.exec(command, timeout=60, op_id="the-op")
+    again = box.exec(command, timeout=SECONDS, op_id="the-op")
     assert (again.stdout, again.exit_code) == ("finished\n", 7)
     assert box.exec("cat /tmp/effects").stdout == "ran\n"
     box.delete()
@@ -58,7 +60,9 @@ async def test_many_counters_through_a_kill(stack: Stack) -> None:
         calls = [
             asyncio.create_task(
                 box.exec(
-                    f"echo {number} >> /tmp/count; sleep 0.5; echo {number}", timeout=60, op_id=f"op-{number}"
+                    f"echo {number} >> /tmp/count; sleep 0.5; echo {number}",
+                    timeout=SECONDS,
+                    op_id=f"op-{number}",
                 )
             )
             for number in range(40)

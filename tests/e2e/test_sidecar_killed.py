@@ -113,14 +113,14 @@ def test_a_command_that_its_init_took_along_is_a_loss(stack: Stack, client: Clie
 def test_a_pool_fills_up_again(stack: Stack, client: Client) -> None:
     pools = Pools(client=client)
     pools.set("warm", image="host", size=2)
-    pools.wait_warm("warm", timeout=60)
+    pools.wait_warm("warm", timeout=SECONDS)
     killed = processes.sidecars(stack)
     # An executor outlives its sidecar for a moment, and has the same command line.
     before = set().union(*map(descendants, killed))
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(set(processes.sidecars(stack)) - before) >= 2)
-    pools.wait_warm("warm", timeout=60)
+    pools.wait_warm("warm", timeout=SECONDS)
     box = Sandbox.create(client=client, pool="warm")
     assert box.info.pool_hit
     assert box.exec("echo here").stdout == "here\n"

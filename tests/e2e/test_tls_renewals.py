@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 import trustme
+from sandlot_gateway import tls
 from sandlot_gateway.data.answers import Receive, Scope, Send
 from sandlot_gateway.tls import TlsServer
 
 from tests.certificates import Certificate, issued
 from tests.ports import address, free_port
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 END = "-----END CERTIFICATE-----\n"
 
@@ -106,15 +107,20 @@ async def test_renewals_leave_no_descriptors_and_other_listeners_alone(
                     counts.append(descriptors())
                 assert renewed.failing == [False, False]
                 # From the second renewal on one server ends with each; granian leaves one descriptor of it.
-                await until(lambda: descriptors() <= counts[0] + 2, seconds=10)
-            other.settimeout(5)
-            with socket.create_connection(other.getsockname(), timeout=5):
+                await until(lambda: descriptors() <= counts[0] + 2)
+            other.settimeout(SECONDS)
+            with socket.create_connection(other.getsockname(), timeout=SECONDS):
                 other.accept()[0].close()
         finally:
             await renewed.server.stop(timeout=5)
 
 
-async def test_an_end_during_a_renewal_ends_both_servers(tmp_path: Path) -> None:
+async def test_an_end_during_a_renewal_ends_both_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The change goes on until the end: it looks for the new server after so long a time.
+    for name in ("_FAILS_WITHIN", "_READY_WAIT"):
+        monkeypatch.setattr(tls, name, SECONDS)
     renewed = Renewed(tmp_path)
     await renewed.server.start()
     async with renewed.followed():
@@ -126,7 +132,7 @@ async def test_an_end_during_a_renewal_ends_both_servers(tmp_path: Path) -> None
             return False
 
         await until(both_listen)
-        assert renewed.failing == []  # the change goes on
+        assert renewed.failing == []
     await renewed.server.stop(timeout=5)
 
     def listens() -> bool:
@@ -134,4 +140,4 @@ async def test_an_end_during_a_renewal_ends_both_servers(tmp_path: Path) -> None
             return True
         return False
 
-    await until(lambda: not listens(), seconds=5)
+    await until(lambda: not listens())

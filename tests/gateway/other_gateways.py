@@ -17,7 +17,7 @@ from sandlot_gateway.data.pool import HttpPool
 
 from tests.ports import free_port
 
-SILENCE = 1.0  # seconds after which a gateway counts as silent, where a test waits for that
+SILENCE = 3.0  # seconds after which a gateway counts as silent, where a test waits for that
 
 
 class Other:

@@ -18,7 +18,7 @@ from sandlot.integrations.mcp.session import writer
 
 from tests import plain_http
 from tests.gateway.conftest import API, API_KEYS, Running, running
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 NEWEST = "2026-07-28"
@@ -306,19 +306,22 @@ async def test_a_quota_that_is_full_is_told_within_the_wait(mcp: Running) -> Non
     assert refused.json()["result"]["_meta"]["sandlot/error"]["kind"] == "busy"
 
 
-async def test_calls_in_flight_end_when_the_gateway_drains(mcp: Running) -> None:
-    session = await initialized(mcp)
-    mcp.machine.hold_ready = asyncio.Event()
-    create = request("tools/call", 3, name="create_sandbox", arguments={})
-    calling = asyncio.create_task(post(mcp, create, mcp_session_id=session))
-    await until(lambda: _live(mcp))
-    mcp.backend.single_gateway = False  # then the edge refuses its clients, and it waits for pending creates
-    mcp.ending.begin()
-    await until(lambda: _is_refused(mcp))
-    mcp.machine.hold_ready.set()
-    answer = await calling
-    assert answer.json()["result"]["structuredContent"]["status"] == "RUNNING"
-    assert await mcp.task == 0
+async def test_calls_in_flight_end_when_the_gateway_drains(state_dir, machine) -> None:
+    async with running(state_dir, machine, mcp=True, drain=SECONDS) as box:
+        session = await initialized(box)
+        machine.hold_ready = asyncio.Event()
+        create = request("tools/call", 3, name="create_sandbox", arguments={})
+        calling = asyncio.create_task(post(box, create, mcp_session_id=session))
+        await until(lambda: _live(box))
+        box.backend.single_gateway = (
+            False  # then the edge refuses its clients, and it waits for pending creates
+        )
+        box.ending.begin()
+        await until(lambda: _is_refused(box))
+        machine.hold_ready.set()
+        answer = await calling
+        assert answer.json()["result"]["structuredContent"]["status"] == "RUNNING"
+        assert await box.task == 0
 
 
 async def test_a_drain_cuts_calls_that_take_too_long(state_dir, machine) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -36,7 +38,10 @@ def stack() -> Iterator[Stack]:
 def bindings(stack: Stack) -> dict[str, tuple[str | None, int]]:
     """Of each instance that is there, by its sidecar's record."""
     records = {path.parent.name: path for path in stack.state_dir.glob("instances/*/claim.json")}
-    documents = {name: json.loads(path.read_text()) for name, path in records.items()}
+    documents: dict[str, dict[str, Any]] = {}
+    for name, path in records.items():
+        with suppress(FileNotFoundError):  # it has ended since
+            documents[name] = json.loads(path.read_text())
     return {name: (document["bound_to"], document["uses"]) for name, document in documents.items()}
 
 

@@ -94,7 +94,7 @@ async def test_a_pending_create_goes_on_after_the_restart(state_dir: Path, machi
         claim = machine.of_sandbox(made["id"]).claim
         assert claim is not None
         assert claim["secrets"] == {"S": "hidden"}
-        assert list((state_dir / "pending").iterdir()) == []
+        await until(lambda: list((state_dir / "pending").iterdir()) == [])
 
 
 async def test_a_question_of_keys_is_told_of_the_recovery_at_once(

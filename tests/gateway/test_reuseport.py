@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from sandlot_gateway import reuseport
 
 from tests.ports import address, free_port
+from tests.waiting import wait_until
 
 
 def test_a_socket_takes_over_after_the_queue_of_the_earlier_one_is_empty() -> None:
@@ -39,11 +40,11 @@ def test_a_socket_takes_over_after_the_queue_of_the_earlier_one_is_empty() -> No
         earlier = reuseport.listening(*where)
         assert earlier == [first.fileno()]
         connect(3)
-        assert reuseport.queued(earlier) == 3
+        wait_until(lambda: reuseport.queued(earlier) == 3)  # the kernel may be late with the last handshake
         second = listener(where[0])
         reuseport.prefer_last(earlier)
         connect(8)
-        assert reuseport.queued([second.fileno()]) == 8
+        wait_until(lambda: reuseport.queued([second.fileno()]) == 8)
         accepted(first, 3)
         assert reuseport.queued(earlier) == 0
         reuseport.stop_listening(earlier)

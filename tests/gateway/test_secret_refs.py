@@ -278,10 +278,10 @@ async def test_one_that_will_not_wait_is_refused_as_any_other(
 
 
 async def test_one_that_is_refused_is_no_create_but_reads_cost_their_rate(
-    state_dir: Path, machine: Machine, kept: Kept
+    state_dir: Path, tmp_path: Path, machine: Machine, kept: Kept
 ) -> None:
     """None is a cold start that failed. With what it took from the rate again, reads would have no limit."""
-    quotas = state_dir.parent / "quotas.json"
+    quotas = tmp_path / "quotas.json"
     quotas.write_text(json.dumps({"alpha": {"creates_per_second": 0.001, "creates_burst": 2}}))
     async with running(state_dir, machine, quotas_file=quotas) as box:
         for _ in range(3):

@@ -18,7 +18,7 @@ from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
 from tests.gateway.warm_pool import warmed
 from tests.stack import Stack
-from tests.waiting import until, wait_until
+from tests.waiting import SECONDS, until, wait_until
 
 
 async def test_a_drain_lets_requests_end_and_answers_held_creates(state_dir: Path, machine: Machine) -> None:
@@ -130,5 +130,5 @@ def test_sigterm_ends_the_process_with_zero(state_dir: Path) -> None:
         line = process.stdout.readline()
         assert line.startswith("sandlot: ready at http://127.0.0.1:")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=SECONDS) == 0
     assert not (state_dir / "gateway.sock").exists()

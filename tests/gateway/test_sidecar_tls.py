@@ -92,6 +92,8 @@ async def test_a_tunnel_that_was_cut_off_does_not_look_like_its_end(
 async def test_a_client_of_a_tunnel_that_resets_is_no_error_of_the_gateway(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    gc.collect()  # what earlier tests have left
+    caplog.clear()
     reached, over = asyncio.Event(), asyncio.Event()
     pool = HttpPool()
 

@@ -17,6 +17,7 @@ from sandlot_gateway.settings import Settings
 from tests import plain_http
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
+from tests.waiting import SECONDS
 
 
 async def test_two_gateways_do_not_share_a_state_directory(state_dir: Path, machine: Machine) -> None:
@@ -80,7 +81,7 @@ def test_a_bad_setting_is_said_in_one_line(
         "0",
         *arguments,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == code
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -90,7 +91,7 @@ def test_a_bad_setting_is_said_in_one_line(
 def test_a_state_directory_too_long_for_sockets_is_said_with_the_limit(length: int) -> None:
     path = "/tmp/" + "x" * (length - 5)
     command = [sys.executable, "-m", "sandlot_gateway", "--state-dir", path, "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 1
     assert done.stderr.startswith(f"sandlot: state directory {path}: the path has {length} bytes")
     assert "at most 57" in done.stderr

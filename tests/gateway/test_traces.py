@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import subprocess
 import sys
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from sandlot_gateway.tracing.span import Kind, Service, Span
 
 from tests.collector import collector
 from tests.gateway.conftest import KEY, Running, running
+from tests.ports import free_port
 from tests.waiting import until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -131,9 +131,7 @@ async def test_a_collector_that_refuses_costs_no_request_and_its_spans_are_count
 
 
 async def test_a_collector_that_is_down_costs_no_request(state_dir, machine) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    async with running(state_dir, machine, trace_endpoint=f"http://127.0.0.1:{port}") as box:
+    async with running(state_dir, machine, trace_endpoint=f"http://127.0.0.1:{free_port()}") as box:
         async with asyncio.timeout(30):
             await create(box, **TRACEPARENT)
         metrics = box.gateway.metrics
@@ -145,10 +143,8 @@ async def test_a_collector_that_is_down_costs_no_request(state_dir, machine) -> 
 
 
 async def test_spans_whose_export_a_stop_ends_are_counted_by_then() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     metrics = Metrics()
-    exporter = Exporter(f"http://127.0.0.1:{port}", counted=metrics)
+    exporter = Exporter(f"http://127.0.0.1:{free_port()}", counted=metrics)
     exporter.add(Span("one", 1, 2, 0, 0, 1, Kind.SERVER, Service.GATEWAY, {}, None))
     await exporter.close(timeout=1.0)
     outcome = {"outcome": "export_failed"}

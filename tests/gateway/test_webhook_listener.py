@@ -22,7 +22,7 @@ from sandlot_gateway.webhooks import Answer
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 _MIB = 1 << 20
 
@@ -64,7 +64,7 @@ def head(length: int, *, credential: str = "good", instance: str = "i-1", path: 
 
 
 async def status_of(reader: asyncio.StreamReader) -> int:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS):
         return int((await reader.readline()).split()[1])
 
 

@@ -228,7 +228,7 @@ async def test_a_failure_whose_callers_have_left_is_no_error_of_the_gateway(
     skopeo.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     caller = asyncio.create_task(store.prepare("python:3.11-slim"))
-    await until(lambda: store.progress("python:3.11-slim"), seconds=20)
+    await until(lambda: store.progress("python:3.11-slim"))
     caller.cancel()
     await asyncio.wait([caller])
     del caller  # its traceback has the failed task
