@@ -6,17 +6,20 @@ from typing import Any
 
 import httpx
 
+# httpx by itself gives up after 5 s, for which a busy machine may stand still.
+_PATIENT: dict[str, Any] = {"timeout": 60}
+
 
 def client(**options: Any) -> httpx.Client:
-    return httpx.Client(verify=False, **options)
+    return httpx.Client(verify=False, **{**_PATIENT, **options})
 
 
 def async_client(**options: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(verify=False, **options)
+    return httpx.AsyncClient(verify=False, **{**_PATIENT, **options})
 
 
 def request(method: str, url: str, **options: Any) -> httpx.Response:
-    return httpx.request(method, url, verify=False, **options)
+    return httpx.request(method, url, verify=False, **{**_PATIENT, **options})
 
 
 def get(url: str, **options: Any) -> httpx.Response:
