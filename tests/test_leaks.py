@@ -81,19 +81,20 @@ def test_a_control_group_is_a_leak_unless_a_kubelet_made_it(of_kubelet: bool) ->
 
 
 def test_a_process_that_deletes_sandboxes_is_a_leak_while_it_lives() -> None:
-    module = "sandlot.integrations._orphans"
+    mine = f"of-{os.getpid()}"  # other workers' tests start some, too
+    command = [sys.executable, "-m", "sandlot.integrations._orphans", mine]
     with (
-        subprocess.Popen([sys.executable, "-m", module], stdin=subprocess.DEVNULL) as ends,
-        no_leaks(marker=module),
+        subprocess.Popen(command, stdin=subprocess.DEVNULL) as ends,
+        no_leaks(marker=mine),
     ):
         ends.wait()
     started: list[subprocess.Popen[bytes]] = []
     try:
         with (
             pytest.raises(AssertionError, match=r"sandlot_processes: .*_orphans"),
-            no_leaks(marker=module, grace=0.1),
+            no_leaks(marker=mine, grace=0.1),
         ):
-            started.append(subprocess.Popen([sys.executable, "-m", module], stdin=subprocess.PIPE))
+            started.append(subprocess.Popen(command, stdin=subprocess.PIPE))
     finally:
         for process in started:
             process.communicate()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.console.conftest import Console, OpenPage
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 IMAGE = '<img src=x onerror="stolen.push(1)">'
@@ -72,6 +73,7 @@ def test_an_address_is_text_too(console: Console, open_page: OpenPage) -> None:
 
 def test_a_page_that_a_sandbox_serves_cannot_reach_the_console(console: Console, open_page: OpenPage) -> None:
     """An exposed app has the gateway's origin: it opens the console in a window, in a frame, and as a worker's scope."""
+    port = free_port()  # its sandbox has the machine's own network
     app = (
         "import http.server\n"
         "class App(http.server.BaseHTTPRequestHandler):\n"
@@ -83,11 +85,11 @@ def test_a_page_that_a_sandbox_serves_cannot_reach_the_console(console: Console,
         "        self.send_header('Content-Type', 'text/javascript' if js else 'text/html')\n"
         "        self.end_headers()\n"
         "        self.wfile.write(b'' if js else b'<title>app</title>')\n"
-        "http.server.HTTPServer(('127.0.0.1', 8000), App).serve_forever()\n"
+        f"http.server.HTTPServer(('127.0.0.1', {port}), App).serve_forever()\n"
     )
     made = console.create(name="app", start_command=["/usr/bin/python3", "-c", app])
     url = f"/api/v1/sandbox/{made['id']}/expose"
-    exposed = console.client.post(url, json={"port": 8000}).json()
+    exposed = console.client.post(url, json={"port": port}).json()
     path = f"/expose/{exposed['exposure_id']}/"
     wait_until(lambda: console.client.get(path).status_code == 200)
     page = open_page(complains=True)

@@ -19,7 +19,7 @@ def test_a_wrong_key_is_told_and_the_right_one_is_asked_once(console: Console, o
     page.get_by_label("API key").fill(console.key)
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Pools").wait_for()
-    assert page.get_by_text("tenant default, role operate").is_visible()
+    page.get_by_text("tenant default, role operate").wait_for()
     page.reload()
     page.get_by_role("rowheader", name="warm").wait_for()
     assert all(console.key not in request.url for request in asked)

@@ -14,7 +14,7 @@ import pytest
 from sandlot_contract import python_driver
 
 from tests.stopped import stopped
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 
 TEXT = Path(python_driver.__file__).read_text()
 
@@ -67,7 +67,7 @@ def driver(*arguments: str, cwd: Path | None = None) -> Iterator[Driver]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            assert process.wait(30) == 0
+            assert process.wait(SECONDS) == 0
 
 
 def test_an_end_lets_the_queued_cells_run_and_leaves_the_rest_unread() -> None:
@@ -75,7 +75,7 @@ def test_an_end_lets_the_queued_cells_run_and_leaves_the_rest_unread() -> None:
     later = [line(type="end", id="e"), line(type="run", id="c", code="print(2)")]
     words = [sys.executable, "-c", TEXT]
     told = subprocess.run(
-        words, input=b"".join(requests + later), capture_output=True, timeout=30, check=True
+        words, input=b"".join(requests + later), capture_output=True, timeout=SECONDS, check=True
     )
     messages = [json.loads(text) for text in told.stdout.splitlines()]
     assert [item["text"] for item in messages if item["type"] == "stdout"] == ["1\n"]
@@ -202,7 +202,7 @@ def test_it_ends_when_its_output_is_used_up() -> None:
         running.run("b", "1", limit=1 << 20)
         refused = running.until("done", "b")
         assert (refused["status"], "used up its output" in refused["message"]) == ("refused", True)
-        assert running.process.wait(30) == 0
+        assert running.process.wait(SECONDS) == 0
 
 
 def test_a_long_value_of_an_error_is_whole_and_its_traceback_short() -> None:

@@ -61,11 +61,15 @@ def signed(box: Box, path: str, *, operation: str = "read", expiration: int | No
     return query if expiration is None else {**query, "signature_expiration": str(expiration)}
 
 
-def audited(stack: Stack, action: str, resource: str) -> list[dict[str, Any]]:
-    """The audit records of this; one is there a moment after its call's answer."""
+def audit_records(stack: Stack) -> list[dict[str, Any]]:
+    """Those that are there now; one is there a moment after its call's answer."""
     written = (stack.state_dir / AUDIT).read_text().splitlines(keepends=True)
-    found = [json.loads(line) for line in written if line.endswith("\n")]  # the last may be half there
-    return [each for each in found if (each["action"], each["id"]) == (action, resource)]
+    return [json.loads(line) for line in written if line.endswith("\n")]  # the last may be half there
+
+
+def audited(stack: Stack, action: str, resource: str) -> list[dict[str, Any]]:
+    """The audit records of this."""
+    return [each for each in audit_records(stack) if (each["action"], each["id"]) == (action, resource)]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, enveloped, signed
+from tests.e2b.conftest import AUDIT, DOMAIN, OTHER_KEY, Box, audit_records, enveloped, signed
 from tests.e2e.processes import sidecars
 from tests.sidecar.processes import command_line, descendants
 from tests.stack import Stack
@@ -394,11 +394,9 @@ def test_calls_of_the_control_api_are_audited_without_their_credentials(
     assert answer.status_code == 204
     box.rpc("process.Process/List", {})
     client.delete(f"/v2/sandboxes/{box.id}", headers={"X-API-Key": OTHER_KEY})
-    log = stack.state_dir / AUDIT
 
     def recorded() -> list[tuple[str, str, int]]:
-        records = [json.loads(line) for line in log.read_text().splitlines()]
-        found = [each for each in records if each["sandbox"] == box.id or each["id"] == box.id]
+        found = [each for each in audit_records(stack) if box.id in (each["sandbox"], each["id"])]
         return [(each["action"], each["tenant"], each["status"]) for each in found]
 
     wanted = [
@@ -407,7 +405,7 @@ def test_calls_of_the_control_api_are_audited_without_their_credentials(
         ("sandbox.delete", "other", 204),
     ]
     wait_until(lambda: recorded() == wanted)
-    text = log.read_text() + stack.log()
+    text = (stack.state_dir / AUDIT).read_text() + stack.log()
     assert box.token not in text
     assert OTHER_KEY not in text
 
@@ -430,11 +428,9 @@ def test_no_spelling_of_a_path_escapes_the_audit(
     headers = {"X-API-Key": stack.api_key, "X-Request-Id": request_id}
     answer = plain_http.get(f"{stack.url}/e2b{spelling.format(id=box.id)}", headers=headers)
     assert answer.status_code == status
-    log = stack.state_dir / AUDIT
 
     def actions() -> list[str]:
-        records = [json.loads(line) for line in log.read_text().splitlines()]
-        return [each["action"] for each in records if each["request"] == request_id]
+        return [each["action"] for each in audit_records(stack) if each["request"] == request_id]
 
     wait_until(lambda: actions() == [action])
 
@@ -447,7 +443,8 @@ def test_a_lost_sidecar_is_unavailable_and_no_result(make_box: Callable[..., Box
     ) as answer:
         read = answer.iter_raw()
         stream = next(read)
-        (sidecar,) = [pid for pid in sidecars(stack) if _runs(pid, b"sleep\x004203\0")]
+        # The start is told before the process is the command's program.
+        (sidecar,) = wait_until(lambda: [pid for pid in sidecars(stack) if _runs(pid, b"sleep\x004203\0")])
         os.kill(sidecar, signal.SIGKILL)
         stream += b"".join(read)
     flags, last = messages(stream)[-1]

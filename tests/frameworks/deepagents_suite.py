@@ -49,9 +49,9 @@ class TestSandlotBackend(SandboxIntegrationTests):
 
 
 def test_ends_of_the_code_are_output(backend: SandlotBackend) -> None:
-    slow = backend.execute("echo begun; sleep 60", timeout=5)
+    slow = backend.execute("echo begun; sleep 60", timeout=15)
     assert (slow.output, slow.exit_code) == (
-        "begun\n\n<stderr>sandlot: reached its time limit of 5 s</stderr>",
+        "begun\n\n<stderr>sandlot: reached its time limit of 15 s</stderr>",
         124,
     )
     full = backend.execute("python3 -c 'bytearray(1 << 30)'")

@@ -105,7 +105,7 @@ def commands(box: Sandbox) -> None:
     assert sorted(lines) == ["1\n", "2\n"]
     began = time.monotonic()
     raises(TimeoutException, lambda: box.commands.run("sleep 60", timeout=1))
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 50
     raises(InvalidArgumentException, lambda: box.commands.run("true", cwd="/no/such/directory"))
     raises(AuthenticationException, lambda: box.commands.run("true", user="no-such-user"))
     large = box.commands.run("yes ä | head -c 3000000")

@@ -112,7 +112,7 @@ def ten_tasks(*, asks: str | None) -> list[Task]:
         Task(
             name="background",
             solution="sleep 1000 & echo $! > /tmp/pid; nohup sh -c 'sleep 0.2; touch /tmp/done' & sleep 0.4",
-            check="[ -e /tmp/done ] && kill -0 $(cat /tmp/pid)",
+            check="timeout 50 sh -c 'until [ -e /tmp/done ]; do sleep 0.05; done' && kill -0 $(cat /tmp/pid)",
         ),
         Task(
             name="health",

@@ -50,7 +50,7 @@ def a_run_ends_with_its_submission() -> None:
     assert run.messages[0]["content"] == f"{os.uname().sysname} {os.uname().machine}"
     kept = json.loads(Path("run.json").read_text())["info"]
     assert kept["config"]["environment_type"] == CLASS
-    slow = env.execute({"command": "echo begun; sleep 60"}, timeout=5)
+    slow = env.execute({"command": "echo begun; sleep 60"}, timeout=10)
     assert (slow["returncode"], slow["extra"]) == (-1, {"verdict": "timeout"})
     assert slow["output"].startswith("begun\n")
     assert env.execute({"command": "true"}, cwd="/no/such/place")["returncode"] == 126

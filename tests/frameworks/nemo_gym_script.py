@@ -28,7 +28,7 @@ async def ends_of_the_code_are_results() -> None:
         assert await box.status() is SandboxStatus.RUNNING
         ran = await box.exec("cat /task/a; pwd; echo $SEED; echo no >&2; exit 3")
         assert (ran.stdout, ran.stderr, ran.return_code, ran.error_type) == ("text/tmp\n7\n", "no\n", 3, None)
-        slow = await box.exec("echo begun; sleep 60", timeout_s=2)
+        slow = await box.exec("echo begun; sleep 60", timeout_s=10)
         assert (slow.stdout, slow.error_type) == ("begun\n", "timeout")
         full = await box.exec("python3 -c 'bytearray(1 << 30)'")
         assert (full.return_code, full.error_type) == (137, "oom")

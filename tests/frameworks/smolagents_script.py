@@ -69,11 +69,11 @@ def ends_of_the_code_are_told_to_the_model(box: Sandbox) -> None:
         "import time\ntime.sleep(60)",
         "final_answer([double(2), 'x' in globals()])",
     )
-    with agent(model, SandlotExecutor(box=box, timeout=5.0)) as one:
+    with agent(model, SandlotExecutor(box=box, timeout=15.0)) as one:
         answer = one.run("a task")
     assert answer == [4, False], answer
     assert "ended with exit code 3" in model.asked[1], model.asked
-    assert "time limit of 5 s" in model.asked[2], model.asked
+    assert "time limit of 15 s" in model.asked[2], model.asked
     assert not box.refresh().ended  # it is the caller's
 
 

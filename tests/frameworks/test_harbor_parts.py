@@ -83,7 +83,7 @@ async def ended(box: AsyncSandbox, command: str, **more: object) -> Ended:
 async def test_the_ends_of_commands_are_results(box: AsyncSandbox):
     assert await ended(box, "echo out; echo err >&2; exit 3") == Ended("out\n", "err\n", 3)
     assert (await ended(box, "kill -9 $$")).code == 137
-    late = await ended(box, "echo half; sleep 60", timeout=5)
+    late = await ended(box, "echo half; sleep 60", timeout=10)
     assert (late.stdout, late.code) == ("half\n", 124)
     for more in ({"user": "nobody-knows"}, {"cwd": "/not/there"}):
         refused = await ended(box, "true", **more)

@@ -30,6 +30,8 @@ from loadtests.load.generators import GeneratorFailed
 from loadtests.load.places import Local
 from loadtests.load.trial import events_of, trial
 
+LONG = 4.0  # seconds for calls of a moment: on a busy machine a thread may not have its turn for a second
+
 
 class Execs:
     """An API server that ends each command at once: with 0 in pod `good`, and with 1 in any other. One in pod `held` ends
@@ -97,18 +99,19 @@ def execs() -> Iterator[Execs]:
 def test_callers_begin_together_and_each_call_is_told(execs: Execs) -> None:
     callers = PodsExecCallers(execs.core, namespace="boxes", pods=["good", "bad"], callers=4)
     start = time.monotonic() + 0.2
-    called = callers.run(start=start, seconds=0.5)
+    called = callers.run(start=start, seconds=LONG)
     assert len(called) == len(execs.pods)
     assert {one.caller for one in called} == {0, 1, 2, 3}
-    assert all(start <= one.began < start + 0.5 for one in called)
+    assert all(start <= one.began < start + LONG for one in called)
     assert all(one.began < one.ended for one in called)
     assert {one.caller for one in called if one.error} == {1, 3}, "every second caller has the bad pod"
 
 
-def test_a_caller_waits_after_an_error(execs: Execs) -> None:
+def test_a_caller_waits_after_an_error(execs: Execs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline, "AFTER_ERROR", LONG)
     callers = PodsExecCallers(execs.core, namespace="boxes", pods=["bad"], callers=2)
-    called = callers.run(start=time.monotonic(), seconds=0.9)
-    assert 1 <= len(called) <= 2, "one call each at most, then a second's pause"
+    called = callers.run(start=time.monotonic(), seconds=LONG)
+    assert 1 <= len(called) <= 2, "one call each at most, then a pause"
     assert all(one.error for one in called)
 
 
@@ -122,7 +125,7 @@ def test_callers_that_are_stopped_begin_no_call(execs: Execs) -> None:
 def test_callers_that_are_left_in_a_call_are_an_error(execs: Execs) -> None:
     callers = PodsExecCallers(execs.core, namespace="boxes", pods=["held"], callers=2, limit=0.2)
     with pytest.raises(RuntimeError, match=r"2 callers of pods/exec are in a call 0\.2 s after"):
-        callers.run(start=time.monotonic(), seconds=1.0)
+        callers.run(start=time.monotonic(), seconds=LONG)
     execs.released.set()
 
 
@@ -137,10 +140,10 @@ def test_a_call_to_a_server_that_does_not_answer_fails(monkeypatch: pytest.Monke
 
 
 def test_a_rate_has_the_times_of_what_succeeded_and_counts_what_failed(execs: Execs) -> None:
-    found = pods_exec_rate(execs.core, namespace="boxes", pods=["good", "bad"], callers=2, seconds=0.5)
+    found = pods_exec_rate(execs.core, namespace="boxes", pods=["good", "bad"], callers=2, seconds=LONG)
     assert len(found.times) == execs.pods.count("good") > 0
     assert found.failures == execs.pods.count("bad") > 0
-    assert found.rate == pytest.approx(len(found.times) / 0.5, abs=2 / 0.5)
+    assert found.rate == pytest.approx(len(found.times) / LONG, abs=2 / LONG)
 
 
 def test_a_rate_is_of_what_ended_in_time_and_tells_what_did_not() -> None:
@@ -174,7 +177,7 @@ async def test_processes_share_the_callers_and_tell_their_own_delays(
         3, command=["true"], namespace="boxes", pods=["good"], kubeconfig=path, context=None
     ) as call:
         start = time.monotonic() + 0.1
-        calls = await call(start, 1.0)
+        calls = await call(start, LONG)
     assert {one.caller for one in calls.made} == {0, 1, 2}
     assert [one.calls for one in calls.by] == [
         sum(one.caller % 2 == process for one in calls.made) for process in (0, 1)
@@ -259,7 +262,7 @@ async def test_a_phase_has_both_kinds_of_callers_at_the_same_time(execs: Execs, 
         },
         {
             "name": "together",
-            "closed": {"callers": 2, "seconds": 1},
+            "closed": {"callers": 2, "seconds": LONG},
             "sandbox": "kept",
             "pods_exec": 4,
             **command,
@@ -277,8 +280,8 @@ async def test_a_phase_has_both_kinds_of_callers_at_the_same_time(execs: Execs, 
     assert theirs["latency"]["p50"] > 0
     assert theirs["failed"] == execs.pods.count("bad")
     ended = [one for one in found.events if one.kind == "exec" and one.phase == "together"]
-    in_time = sum(one.ended <= found.spans[1].begun + 1 for one in ended)
-    assert (ours["rate"], ours["open"]) == (in_time, len(ended) - in_time), "of one second"
+    in_time = sum(one.ended <= found.spans[1].begun + LONG for one in ended)
+    assert (ours["rate"], ours["open"]) == (pytest.approx(in_time / LONG, rel=0.01), len(ended) - in_time)
     assert together["pods_exec"]["processes"] == 1
     assert together["pods_exec"]["cores"] > 0
     assert (together["calls"], together["infrastructure"]) == (ours["count"], 0)

@@ -79,7 +79,7 @@ class Product(vf.Task):
 # A connection to nowhere, for a host that is not among those which are allowed.
 FORBIDDEN = """
 import http.client
-asked = http.client.HTTPConnection("192.0.2.1", timeout=10)
+asked = http.client.HTTPConnection("192.0.2.1", timeout=60)
 asked.request("GET", "/", headers={"Host": "forbidden.example"})
 print(asked.getresponse().read().decode())
 """

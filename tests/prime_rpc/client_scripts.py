@@ -83,6 +83,15 @@ async def commands() -> dict[str, Any]:
         return seen
 
 
+async def left_asleep(client: AsyncSandboxClient, box: str) -> str:
+    """The processes named `sleep` that do not end."""
+    deadline = time.monotonic() + 90
+    left = "?"
+    while left and time.monotonic() < deadline:
+        left = (await client.execute_command(box, "pgrep -x sleep; true")).stdout
+    return left
+
+
 async def timeouts() -> dict[str, Any]:
     """A command that takes too long, one whose caller loses interest, and what is left of both."""
     async with AsyncSandboxClient() as client:
@@ -99,10 +108,7 @@ async def timeouts() -> dict[str, Any]:
             pass
         task.cancel()
         cancelled = type((await asyncio.gather(task, return_exceptions=True))[0]).__name__
-        deadline = time.monotonic() + 90
-        left = "?"
-        while left and time.monotonic() < deadline:
-            left = (await client.execute_command(box, "pgrep -x sleep; true")).stdout
+        left = await left_asleep(client, box)
         await client.delete(box)
         return {"kind": kind, "took": took, "cancelled": cancelled, "left": left}
 
@@ -141,7 +147,7 @@ async def live() -> dict[str, Any]:
         process = await client.open_process(box, "echo ready; exec sleep 4444")
         await anext(process.stdout)
         await process.aclose()  # nobody said terminate
-        seen["left"] = (await client.execute_command(box, "pgrep -x sleep; true")).stdout
+        seen["left"] = await left_asleep(client, box)
 
         megabyte = os.urandom(500_000).hex().encode()
         process = await client.open_process(box, "sha256sum <(head -c 1000000)")

@@ -95,11 +95,11 @@ class Box:
     async def write(self, session: str, data: bytes, *, repeat: str | None = None) -> None:
         given = m.CommandInput(stdin=data)
         request = m.SendInputRequest(session=selector(session), input=given, input_uuid=repeat)
-        await self.client().send_input(request, headers=self.headers, timeout_ms=30_000)
+        await self.client().send_input(request, headers=self.headers, timeout_ms=60_000)
 
     async def signal(self, session: str, number: Any, *, repeat: str | None = None) -> None:
         request = m.SendSignalRequest(session=selector(session), signal=number, signal_uuid=repeat)
-        await self.client().send_signal(request, headers=self.headers, timeout_ms=10_000)
+        await self.client().send_signal(request, headers=self.headers, timeout_ms=60_000)
 
     async def list(self) -> dict[str, m.CommandSessionInfo]:
         answer = await self.client().list(m.ListRequest(), headers=self.headers)

@@ -76,9 +76,13 @@ def is_text(data: bytes) -> bool:
 
 async def test_a_character_that_is_written_in_two_parts_arrives_in_one(box: Box):
     pieces: list[bytes] = []
-    async for message in box.start(bash("printf 'a\\342\\202'; sleep 0.5; printf '\\254b\\342\\202'")):
+    go = f"/tmp/{new_session()}"
+    waits = f"until [ -e {go} ]; do sleep 0.02; done"
+    async for message in box.start(bash(f"printf 'a\\342\\202'; {waits}; printf '\\254b\\342\\202'")):
         if message.event.HasField("data"):
             pieces.append(message.event.data.stdout)
+            if len(pieces) == 1:
+                await box.run(f"touch {go}")
     assert pieces == [b"a", "€b".encode(), b"\xe2\x82"]
 
 

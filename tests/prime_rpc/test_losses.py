@@ -88,8 +88,13 @@ async def test_sessions_are_counted(stack: Stack, new_box: Callable[[], Box]):
     box = new_box()
     await box.run("true")
     await box.run("kill -9 $$")
-    async with plain_http.async_client(base_url=stack.url, timeout=60) as client:
-        answer = await client.get("/metrics", headers={"Authorization": f"Bearer {stack.api_key}"})
-    for verdict in ("exited", "signaled"):
-        assert f'sandlot_requests_total{{code="2xx",route="rpc",verdict="{verdict}"}}' in answer.text
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    async with plain_http.async_client(base_url=stack.url, headers=headers) as client:
+        for verdict in ("exited", "signaled"):
+            counted = f'sandlot_requests_total{{code="2xx",route="rpc",verdict="{verdict}"}}'
+
+            async def told(counted: str = counted) -> bool:  # a moment after the end of its stream
+                return counted in (await client.get("/metrics")).text
+
+            await until(told, what=counted)
     box.delete()

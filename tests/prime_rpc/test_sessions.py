@@ -72,7 +72,7 @@ async def test_deadline_kills_the_whole_tree(box: Box):
 async def test_deadline_is_the_sidecars_to_hold(box: Box):
     """Over the bare wire: the client's own deadline would hide that the server never answers."""
     message = bash("echo partial; sleep 4003").SerializeToString()
-    async with plain_http.async_client(timeout=30) as client:
+    async with plain_http.async_client() as client:
         answer = await client.post(
             f"{box.base}/command_session.CommandSession/Start",
             content=b"\0" + len(message).to_bytes(4, "big") + message,
@@ -236,7 +236,7 @@ async def test_list_shows_what_runs(box: Box):
 
 @pytest.mark.slow
 async def test_quiet_stream_is_kept_alive(box: Box):
-    assert (await box.run("sleep 17")).keepalives >= 1
+    assert (await box.run("sleep 22")).keepalives >= 1  # of 15 s
 
 
 async def test_json_is_spoken_too(box: Box):

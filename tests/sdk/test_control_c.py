@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,10 +52,13 @@ Sandbox.map(work, range(3))
 """
 
 MAP_OF_CODE = """
-import time
+import pathlib, sys, time
 from sandlot import Sandbox
 def work(box, n):
-    box.exec("sleep 60") if n else time.sleep(60)
+    if n:
+        return box.exec("sleep 60")
+    pathlib.Path(sys.argv[1]).touch()
+    time.sleep(60)
 Sandbox.map(work, [0, 1, 1, 1])
 """
 
@@ -77,12 +81,20 @@ def test_control_c_ends_the_command_and_deletes_the_sandbox(service: Service, sc
     [MAP_EXECS, MAP, MAP_OF_MAPS, MAP_OF_STREAMS, MAP_OF_CODE],
     ids=["execs", "map", "maps", "streams", "code"],
 )
-def test_control_c_ends_what_a_synchronous_batch_has_started(service: Service, script: str) -> None:
+def test_control_c_ends_what_a_synchronous_batch_has_started(
+    service: Service, script: str, tmp_path: Path
+) -> None:
+    in_code = tmp_path / "in-code"
     process = subprocess.Popen(
-        [sys.executable, "-c", script], env=service.environment(), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(in_code)],
+        env=service.environment(),
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         wait_until(lambda: len([op for op in list(service.ops.values()) if op.process]) == 3)
+        if script is MAP_OF_CODE:  # an item that still creates its sandbox would delete it
+            wait_until(in_code.exists)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=SECONDS)
     finally:

@@ -7,6 +7,7 @@ import os
 import signal
 import tarfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sandlot.dockerfile import build, build_sync
 from tests.e2e.processes import sidecars
 from tests.local.test_image_sandboxes import small_root
 from tests.stack import Stack, private_stack
+from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
 
@@ -145,7 +147,11 @@ async def test_a_build_in_stages_has_the_files_and_settings_of_an_image(
         ) == [
             *("for me", "script", "base", "$STAGE", "a"),
         ]
-        assert (await box.logs()).splitlines() == ["nobody", "/opt/made/app", "1base"]
+
+        async def started() -> list[str]:  # the image's command runs beside the others
+            return lines if len(lines := (await box.logs()).splitlines()) >= 3 else []
+
+        assert await until(started) == ["nobody", "/opt/made/app", "1base"]
     (kept,) = await AsyncSandbox.find_checkpoints(f"build-{first.key}", client=client)
     async with await AsyncSandbox.create(checkpoint=kept, user="root", env={"A": "2"}, client=client) as box:
         assert await out(box, "id -un; echo $A$STAGE") == ["root", "2base"]
@@ -241,7 +247,8 @@ def test_a_lost_sandbox_is_replaced_and_a_second_loss_is_told(tmp_path: Path) ->
             if text == "begun\n" and left:
                 left -= 1
                 for pid in sidecars(stack):
-                    os.kill(pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # that of a sandbox before, which has just ended
+                        os.kill(pid, signal.SIGKILL)
 
         built = build_sync(tmp_path, on_output=kill, client=client)
         assert left == 0

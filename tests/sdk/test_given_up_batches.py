@@ -26,7 +26,7 @@ def test_the_first_error_ends_what_a_synchronous_batch_has_started(service: Serv
         begun = time.monotonic()
         with pytest.raises(ValueError, match="the first"):
             Sandbox.map(work, [1, 0, 2], client=client)
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 50  # of 60
     assert sorted(service.ops) == ["long-1", "long-2"]
     assert all(op.document and op.document["verdict"] == "killed" for op in service.ops.values())
     assert {box["status"] for box in service.sandboxes.values()} == {"TERMINATED"}

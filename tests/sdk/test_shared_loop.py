@@ -12,6 +12,8 @@ import threading
 import pytest
 from sandlot.integrations._shared_loop import on_shared_loop
 
+from tests.waiting import SECONDS
+
 
 async def here() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
@@ -102,9 +104,10 @@ async def test_work_may_go_on_to_its_end() -> None:
 
 
 LEFT = """
-import asyncio, threading
+import asyncio, logging, threading
 from sandlot.integrations._shared_loop import _shared_loop
 
+logging.getLogger("asyncio").setLevel("ERROR")  # -X dev warns of each step that takes 0.1 s, as on a busy machine
 began = threading.Event()
 
 async def work():
@@ -121,5 +124,5 @@ began.wait()
 
 def test_calls_that_run_at_the_end_of_the_process_clean_up() -> None:
     words = [sys.executable, "-X", "dev", "-W", "error", "-c", LEFT]
-    run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert (run.stdout, run.stderr, run.returncode) == ("cleaned up\n", "", 0)

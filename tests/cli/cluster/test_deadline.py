@@ -18,6 +18,8 @@ import pytest
 from sandlot.cli.cluster.api import Api, Unread
 from sandlot.cli.cluster.deadline import Deadline
 
+from tests.waiting import SECONDS
+
 OVER = Unread("the time was over (--timeout)")
 PAGE = json.dumps({"items": [{"metadata": {"name": "one"}}], "metadata": {"continue": "more"}}).encode()
 
@@ -113,10 +115,10 @@ def test_the_time_of_a_bundle_begins_with_the_command(tmp_path: Path) -> None:
     program.chmod(0o700)
     with proxy(slow=True) as socket:
         done = subprocess.run(
-            [sys.executable, "-m", "sandlot", "support-bundle", "--timeout", "3"],
+            [sys.executable, "-m", "sandlot", "support-bundle", "--timeout", "10"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=SECONDS,
             check=False,
             cwd=tmp_path,
             env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PROXY": str(socket)},

@@ -46,10 +46,10 @@ def test_what_runs_is_held_too_and_its_connections_are_cut(sandbox: Sandbox, net
     )
     old = (
         "import os, socket, time\n"
-        f"s = socket.create_connection(('{net.inside}', 7001)); s.settimeout(1)\n"
+        f"s = socket.create_connection(('{net.inside}', 7001)); s.settimeout(60)\n"
         "s.sendall(b'one'); print(s.recv(9).decode(), flush=True); open('/tmp/joined', 'w')\n"
         "while not os.path.exists('/tmp/again'): time.sleep(0.02)\n"
-        "s.sendall(b'two')\n"
+        "s.sendall(b'two'); s.settimeout(1)\n"
         "try: print(s.recv(9).decode())\n"
         "except TimeoutError: print('silence')\n"
     )

@@ -34,7 +34,7 @@ def test_who_still_sends_hears_why_it_is_refused(sandbox: Sandbox, net: Cable):
     sandbox.set(allow=["allowed.test"])
     code = (
         "import http.client\n"
-        f"asked = http.client.HTTPConnection('{NOWHERE}', 80, timeout=20)\n"
+        f"asked = http.client.HTTPConnection('{NOWHERE}', 80, timeout=60)\n"
         "asked.request('PUT', '/', body=b'x' * 3_000_000, headers={'Host': 'other.test'})\n"
         "print(asked.getresponse().read().decode())"
     )
@@ -63,7 +63,7 @@ def test_a_connection_to_a_name_is_cut_when_it_is_no_longer_allowed(sandbox: San
     """And while it is there it carries what is sent both ways, until each side has ended."""
     old = (
         "import os, socket, time\n"
-        f"s = socket.create_connection(('{NOWHERE}', 80)); s.settimeout(5)\n"
+        f"s = socket.create_connection(('{NOWHERE}', 80)); s.settimeout(60)\n"
         "s.sendall(b'GET / HTTP/1.1\\r\\nHost: allowed.test\\r\\nSize: 5000000\\r\\n\\r\\n')\n"
         "file = s.makefile('rb')\n"
         "while file.readline() != b'\\r\\n': pass\n"

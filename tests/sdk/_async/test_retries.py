@@ -19,6 +19,7 @@ from sandlot import (
 from sandlot._async import client as client_module
 from sandlot._async import commands
 
+from tests.ports import free_port
 from tests.sdk._async.retrying import WINDOW, Clock, run
 from tests.sdk.service.faults import Fault
 from tests.sdk.service.server import Service
@@ -155,7 +156,7 @@ async def test_a_server_that_has_answered_once_and_went_away_gets_the_whole_wind
     clock: Clock, tmp_path: Path, first: str
 ) -> None:
     async with AsyncClient(url="http://127.0.0.1:1", api_key="k", retry_for=20.0) as client:
-        with Service(tmp_path) as service:
+        with Service(tmp_path, port=free_port()) as service:
             client._url, client._api_key = service.url, service.api_key
             box = await AsyncSandbox.create(client=client)
             if first == "stream":

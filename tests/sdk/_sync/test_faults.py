@@ -60,7 +60,7 @@ def test_a_server_that_stays_away_is_told(service: Service) -> None:
         begin = time.monotonic()
         with pytest.raises(ConnectionFailed) as caught:
             box.exec("true")
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 50  # of 60
         assert caught.value.sent
 
 
@@ -69,7 +69,7 @@ def test_a_server_that_is_not_there_is_told_soon() -> None:
         begin = time.monotonic()
         with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
             Sandbox.list(client=client)
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 50  # of 60
 
 
 def test_a_dead_sandbox_raises_with_its_verdict_and_is_not_asked_again(

@@ -20,6 +20,7 @@ from sandlot import (
 from sandlot._sync import client as client_module
 from sandlot._sync import commands
 
+from tests.ports import free_port
 from tests.sdk._sync.retrying import WINDOW, Clock, run
 from tests.sdk.service.faults import Fault
 from tests.sdk.service.server import Service
@@ -154,7 +155,7 @@ def test_a_server_that_has_answered_once_and_went_away_gets_the_whole_window(
     clock: Clock, tmp_path: Path, first: str
 ) -> None:
     with Client(url="http://127.0.0.1:1", api_key="k", retry_for=20.0) as client:
-        with Service(tmp_path) as service:
+        with Service(tmp_path, port=free_port()) as service:
             client._url, client._api_key = service.url, service.api_key
             box = Sandbox.create(client=client)
             if first == "stream":

@@ -26,8 +26,10 @@ from tests.waiting import wait_until
 class Service(State):
     """The server, in a thread of its own. Everything it saw is in `seen`; `faults` are used up in order."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, port: int = 0) -> None:
+        """`port`: else any that is free, which may be another program's as soon as the server is gone."""
         super().__init__(root)
+        self.port = port
         self.faults: deque[Fault] = deque()
         self.seen: list[Seen] = []
         self.connections = 0
@@ -55,7 +57,7 @@ class Service(State):
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        server = await asyncio.start_server(self._client, "127.0.0.1", 0, backlog=4096)
+        server = await asyncio.start_server(self._client, "127.0.0.1", self.port, backlog=4096)
         self.port = server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._ready.set()
