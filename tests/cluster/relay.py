@@ -21,6 +21,7 @@ class Relay:
         self._upstream = (host, int(port))
         self._rate = rate
         self._next = 0.0  # when the next chunk may be sent, by the loop's clock
+        self._hold_at = math.inf  # `sent` after which nothing more is
         self._open, self._end = asyncio.Event(), asyncio.Event()
         self._open.set()
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
@@ -49,13 +50,26 @@ class Relay:
         self._call(self._end.set)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Send nothing until the block ends."""
-        self._call(self._open.clear)
+    def held(self, *, after: int = 0) -> Iterator[None]:
+        """Send nothing until the block ends, once `after` bytes more and what is on its way then are sent."""
+
+        def hold() -> None:
+            self._hold_at = self.sent + after
+            self._look()
+
+        def release() -> None:
+            self._hold_at = math.inf
+            self._open.set()
+
+        self._call(hold)
         try:
             yield
         finally:
-            self._call(self._open.set)
+            self._call(release)
+
+    def _look(self) -> None:
+        if self.sent >= self._hold_at:
+            self._open.clear()
 
     def _call(self, change: Callable[[], None]) -> None:
         done: Future[None] = Future()
@@ -90,6 +104,7 @@ class Relay:
                 if limited:
                     await self._turn(len(data))
                     self.sent += len(data)
+                    self._look()
                 target.write(data)
                 await target.drain()
         finally:

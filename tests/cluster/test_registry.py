@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,8 +85,7 @@ def own_one(
 ) -> tuple[subprocess.CompletedProcess[str], str]:
     """What the program says that has a registry of its own, which does this, and the registry's host."""
     (directory / "own").mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     serves = f"#!/bin/bash\necho $$ > {directory}/own/pid\necho asked\n{then.format(port=port)}\n"
     program(directory / "bin" / "registry", serves)
     host = f"own.test:{port}"

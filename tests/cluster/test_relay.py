@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.cluster.relay import relay
+from tests.waiting import wait_until
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 
@@ -69,6 +70,20 @@ def test_nothing_is_sent_while_it_is_held(upstream: str) -> None:
             thread.start()
             thread.join(0.5)
             assert (found, made.sent) == ([], 0)
+        thread.join(30)
+        assert found == [BODY]
+
+
+def test_it_holds_itself_after_so_many_bytes(upstream: str) -> None:
+    with relay(upstream) as (made, address):
+        found: list[bytes] = []
+        thread = threading.Thread(target=lambda: found.append(fetched(address)))
+        with made.held(after=1000):
+            thread.start()
+            wait_until(lambda: made.sent >= 1000)
+            thread.join(0.5)
+            assert found == []
+            assert made.sent < len(BODY)
         thread.join(30)
         assert found == [BODY]
 

@@ -63,7 +63,7 @@ async def test_a_client_knows_the_api_servers_time(cluster: Cluster, off: float)
     client = KubeClient(cluster.client.access, wall=lambda: time.time() + off)
     try:
         await client.request("GET", paths.pods(cluster.namespace))
-        assert abs(client.now() - time.time()) < 5
-        assert abs(client.local(time.time()) - (time.time() + off)) < 5
+        assert abs(client.now() - time.time()) < 60
+        assert abs(client.local(time.time()) - (time.time() + off)) < 60
     finally:
         await client.close()

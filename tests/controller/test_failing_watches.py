@@ -87,7 +87,7 @@ async def test_a_token_that_is_rejected_is_tried_again_at_intervals(tmp_path: Pa
 
 
 async def test_what_fails_for_long_leaves_the_lease_to_another(tmp_path: Path) -> None:
-    async with leading(tmp_path, list_timeout=2.0, lease_seconds=4.0) as (api, controller):
+    async with leading(tmp_path, list_timeout=2.0, lease_seconds=12.0) as (api, controller):
         api.watches[WARMUPS] = streamed(error_event(500))
         api.cut(WARMUPS)
         await until(lambda: not controller.working.is_set())

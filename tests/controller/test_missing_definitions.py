@@ -102,7 +102,7 @@ async def test_without_pools_it_cannot_lead_and_says_what_is_missing(
     cluster: Cluster, resources: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with removed(resources, "sandboxpools") as definition:
-        async with started(cluster.controller(list_timeout=2.0, lease_seconds=4.0)) as controller:
+        async with started(cluster.controller(list_timeout=2.0, lease_seconds=12.0)) as controller:
             await until(lambda: shows(controller, "sandboxpools", True), pause=0.1)
             path = paths.pools(cluster.namespace)
             text = await readiness(controller)

@@ -12,7 +12,7 @@ from aiohttp import web
 from sandlot_controller.act.node_agents import NodeAgents, NodeImages
 
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 NODES = [f"127.0.1.{number}" for number in range(1, 151)]
 
@@ -27,7 +27,7 @@ class Fleet:
 
     async def prepare(self, request: web.Request) -> web.Response:
         self.preparing += 1
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         return web.json_response({}, status=202)
 
     async def images(self, request: web.Request) -> web.Response:
@@ -67,8 +67,8 @@ async def test_preparations_on_many_nodes_hold_up_no_other_call(fleet: Fleet, tm
     agents = NodeAgents(token, port=fleet.port)
     held = [asyncio.create_task(agents.prepare(node, "image", tenant="alpha", auth=None)) for node in NODES]
     try:
-        async with asyncio.timeout(30):
-            await until(lambda: fleet.preparing == len(NODES), seconds=30)
+        async with asyncio.timeout(SECONDS):
+            await until(lambda: fleet.preparing == len(NODES))
             looks = await asyncio.gather(*(agents.images(node) for node in NODES))
         assert looks == [NodeImages(100, {"image": 10})] * len(NODES)
         assert fleet.most_looks <= 50

@@ -17,6 +17,8 @@ from sandlot_controller.world.world import World
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod
 
+from tests.waiting import SECONDS
+
 POD = cast("Pod", SimpleNamespace(metadata=SimpleNamespace(name="i-1")))
 
 
@@ -50,7 +52,7 @@ async def test_one_that_was_not_deleted_is_deleted_by_the_next_request(first: bo
         )
     )
     made[0].replace(POD)
-    await asyncio.wait_for(deletion.done.wait(), 10)
+    await asyncio.wait_for(deletion.done.wait(), SECONDS)
     assert made[0].is_replacing("i-1")
     assert made[0].done("i-1")
     await made[0].close()

@@ -12,7 +12,9 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 
-TIMEOUT = 60.0
+from tests.waiting import SECONDS
+
+TIMEOUT = SECONDS
 
 
 class Watched:

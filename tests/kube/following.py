@@ -12,6 +12,7 @@ from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector
 
 from tests.kube.scripted import Scripted
+from tests.waiting import SECONDS
 
 PATH = "/api/v1/namespaces/default/pods"
 
@@ -33,7 +34,7 @@ class Seen:
         self._tell("deleted", pod.metadata.name)
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
@@ -69,7 +70,7 @@ async def following(client: KubeClient, **options: Any) -> AsyncIterator[tuple[R
 
 
 async def requests(script: Scripted, count: int, *, watch: bool) -> list[dict[str, str]]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while len(found := script.queries(watch=watch)) < count:
             script.asked.clear()
             await script.asked.wait()

@@ -19,7 +19,7 @@ from sandlot_kube.reflector import Reflector
 from tests.goodbyes import sockets_closed
 from tests.kube.apiserver import ApiServer
 from tests.leaks import snapshot
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.programs
 
@@ -44,7 +44,7 @@ class Cache:
         self._news.set()
 
     async def until(self, condition: Callable[[dict[str, Pod]], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS):
             while not condition(self.pods):
                 self._news.clear()
                 await self._news.wait()

@@ -23,6 +23,7 @@ from sandlot_node.state import State
 
 from tests.node.private_containerd import Containerd
 from tests.node.registries import DEAD, OPEN, PRIVATE
+from tests.waiting import SECONDS
 
 REGISTRIES = (OPEN, PRIVATE, DEAD)
 
@@ -51,7 +52,7 @@ def preparer_of(
 
 async def ready(preparer: Preparer, reference: str, **request: Any) -> Image:
     """Prepare to the end. Raises ImageError."""
-    found = await preparer.prepare(Request(reference=reference, **request), wait=60)
+    found = await preparer.prepare(Request(reference=reference, **request), wait=SECONDS)
     assert isinstance(found, Image), found
     return found
 

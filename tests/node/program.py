@@ -70,8 +70,14 @@ class Program:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         return plain_http.request(method, f"{self.url}{path}", headers=headers, timeout=60, json=body)
 
-    def prepare(self, image: str) -> httpx.Response:
-        return self.call("POST", "/v1/images?wait=30", body={"image": image})
+    def prepare(self, image: str, **more: Any) -> httpx.Response:
+        """Ask until it is there or has failed: a call waits for half a minute at most."""
+
+        def answer() -> httpx.Response | None:
+            found = self.call("POST", "/v1/images?wait=30", body={"image": image, **more})
+            return None if found.status_code == 202 else found
+
+        return wait_until(answer, what=f"{image} is prepared")
 
     def end(self, number: int) -> int:
         """Send a signal, and return the exit code."""

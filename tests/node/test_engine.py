@@ -145,9 +145,8 @@ async def test_progress_ends_with_the_bytes_of_all_layers(node: Node, registry: 
 
     with relay(f"127.0.0.1:{registry.port}", rate=8 << 20) as (slow, address):
         tell_nodes(registry.certs, SLOW, address)
-        pulling = asyncio.create_task(pull())
-        await until(lambda: slow.sent > 1 << 20)
-        with slow.held():
+        with slow.held(after=1 << 20):
+            pulling = asyncio.create_task(pull())
             await until(lambda: any(one.total is not None for one in seen))
         await pulling
     assert seen[0].phase == "resolving"

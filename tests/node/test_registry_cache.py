@@ -66,7 +66,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, registry: Registries) -> Iter
             for host, where, ttl in (
                 (HOST, address, "168h"),
                 (PRIVATE_HOST, f"127.0.0.1:{registry.private_port}", "168h"),
-                (BRIEF_HOST, f"127.0.0.1:{registry.port}", "3s"),
+                (BRIEF_HOST, f"127.0.0.1:{registry.port}", "10s"),  # a look may be late by some seconds
             )
         }
         private = f"http://127.0.0.1:{registry.private_port}"
@@ -123,9 +123,9 @@ def test_a_pull_goes_on_when_the_cache_dies(site: Site, node: int) -> None:
     name = f"cut-{node}"
     site.registry.push(name, TestImage(layers=[Layer(files={"data": os.urandom(4 * SIZE)})]))
     before, agent = site.upstream.sent, site.nodes[node].agent
-    assert agent.call("POST", "/v1/images", body={"image": f"{HOST}/{name}:1"}).status_code == 202
-    wait_until(lambda: site.upstream.sent - before > SIZE, what="a part of the image is pulled")
-    with site.upstream.held():  # or the cache has the whole layer before it is killed
+    with site.upstream.held(after=SIZE):  # or the cache has the whole layer before it is killed
+        assert agent.call("POST", "/v1/images", body={"image": f"{HOST}/{name}:1"}).status_code == 202
+        wait_until(lambda: site.upstream.sent - before >= SIZE, what="a part of the image is pulled")
         site.caches[HOST].kill()
     try:
         rootfs = Path(agent.prepare(f"{HOST}/{name}:1").json()["rootfs"])
@@ -148,8 +148,8 @@ def test_a_private_image_comes_from_the_registry_itself(site: Site, node: int) -
     digest = site.push(f"private-{node}")
 
     def prepare(tenant: str, *, by: str = ":1", **more: Any) -> tuple[int, str]:
-        body = {"image": f"{PRIVATE_HOST}/private-{node}{by}", "tenant": tenant, **more}
-        answer = site.nodes[node].agent.call("POST", "/v1/images?wait=30", body=body)
+        image = f"{PRIVATE_HOST}/private-{node}{by}"
+        answer = site.nodes[node].agent.prepare(image, tenant=tenant, **more)
         return answer.status_code, answer.json().get("code", "")
 
     assert prepare("research") == (403, "unauthorized")
@@ -167,12 +167,8 @@ def test_a_private_image_comes_from_the_registry_itself(site: Site, node: int) -
 def test_a_cache_that_asks_for_a_tenants_password_does_not_get_it(site: Site, node: int) -> None:
     """What answers at the address may be another program, and the connection is not encrypted."""
     site.push(f"asked-{node}")
-    body = {
-        "image": f"{NOSY_HOST}/asked-{node}:1",
-        "tenant": "research",
-        "auth": {"username": USER, "password": PASSWORD},
-    }
-    answer = site.nodes[node].agent.call("POST", "/v1/images?wait=30", body=body)
+    auth = {"username": USER, "password": PASSWORD}
+    answer = site.nodes[node].agent.prepare(f"{NOSY_HOST}/asked-{node}:1", tenant="research", auth=auth)
     assert any(f"/asked-{node}/" in path for path in site.nosy.asked)
     assert site.nosy.given == []
     assert answer.status_code == 200, answer.text

@@ -49,8 +49,7 @@ class Site:
         return self.registry.push(name, TestImage(layers=[Layer(files={"data": os.urandom(SIZE)})]))
 
     def prepare(self, node: int, image: str, **more: object) -> tuple[int, dict[str, str]]:
-        body = {"image": image, "tenant": "research", **more}
-        answer = self.nodes[node].agent.call("POST", "/v1/images?wait=30", body=body)
+        answer = self.nodes[node].agent.prepare(image, tenant="research", **more)
         return answer.status_code, answer.json()
 
     def logs(self) -> dict[Path, str]:
