@@ -130,7 +130,8 @@ def test_a_secret_with_a_certificate_opens_https_and_the_plain_port_stays(own: O
         def everywhere() -> bool:
             """Whether several new connections, which any gateway gets, all have it."""
             try:
-                return all(httpx.get(https, headers=headers, verify=renewed).is_success for _ in range(8))
+                asked = (httpx.get(https, headers=headers, verify=renewed, timeout=60) for _ in range(8))
+                return all(answer.is_success for answer in asked)
             except httpx.ConnectError as error:
                 assert "CERTIFICATE_VERIFY_FAILED" in str(error)
                 return False
