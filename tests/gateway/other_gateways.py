@@ -35,7 +35,7 @@ class Other:
         self.was_asked = asyncio.Event()  # for a key
         self.holder: KeyHolder | None = None  # of any key
         self.starts = False  # and answers no question of keys yet, but that it does
-        self.is_behind_a_proxy = False  # which answers for it
+        self.proxy_says = b""  # in its place
         self.address = f"127.0.0.1:{port}"
         self._port = port
         self._runner: web.AppRunner | None = None
@@ -58,8 +58,8 @@ class Other:
 
     @web.middleware
     async def _proxied(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self.is_behind_a_proxy:
-            return web.Response(status=503, text="upstream connect error")
+        if self.proxy_says:
+            return web.Response(status=503, body=self.proxy_says)
         return await handler(request)
 
     async def _told(self, request: web.Request) -> web.Response:

@@ -151,3 +151,22 @@ async def _ran(gateway: Running, sandbox_id: str) -> str | None:
         f"/sbx/{sandbox_id}/exec", json={"command": "echo $KEY", "timeout": 20}
     )
     return answer.json()["stdout"] if answer.status_code == 200 else None
+
+
+async def test_a_create_whose_question_fails_in_an_unexpected_way_has_an_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed pending for ever, and so did all others with its key."""
+
+    async def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with two_peers(world) as (one, _):
+        await world.kubelet.pod(TEMPLATE, pool="default")
+        await one.warm(1)
+        with monkeypatch.context() as patched:
+            patched.setattr(one.gateway.backend.others, "holder_of_key", fails)
+            failed = await one.settled(await one.create(idempotency_key="k"))
+        assert (failed["status"], failed["errorType"]) == ("ERROR", "START_FAILED")
+        assert (await one.made(idempotency_key="k2"))["status"] == "RUNNING"
+        assert one.gateway.supply.waiting == 0

@@ -268,11 +268,14 @@ async def test_the_last_claims_of_one_that_starts_are_looked_for(others: list[Ot
     assert look.count == 1
 
 
-async def test_the_503_of_a_proxy_is_no_answer(others: list[Other]) -> None:
+@pytest.mark.parametrize(
+    "said", [b"upstream connect error", b'"\xe9"', b"[" * 100_000], ids=["text", "latin-1", "nested"]
+)
+async def test_the_503_of_a_proxy_is_no_answer(others: list[Other], said: bytes) -> None:
     """It is not JSON: each call of any gateway raised."""
     answers, dead = others
     answers.holder = HOLDER
-    dead.is_behind_a_proxy = True
+    dead.proxy_says = said
     await answers.start()
     await dead.start()
     async with peers_of() as peers:

@@ -27,5 +27,5 @@ class Answer:
         """Decode the body as JSON. Raises UpstreamError if it is invalid."""
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamError(f"the response (status {self.status}) is not JSON: {error}") from error

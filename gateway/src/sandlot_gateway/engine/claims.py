@@ -163,6 +163,9 @@ class Claimer:
     ) -> Claimed:
         failures = 0
         while True:
+            if not sandbox.live:  # its end came before this ticket, and cannot cancel it
+                ticket.give_back()
+                raise Abandoned(sandbox.id)
             self._tickets[sandbox.id] = ticket
             try:
                 with stage("sandlot.queue") as step:
@@ -227,10 +230,7 @@ class Claimer:
                 return Claimed(instance, answer.state, token)
             self._unlaid(instance, image)
             if lost is not None:
-                if answer.outcome == ClaimOutcome.STALE:
-                    self._holds.outdone(hold)
-                else:
-                    self._give_back(hold, only_unused=True)
+                self._holds.outdone(hold)  # given back, its end would be told as that of no sandbox
                 raise LostAtOnce(lost)
             _log.info(
                 "a claim went to another instance: %s",
@@ -253,7 +253,7 @@ class Claimer:
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
-            if not sandbox.live:  # its end came before this ticket, and cannot cancel it
+            if not sandbox.live:  # else an instance would be started for it
                 raise Abandoned(sandbox.id)
             ticket = self.ticket(sandbox, again=True, avoid=preparation.avoid)
 

@@ -136,9 +136,15 @@ class Following:
         try:
             try:
                 holder = (await self.keyed.ask(sandbox, is_new=True)).holder
-            except BaseException:
+            except BaseException as error:
                 _give_back(ticket)
-                raise
+                if not isinstance(error, Exception):
+                    raise
+                # Else the create would be pending for ever, and hold its key.
+                _log.exception("the question of a key failed", extra={"sandbox": sandbox.id})
+                self._creates.brought_up(sandbox.id)
+                self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message="internal error")
+                return
             if self._directory.get(sandbox.id) is not sandbox:  # its group has failed meanwhile
                 _give_back(ticket)
                 self._creates.brought_up(sandbox.id)
