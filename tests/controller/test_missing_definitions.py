@@ -16,7 +16,7 @@ from tests.controller.cluster import Cluster
 from tests.controller.conftest import CRDS
 from tests.controller.pages import page, shows, started, told
 from tests.kube.apiserver import ApiServer
-from tests.waiting import until, wait_until
+from tests.waiting import SECONDS, until, wait_until
 
 pytestmark = pytest.mark.programs
 
@@ -114,5 +114,5 @@ async def test_without_pools_it_cannot_lead_and_says_what_is_missing(
             assert COMMAND in message
             assert "ClusterRole" not in message
             definition.install()
-            await asyncio.wait_for(controller.working.wait(), 60)
+            await asyncio.wait_for(controller.working.wait(), SECONDS)
             assert await readiness(controller) == "ok\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
+import pytest
 from sandlot import Client, Sandbox
 
 from tests.e2e import processes
@@ -25,6 +26,8 @@ def test_an_unused_sandbox_ends_though_its_gateway_died() -> None:
         wait_until(lambda: verdict(client, made) == "deleted")
 
 
+@pytest.mark.longest
+@pytest.mark.slow
 def test_one_whose_caller_comes_back_to_the_next_gateway_lives() -> None:
     """Although it does not use the sandbox yet. Another one, left later, shows that its grace is over."""
     with (

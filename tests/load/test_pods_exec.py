@@ -30,7 +30,7 @@ from loadtests.load.generators import GeneratorFailed
 from loadtests.load.places import Local
 from loadtests.load.trial import events_of, trial
 
-LONG = 4.0  # seconds for calls of a moment: on a busy machine a thread may not have its turn for a second
+LONG = 2.5  # seconds for calls of a moment: on a busy machine a thread may not have its turn for a second
 
 
 class Execs:

@@ -94,9 +94,10 @@ class NetworkedGvisorSidecar(GvisorSidecar):
         assert answer.status_code == 200, answer.text
         return answer.json()["generation"]
 
-    async def reaches(self, *targets: str) -> list[str]:
+    async def reaches(self, *targets: str, seconds: int = 8) -> list[str]:
+        """What each says first; `seconds` are how long silence takes."""
         lines = "".join(f"{each}\n" for each in targets)
-        answer = await self.exec("python3 /probe.py 8", stdin=lines)
+        answer = await self.exec(f"python3 /probe.py {seconds}", stdin=lines)
         assert answer["exit_code"] == 0, answer
         return answer["stdout"].split()
 

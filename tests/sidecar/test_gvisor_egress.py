@@ -72,13 +72,13 @@ async def test_it_holds_when_it_is_answered_for_all_that_is_sent(make: Make, net
     assert await box.reaches(*targets) == ["hi"] * 4
     assert await box.set(allow=False, rules=[rule(net.outside, prefix=30)]) == 2
     assert await box.reaches(*targets) == [SILENT] * 3 + ["hi"]
-    assert await box.reaches(f"tcp ::ffff:{net.outside} 7001") == [SILENT]
+    assert await box.reaches(f"tcp ::ffff:{net.outside} 7001", seconds=4) == [SILENT]
     assert await box.set(allow=True, rules=[]) == 3
-    assert await box.reaches(*targets) == [SILENT] * 4
+    assert await box.reaches(*targets, seconds=4) == [SILENT] * 4
     assert await box.set(allow=True, rules=[rule(net.outside)]) == 4
     assert await box.reaches(*targets) == ["hi"] * 3 + [SILENT]
     assert await box.set(allow=True, rules=[rule("192.0.2.0", prefix=24)]) == 5
-    assert await box.reaches(targets[0]) == [SILENT]
+    assert await box.reaches(targets[0], seconds=4) == [SILENT]
     assert await box.set(allow=False, rules=[]) == 6
     assert await box.reaches(*targets) == ["hi"] * 4
 
@@ -135,7 +135,7 @@ async def test_names_are_read_in_the_connections(make: Make, net: Cable) -> None
     assert await box.asks(*asked) == ["http", "403", "tls", denied]
     # The lookup of the sandbox's own, and the connection to what it finds; nothing else of that address.
     assert await box.asks("http allowed.test allowed.test") == ["http"]
-    assert await box.reaches(f"tcp {net.outside} 7001", f"udp {net.outside} 7003") == [SILENT] * 2
+    assert await box.reaches(f"tcp {net.outside} 7001", f"udp {net.outside} 7003", seconds=4) == [SILENT] * 2
     await box.set(allow=False, rules=[["*.allowed.test", 80], [number("192.0.2.7"), 32, 0, 0]])
     assert await box.asks(*asked) == ["http", "http", "silence", "silence"]
     assert await box.asks(f"http {nowhere} sub.allowed.test", "http 192.0.2.7 other.test") == [
@@ -165,7 +165,7 @@ async def test_no_file_leads_an_allowed_name_elsewhere(make: Make, net: Cable) -
     assert await box.asks(*asked) == ["502", "http"]
     # Nor is the port of name servers opened to others.
     await box.set(allow=True, rules=[["allowed.test", 0]])
-    assert await box.reaches("udp 192.0.2.9 53") == [SILENT]
+    assert await box.reaches("udp 192.0.2.9 53", seconds=4) == [SILENT]
     assert await box.asks(*asked) == ["403", "http"]
 
 
@@ -219,7 +219,7 @@ async def test_more_rules_than_gvisor_takes_are_refused_and_change_nothing(make:
         refused = await box.put(allow=False, rules=rules)
         assert (refused.status_code, refused.json()["error"]) == (409, "unsupported"), len(rules)
         assert "gVisor accepts 32768 bytes of rules" in refused.json()["message"]
-    assert await box.reaches(f"tcp {net.outside} 7001") == [SILENT]
+    assert await box.reaches(f"tcp {net.outside} 7001", seconds=4) == [SILENT]
     for rules in (nets[:200], with_ports[:130]):
         await box.set(allow=False, rules=[*rules, rule(net.outside)])
-        assert await box.reaches(f"tcp {net.outside} 7001") == [SILENT]
+        assert await box.reaches(f"tcp {net.outside} 7001", seconds=4) == [SILENT]
