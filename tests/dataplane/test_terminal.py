@@ -69,6 +69,7 @@ async def test_a_whole_session(terminal):
         await connection.send(json.dumps({"signal": "INT"}))
         await connection.send("nonsense")
         await connection.send("[1]")
+        await connection.send("[" * 100_000)
         await connection.send(b"exit")
         assert json.loads(await connection.recv()) == {"exit": {"exit_code": 3, "verdict": "exited"}}
         with pytest.raises(websockets.ConnectionClosedOK):

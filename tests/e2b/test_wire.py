@@ -113,6 +113,7 @@ def test_the_control_api_serves_a_tenants_own_sandboxes_alone(
         (b'{"templateID": "base", "network": {"rules": {"a.b": []}}}', "rules"),
         (b'{"templateID": "base", "autoResume": {"enabled": true}}', "autoResume"),
         (b"[" * 100_000, "invalid"),
+        (b'{"templateID": "\xe9"}', "invalid"),
     ],
 )
 def test_a_bad_create_names_its_field(body: bytes, field: str, client: httpx.Client) -> None:
@@ -156,6 +157,7 @@ def test_what_is_not_built_says_so(box: Box, client: httpx.Client) -> None:
         (enveloped({"process": {"cmd": "a"}, "tag": "a:b"}), 400, "invalid_argument"),
         (enveloped({"process": {"cmd": "a"}, "pty": {}}), 400, "invalid_argument"),
         (b"\0\0\1\x86\xa0" + b"[" * 100_000, 400, "invalid_argument"),
+        (b'\0\0\0\0\x0b{"tag":"\xe9"}', 400, "invalid_argument"),
     ],
 )
 def test_a_bad_start_runs_nothing(content: bytes, status: int, code: str, box: Box) -> None:

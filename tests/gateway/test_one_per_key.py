@@ -167,6 +167,8 @@ async def test_a_create_whose_question_fails_in_an_unexpected_way_has_an_end(
         with monkeypatch.context() as patched:
             patched.setattr(one.gateway.backend.others, "holder_of_key", fails)
             failed = await one.settled(await one.create(idempotency_key="k"))
+            again = await one.settled(await one.create(idempotency_key="k"))
         assert (failed["status"], failed["errorType"]) == ("ERROR", "START_FAILED")
+        assert again["id"] == failed["id"]
         assert (await one.made(idempotency_key="k2"))["status"] == "RUNNING"
         assert one.gateway.supply.waiting == 0

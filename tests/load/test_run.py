@@ -67,7 +67,7 @@ def in_steady(*words: str, reports: Path, within: tuple[str, ...] = ()) -> tuple
 
 @pytest.mark.longest
 def test_a_generator_that_was_held_up_is_told(tmp_path: Path, stack: Stack) -> None:
-    words = ("--set", "seconds=12", "--set", "rate=20", "--set", "processes=1")
+    words = ("--set", "seconds=20", "--set", "rate=20", "--set", "processes=1")
     process, said = in_steady(*server(stack), *words, reports=tmp_path)
     (generator,) = [pid for pid in children(process.pid) if b"loadtests.load.worker" in cmdline(pid)]
     before = executed(stack)

@@ -14,6 +14,7 @@ from sandlot_contract.phases import Event, Phase
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.reuse import Binding
 from sandlot_gateway.core.slot import Loss, ReportOutcome
@@ -114,7 +115,7 @@ class Webhooks:
         try:
             state = msgspec.json.decode(body)
             document = msgspec.convert(state, _Document)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except NOT_JSON as error:
             return self._refuse(instance_id, WebhookFault.MALFORMED, f"it is not a state document: {error}")
         if document.instance_id != instance_id:
             return self._refuse(

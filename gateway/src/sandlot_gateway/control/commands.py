@@ -13,6 +13,7 @@ from sandlot_gateway.control.errors import ApiError, errors
 from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Seen, Services
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.answers import TOKEN_REJECTED
 from sandlot_gateway.data.pool import Answer
@@ -159,7 +160,7 @@ def _list(answer: Answer) -> _List:
     _check(answer)
     try:
         return msgspec.json.decode(answer.body, type=_List)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise ApiError(502, f"the sandbox sent no valid list of commands: {error}") from error
 
 

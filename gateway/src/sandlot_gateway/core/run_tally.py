@@ -13,6 +13,8 @@ from itertools import chain
 import msgspec
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from .runs import RunId, RunKey
 
 SLOWEST = 20  # commands that are kept of a run
@@ -176,5 +178,5 @@ def command_in(body: bytes | bytearray) -> str | None:
         return None
     try:
         return command_text(msgspec.json.decode(body, type=Asked).command)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except NOT_JSON:
         return None

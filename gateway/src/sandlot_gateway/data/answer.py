@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from .errors import UpstreamError
 from .wire import Headers
 
@@ -27,5 +29,5 @@ class Answer:
         """Decode the body as JSON. Raises UpstreamError if it is invalid."""
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise UpstreamError(f"the response (status {self.status}) is not JSON: {error}") from error

@@ -7,6 +7,8 @@ import contextlib
 import msgspec
 from sandlot_contract.headers import QUEUED_KEY
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from ..credentials import bearer
 from ..tracing.trace import now
 from ..tracing.tracing import Tracing, without_traceparent
@@ -156,7 +158,7 @@ def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Heade
         return _answer(token_rejected())
     if status != 410 or not body:
         return status, headers, body
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(*NOT_JSON):
         document = msgspec.json.decode(body)
         if isinstance(document, dict) and document.get("error") == "ended":
             verdict = document.get("verdict")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.outgoing import host_header, request_bytes
 from sandlot_gateway.data.pool import Answer, HttpPool
@@ -73,6 +74,6 @@ def json_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a sidecar's answer; an empty one if it has none."""
     try:
         document: Any = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return {}
     return document if isinstance(document, dict) else {}

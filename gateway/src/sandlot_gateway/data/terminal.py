@@ -13,6 +13,8 @@ import msgspec
 from sandlot_contract.frames import END, STDERR, STDOUT
 from sandlot_contract.headers import ATTACHED_KEY, OP, OP_KEY
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from .answers import Receive, Refusal, Send, sidecar_lost, token_rejected, unreachable
 from .conn import Connection
 from .errors import DialError, PoolError, UpstreamError, WireError
@@ -203,7 +205,7 @@ class Terminal:
         """Handle `{"resize": {"cols", "rows"}}` and `{"signal": …}`; ignore others, for later versions."""
         try:
             message = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             return
         if not isinstance(message, dict):
             return

@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 from sandlot_contract.sidecar import TCP_UPGRADE, UDP_UPGRADE
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from .conn import Connection
 from .errors import DialError, UpstreamError
 from .outgoing import request_bytes
@@ -65,7 +67,7 @@ async def open_tunnel(*, pool: HttpPool, route: Route, port: int, kind: TunnelKi
     pool.release(connection, reusable=False)
     try:
         document = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         document = {}
     code = document.get("error") if isinstance(document, dict) else None
     if code == "refused":

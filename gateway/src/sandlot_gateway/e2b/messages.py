@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from .failures import EnvdFailure, invalid
 
 _SIGNALS = {"SIGNAL_SIGKILL": 9, "SIGNAL_SIGTERM": 15, 9: 9, 15: 15}
@@ -119,7 +121,7 @@ def read(body: bytes, kind: type[Read]) -> Read:
     """Parse a message. Raises EnvdFailure, which names the field."""
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise EnvdFailure("invalid_argument", f"the message is invalid: {error}") from error
 
 

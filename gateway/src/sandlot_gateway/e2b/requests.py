@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sandlot_gateway.control import egress
 from sandlot_gateway.control.field_types import MINUTES_MAX
 from sandlot_gateway.control.models import CreateRequest
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.e2b_ports import E2bPorts
 
 from .deadlines import MARGIN
@@ -96,7 +97,7 @@ def read(body: bytes, kind: type[Read]) -> Read:
     """Parse a body. Raises Problem, which names the field."""
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise Problem(400, f"the body is invalid: {error}") from error
 
 

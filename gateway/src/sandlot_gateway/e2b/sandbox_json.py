@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.data.errors import WireError
 
 
@@ -17,7 +18,7 @@ def parse(data: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         pass
     try:
         return _cleaned(json.loads(data))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 KEY = "e2b"  # of the metadata of a template
 OF_SNAPSHOT = "e2b.snapshot"  # of that of a snapshot
 
@@ -30,5 +32,5 @@ def of_metadata(metadata: dict[str, str], key: str = KEY) -> Saved | None:
     """Return what a checkpoint's metadata says; None for one without it, or not as the gateway writes it."""
     try:
         return msgspec.json.decode(metadata[key], type=Saved)
-    except (KeyError, msgspec.DecodeError, RecursionError):
+    except (KeyError, *NOT_JSON):
         return None

@@ -12,7 +12,7 @@ from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
-from sandlot_gateway.core.owners import KeyHolder
+from sandlot_gateway.core.owners import KeyAnswer, KeyHolder
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
@@ -134,30 +134,33 @@ class Following:
 
     async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None) -> None:
         try:
-            try:
-                holder = (await self.keyed.ask(sandbox, is_new=True)).holder
-            except BaseException as error:
-                _give_back(ticket)
-                if not isinstance(error, Exception):
-                    raise
-                # Else the create would be pending for ever, and hold its key.
-                _log.exception("the question of a key failed", extra={"sandbox": sandbox.id})
-                self._creates.brought_up(sandbox.id)
-                self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message="internal error")
-                return
-            if self._directory.get(sandbox.id) is not sandbox:  # its group has failed meanwhile
-                _give_back(ticket)
-                self._creates.brought_up(sandbox.id)
-            elif holder is None:
-                if ticket is not None:
-                    ticket.begin()
-                self._bringup.begin(sandbox, secrets=secrets, ticket=ticket)
-            else:
-                _give_back(ticket)
-                self._creates.brought_up(sandbox.id)
-                self._stand_in(sandbox, await self.keyed.agreed(sandbox, holder), secrets=secrets)
+            await self._ask_and_begin(sandbox, secrets=secrets, ticket=ticket)
+        except Exception:  # else the create would be pending for ever, and hold its key
+            _log.exception("a create failed in an unexpected way", extra={"sandbox": sandbox.id})
+            self._creates.brought_up(sandbox.id)
+            self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message="internal error")
         finally:
             self._asking.pop(sandbox.id).set()
+
+    async def _ask_and_begin(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None
+    ) -> None:
+        try:
+            holder = (await self.keyed.ask(sandbox, is_new=True)).holder
+        except BaseException:
+            _give_back(ticket)
+            raise
+        if self._directory.get(sandbox.id) is not sandbox:  # its group has failed meanwhile
+            _give_back(ticket)
+            self._creates.brought_up(sandbox.id)
+        elif holder is None:
+            if ticket is not None:
+                ticket.begin()
+            self._bringup.begin(sandbox, secrets=secrets, ticket=ticket)
+        else:
+            _give_back(ticket)
+            self._creates.brought_up(sandbox.id)
+            self._stand_in(sandbox, await self.keyed.agreed(sandbox, holder), secrets=secrets)
 
     def _stand_in(self, sandbox: Sandbox, holder: KeyHolder, *, secrets: dict[str, str]) -> None:
         self._directory.drop(sandbox)
@@ -188,7 +191,7 @@ class Following:
         """Follow the create until it has changed. If no gateway has it, go on with it, or record its `loss`."""
         try:
             while self._is_followed(sandbox):
-                answer = await self.keyed.ask(sandbox, waits=self._waits(sandbox))
+                answer = await self._asked_again(sandbox)
                 if not self._is_followed(sandbox):
                     return
                 # Another gateway may name its own sandbox for this key, if they could not reach each other: both go on.
@@ -218,6 +221,13 @@ class Following:
             await self._ends.orphans.running(sandbox)
         finally:
             self._creates.followed(sandbox.id)
+
+    async def _asked_again(self, sandbox: Sandbox) -> KeyAnswer:
+        try:
+            return await self.keyed.ask(sandbox, waits=self._waits(sandbox))
+        except Exception:  # else nobody would follow it any more, and it be pending for ever
+            _log.exception("the question of a key failed", extra={"sandbox": sandbox.id})
+            return KeyAnswer((), all_heard=False)
 
     async def _look_for(self, sandbox: Sandbox) -> None:
         """Ask the other gateways for its instance, and wait a moment for its sidecar's report."""

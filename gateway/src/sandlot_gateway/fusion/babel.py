@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 # `.cjs`, since `"type": "module"` of a request's package.json would make a `.js` another kind of module.
 _CONFIGURATION = "babel.config.cjs"
 _PRESETS = b"""const installed = (name) => {
@@ -47,5 +49,5 @@ def configuration(given: Mapping[str, bytes]) -> dict[str, bytes]:
 def _has_babel(package: bytes) -> bool:
     try:
         return bool(bytes(msgspec.json.decode(package, type=_Package).babel))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return False  # Node says what is wrong with it

@@ -10,6 +10,7 @@ import msgspec
 from sandlot_contract.frames import END, STDERR, STDOUT
 from sandlot_contract.verdicts import LOST, CommandVerdict
 
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.data.errors import WireError
 from sandlot_gateway.data.frames import FrameReader
 from sandlot_gateway.data.pool import Answer, HttpPool, PoolError
@@ -175,7 +176,7 @@ def _finished(answer: Answer) -> Finished:
                 streams[kind] += payload
             elif kind == END:
                 op = msgspec.json.decode(payload, type=_Op)
-    except (WireError, msgspec.DecodeError) as error:
+    except (WireError, *NOT_JSON) as error:
         raise Lost(f"the sandbox sent no valid end of the command: {error}") from error
     if op is None:
         raise Lost("the sandbox sent no end of the command")

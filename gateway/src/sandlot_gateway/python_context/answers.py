@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import msgspec
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 _MOST_TYPES = 64  # of one output; a line has room for a million, which would need 100 MB
 _MOST_TRACEBACK = 1 << 20  # bytes of its JSON; the program sends less
 _MOST_JSON = 1 << 20  # bytes of an output's JSON
 _DEEPEST = 64  # nesting of an output's JSON; more than clients' own limits would fail there
 _OUTPUTS = (b'{"type":"display"', b'{"type":"result"')
-_INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class CellError(msgspec.Struct):
@@ -91,7 +92,7 @@ def parse(line: bytes, wanted: Container[str]) -> Answer:
             answer.data = _types(memoryview(found.data))
             answer.error = _error(memoryview(found.error))
         return answer
-    except _INVALID as error:
+    except NOT_JSON as error:
         if line.startswith(_OUTPUTS):
             raise BadOutput from error
         raise NoAnswer("code wrote into the answers to its cells") from error
@@ -137,7 +138,7 @@ def media(data: dict[str, msgspec.Raw], *, objects: tuple[str, ...] = ()) -> dic
                 kept[kind] = msgspec.json.decode(content, type=str)
             elif (kind.endswith("json") or kind in objects) and _is_harmless(content):
                 kept[kind] = msgspec.Raw(content)  # which needs less memory than the objects
-        except _INVALID as error:
+        except NOT_JSON as error:
             raise BadOutput from error
     return kept
 

@@ -11,6 +11,8 @@ from connectrpc.errors import ConnectError
 from sandlot_contract.frames import KEEP_ALIVE, START, STDERR, STDOUT
 from sandlot_contract.verdicts import CommandVerdict
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from ..data.errors import WireError
 from .generated.command_session_pb2 import CommandSessionEvent
 
@@ -24,7 +26,7 @@ def document(payload: bytes) -> dict[str, Any]:
     """Parse a frame's JSON. Raises WireError."""
     try:
         found = msgspec.json.decode(payload)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise WireError(f"a frame is not valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise WireError("a frame is not a JSON object")

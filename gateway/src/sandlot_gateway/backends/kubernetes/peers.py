@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 import msgspec
 from sandlot_contract.ids import InstanceId, SandboxId
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from ...core.gateways import PeerEvents
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
 from ...core.run_tally import RunCounts
@@ -65,7 +67,7 @@ _T = TypeVar("_T")
 def _read(answer: Answer, kind: type[_T], *, address: str) -> _T | None:
     try:
         return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         _log.error("the answer of the gateway at %s cannot be read: %s", address, error)
         return None
 
