@@ -90,7 +90,7 @@ class Content:
             ):
                 data += part.data
             document = json.loads(data)
-        except (Missing, ValueError):
+        except (Missing, ValueError, RecursionError):  # an image is anybody's
             return None
         return cast("Document", document) if isinstance(document, dict) else None
 
