@@ -32,7 +32,7 @@ def test_old_records_go_and_torn_lines_are_left_out(tmp_path: Path) -> None:
     archive.close()
     (segment,) = tmp_path.glob("*.jsonl")
     with segment.open("ab") as file:
-        file.write(b'{"id": "sb-torn", "ten')
+        file.write(b'{"id": "sb-\xff"}\n{"id": "sb-torn", "ten')
     loaded, _ = archive.load()
     assert [one.id for one in loaded] == ["sb-2", "sb-3", "sb-4"]
     os.utime(segment, (now - 200, now - 200))

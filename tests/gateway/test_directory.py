@@ -180,3 +180,17 @@ def test_threads_may_ask_for_the_live_sandboxes_while_the_loop_changes_them() ->
         over.set()
         changing.join()
         sys.setswitchinterval(interval)
+
+
+async def test_who_waits_in_the_background_rests_also_in_a_drain() -> None:
+    """A follower that asks again after each wait would take all of the loop."""
+    directory = Directory()
+    one = sandbox(1)
+    directory.add(one)
+    directory.release()
+    await directory.changed(one.id, timeout=60.0)
+    waiting = asyncio.create_task(directory.changed(one.id, timeout=60.0, background=True))
+    await loop_turns()
+    assert not waiting.done()
+    directory.end(one, verdict="deleted")
+    assert await waiting is one

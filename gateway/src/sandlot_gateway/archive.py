@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.sandboxes import Sandbox
 
 _log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Archive:
             for line in segment.read_bytes().splitlines():
                 try:
                     sandbox = decoder.decode(line)
-                except (msgspec.DecodeError, msgspec.ValidationError):
+                except NOT_JSON:
                     _log.warning("skipped a damaged record", extra={"segment": segment.name})
                     continue
                 found[sandbox.id] = sandbox

@@ -197,12 +197,14 @@ class Directory:
         running = self.list(tenant=tenant, status=Status.RUNNING, per_page=1 << 30).sandboxes
         return [sandbox for sandbox in running if sandbox.updated_at > since]
 
-    async def changed(self, sandbox_id: SandboxId, *, timeout: float) -> Sandbox | None:
-        """Wait up to `timeout` seconds for a PENDING sandbox to leave that status."""
+    async def changed(
+        self, sandbox_id: SandboxId, *, timeout: float, background: bool = False
+    ) -> Sandbox | None:
+        """Wait up to `timeout` seconds for a PENDING sandbox to leave that status. `background`: see `SandboxWaits`."""
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is None or sandbox.status is not Status.PENDING:
             return sandbox
-        await self._waits.change(sandbox_id, timeout=timeout)
+        await self._waits.change(sandbox_id, timeout=timeout, background=background)
         return self._sandboxes.get(sandbox_id)
 
     async def appear(self, sandbox_id: SandboxId) -> None:

@@ -37,9 +37,12 @@ class SandboxWaits:
         self._changes: dict[SandboxId, asyncio.Event] = {}
         self._released = False
 
-    async def change(self, sandbox_id: SandboxId, *, timeout: float) -> None:
-        """Wait up to `timeout` seconds for a known sandbox to change."""
-        if timeout <= 0 or self._released:
+    async def change(self, sandbox_id: SandboxId, *, timeout: float, background: bool = False) -> None:
+        """Wait up to `timeout` seconds for a known sandbox to change; not once `release` was called.
+
+        `background`: no caller waits, so it waits after that, too, or who repeats it would not rest.
+        """
+        if timeout <= 0 or (self._released and not background):
             return
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
         with contextlib.suppress(TimeoutError):
@@ -77,7 +80,7 @@ class SandboxWaits:
             event.set()
 
     def release(self) -> None:
-        """Wake all calls, and let none wait for a change from now on."""
+        """Wake all calls, and let none but those in the background wait for a change from now on."""
         self._released = True
         for sandbox_id in list(self._changes):
             self.wake(sandbox_id)

@@ -18,6 +18,7 @@ from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.checkpoints.copies_in_use import CopiesInUse
 from sandlot_gateway.checkpoints.part import Part
 from sandlot_gateway.checkpoints.transfer import Fetched, Refused, refused
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.tasks import in_thread
@@ -91,7 +92,7 @@ async def _fetch(
 def _decoded(body: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise Refused(f"the sandbox's sidecar sent an invalid answer: {error}") from error
 
 

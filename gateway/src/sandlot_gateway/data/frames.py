@@ -1,14 +1,29 @@
-"""Parses the sidecar's frames from a byte stream, without I/O."""
+"""Parses the sidecar's frames from a byte stream, and their documents, without I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 from sandlot_contract.frames import HEADER
+
+from sandlot_gateway.core.bad_json import NOT_JSON
 
 from .errors import WireError
 
 MAX_FRAME = 16 << 20  # bytes; the contract's output frames are far smaller
+
+
+def document(payload: bytes) -> dict[str, Any]:
+    """Parse a frame's JSON object. Raises WireError."""
+    try:
+        found = msgspec.json.decode(payload)
+    except NOT_JSON as error:
+        raise WireError(f"a frame is not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise WireError("a frame is not a JSON object")
+    return found
 
 
 class FrameReader:

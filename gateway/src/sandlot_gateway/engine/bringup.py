@@ -222,7 +222,7 @@ class BringUp:
                     raise
                 self._unread[sandbox.id] = str(error)
                 self._has_place(sandbox.id)  # it waits, whatever the queue is like
-                await self._directory.changed(sandbox.id, timeout=error.retry_after)
+                await self._directory.changed(sandbox.id, timeout=error.retry_after, background=True)
                 if not sandbox.live:
                     raise Abandoned(sandbox.id) from error
             except CannotStart:

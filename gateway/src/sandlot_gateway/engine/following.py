@@ -160,7 +160,11 @@ class Following:
         else:
             _give_back(ticket)
             self._creates.brought_up(sandbox.id)
-            self._stand_in(sandbox, await self.keyed.agreed(sandbox, holder), secrets=secrets)
+            try:
+                holder = await self.keyed.agreed(sandbox, holder)
+            except Exception:  # this one may yield to another, and says so when it is followed
+                _log.exception("the question of a key failed", extra={"sandbox": sandbox.id})
+            self._stand_in(sandbox, holder, secrets=secrets)
 
     def _stand_in(self, sandbox: Sandbox, holder: KeyHolder, *, secrets: dict[str, str]) -> None:
         self._directory.drop(sandbox)
@@ -232,7 +236,7 @@ class Following:
     async def _look_for(self, sandbox: Sandbox) -> None:
         """Ask the other gateways for its instance, and wait a moment for its sidecar's report."""
         self._backend.sought(sandbox.id)
-        await self._directory.changed(sandbox.id, timeout=_FOLLOW_PAUSE)
+        await self._directory.changed(sandbox.id, timeout=_FOLLOW_PAUSE, background=True)
 
     def _is_followed(self, sandbox: Sandbox) -> bool:
         return sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox

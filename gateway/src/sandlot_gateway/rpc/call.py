@@ -12,7 +12,7 @@ from sandlot_contract.frames import END
 
 from ..data.conn import Connection
 from ..data.errors import UpstreamError
-from ..data.frames import FrameReader
+from ..data.frames import FrameReader, document
 from ..data.pool import HttpPool
 from ..data.request_gate import RequestGate
 from ..data.routes import Route
@@ -105,7 +105,7 @@ class Call(SidecarRequests):
             yield events.of_output(kind, payload, pty=pty)
         if last is None:
             raise UpstreamError("the op's stream closed before its end frame")
-        yield self.end(events.document(last), session=session)
+        yield self.end(document(last), session=session)
 
     def end(self, op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
         """Return the end event of an op, and record its verdict for the metrics."""

@@ -5,32 +5,18 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-import msgspec
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from sandlot_contract.frames import KEEP_ALIVE, START, STDERR, STDOUT
 from sandlot_contract.verdicts import CommandVerdict
 
-from sandlot_gateway.core.bad_json import NOT_JSON
-
-from ..data.errors import WireError
+from ..data.frames import document
 from .generated.command_session_pb2 import CommandSessionEvent
 
 OUTPUT = (STDOUT, STDERR)  # the kinds of frames whose payload is output
 
 _Data = CommandSessionEvent.DataEvent
 _KEEPALIVE = CommandSessionEvent(keepalive=CommandSessionEvent.KeepAlive())
-
-
-def document(payload: bytes) -> dict[str, Any]:
-    """Parse a frame's JSON. Raises WireError."""
-    try:
-        found = msgspec.json.decode(payload)
-    except NOT_JSON as error:
-        raise WireError(f"a frame is not valid JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise WireError("a frame is not a JSON object")
-    return found
 
 
 def start(pid: int | None) -> CommandSessionEvent:

@@ -16,7 +16,7 @@ from sandlot_contract.verdicts import CommandVerdict
 from ..data.answers import TOKEN_REJECTED
 from ..data.conn import Connection
 from ..data.errors import PoolError, WireError
-from ..data.frames import FrameReader
+from ..data.frames import FrameReader, document
 from ..data.outgoing import host_header, request_bytes
 from ..data.pool import Answer, HttpPool
 from ..data.routes import Route
@@ -152,7 +152,7 @@ class Shell(asyncssh.SSHServerSession):
                 elif kind == STDERR:
                     self._chan.write_stderr(payload)
                 elif kind == END:
-                    self._end(msgspec.json.decode(payload))
+                    self._end(document(payload))
                     return
             await self._writable.wait()
         self._fail("the stream ended before the command's end")

@@ -11,6 +11,7 @@ import msgspec
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.atomic_file import write_atomic
+from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.core.usage import Document, Stay, day_of
 
 _log = logging.getLogger(__name__)
@@ -80,14 +81,14 @@ class Journal:
         for path in sorted(self._directory.glob("batch-*.json")):
             try:
                 self.batches.append(msgspec.json.decode(path.read_bytes(), type=Batch))
-            except msgspec.DecodeError as error:
+            except NOT_JSON as error:
                 _log.error("cannot read the usage in %s, which is not counted: %s", path, error)
         self.batches.sort(key=lambda batch: batch.serial)
         decoder = msgspec.json.Decoder(_Line)
         for text in self._path.read_bytes().splitlines() if self._path.exists() else []:
             try:
                 self._apply(decoder.decode(text))
-            except msgspec.DecodeError:
+            except NOT_JSON:
                 _log.warning("skipped a damaged line of %s", self._path)
         for batch in self.batches:
             self._serial = max(self._serial, batch.serial)

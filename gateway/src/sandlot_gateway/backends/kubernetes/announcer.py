@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from sandlot_contract.ids import InstanceId, SandboxId
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from ...core.owners import RecordedEnd
 from ...tasks import Tasks
 from .generation_ends import GenerationEnds
@@ -133,7 +135,7 @@ def apply(body: bytes, *, view: View, generation_ends: GenerationEnds) -> bool:
     """Apply another gateway's news; return False if they are unreadable."""
     try:
         news = msgspec.json.decode(body, type=_News)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         _log.error("the news of another gateway cannot be read: %s", error)
         return False
     for one in news.ends:

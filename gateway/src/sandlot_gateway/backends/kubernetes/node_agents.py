@@ -12,6 +12,8 @@ from sandlot_contract.ports import NODE_AGENT_PORT
 from sandlot_kube.objects import Pod
 from sandlot_kube.registry_credentials import Auth
 
+from sandlot_gateway.core.bad_json import NOT_JSON
+
 from ...data.pool import Answer, HttpPool, PoolError
 
 _UNKNOWN = "failed"  # code of an answer that names none
@@ -159,7 +161,7 @@ class NodeAgents:
         if answer.status >= 400:
             try:
                 error = msgspec.json.decode(answer.body, type=_Error)
-            except msgspec.MsgspecError:
+            except NOT_JSON:
                 error = _Error()
             if answer.status >= 500 and not error.code:
                 # Its server's own answer, as to a request that the agent's end cut off: the next agent knows better.
@@ -217,7 +219,7 @@ def _read(path: Path) -> str:
 def _decoded(answer: Answer, node: str, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise AgentUnreachable(
             f"the answer of the node agent of {node} cannot be read: {error}; do their versions differ?"
         ) from error
