@@ -21,12 +21,13 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kubernetes
         yield world
 
 
-def followed(world: KubernetesWorld) -> tuple[Sandbox, Call]:
-    """A create that the other gateway follows for a retry; its claim is under way."""
+def claiming(world: KubernetesWorld, *, is_followed: bool = False) -> tuple[Sandbox, Call]:
+    """A create whose claim is under way. `is_followed`: the other gateway has had a retry of it, and follows it."""
     maker, other = world.gateways
     sandbox = maker.create(key="k")
     assert sandbox is not None
-    other.create(key="k")
+    if is_followed:
+        other.create(key="k")
     world.quiet(until=lambda: bool(calls(world, "claim", of=maker)))
     while backlog := world.backlogs():
         world.tell(backlog[0])
@@ -58,7 +59,7 @@ def test_it_is_not_claimed_again_before_its_sidecar_was_asked(world: KubernetesW
     `answered`: when its poll from before the claim is answered. It polls pods that start for a create all the time.
     """
     _, other = world.gateways
-    sandbox, claim = followed(world)
+    sandbox, claim = claiming(world, is_followed=True)
     polls = calls(world, "state", of=other)
     assert bool(polls) == (answered != "never")
     for one in polls:
@@ -82,7 +83,7 @@ def test_it_is_not_claimed_again_before_its_sidecar_was_asked(world: KubernetesW
 def test_it_is_not_claimed_again_while_its_sidecar_restarts(world: KubernetesWorld, how: str) -> None:
     """A refusal, or a sidecar that has not built its sandbox anew, was an answer: it named no owner."""
     _, other = world.gateways
-    sandbox, claim = followed(world)
+    sandbox, claim = claiming(world, is_followed=True)
     in_use(world, claim)
     sidecar = world.sidecars[claim.instance_id]
     sidecar.phase = "starting"
@@ -108,7 +109,7 @@ def test_it_is_not_claimed_again_once_its_gateway_has_come_back(world: Kubernete
     `asks`: which of them would go on with its create.
     """
     maker, other = world.gateways
-    sandbox, claim = followed(world)
+    sandbox, claim = claiming(world, is_followed=True)
     if asks == "itself":
         maker.answered(sandbox)  # so it is on its disk
     sidecar = world.sidecars[claim.instance_id]
@@ -142,7 +143,7 @@ def test_it_is_not_claimed_again_before_its_pods_address_is_known(world: Kuberne
         world.speak(sidecar, "ready", to=[maker])
 
     world.get_ready = get_ready
-    sandbox, claim = followed(world)
+    sandbox, claim = claiming(world, is_followed=True)
     in_use(world, claim)
     for _ in range(8):
         for poll in calls(world, "state", of=other):
@@ -158,13 +159,8 @@ def test_it_is_not_claimed_again_before_its_pods_address_is_known(world: Kuberne
 @pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
 def test_no_new_create_has_its_key_before_its_sidecar_was_asked(world: KubernetesWorld) -> None:
     """The retry of a create of which no other gateway had heard took the answer that others may be silent for a no."""
-    maker, other = world.gateways
-    sandbox = maker.create(key="k")
-    assert sandbox is not None
-    world.quiet(until=lambda: bool(calls(world, "claim", of=maker)))
-    while backlog := world.backlogs():
-        world.tell(backlog[0])
-    [claim] = calls(world, "claim", of=maker)
+    _, other = world.gateways
+    sandbox, claim = claiming(world)
     in_use(world, claim)
     retried = other.create(key="k")
     assert retried is not None
@@ -178,13 +174,8 @@ def test_no_new_create_has_its_key_before_its_sidecar_was_asked(world: Kubernete
 @pytest.mark.parametrize("world", [True, False], ids=["warm", "cold"], indirect=True)
 def test_no_new_create_has_its_key_while_its_gateway_starts_again(world: KubernetesWorld) -> None:
     """Nobody had asked that gateway anything while it was dead, so that nobody looked for its claims."""
-    maker, other = world.gateways
-    sandbox = maker.create(key="k")
-    assert sandbox is not None
-    world.quiet(until=lambda: bool(calls(world, "claim", of=maker)))
-    while backlog := world.backlogs():
-        world.tell(backlog[0])
-    [claim] = calls(world, "claim", of=maker)
+    _, other = world.gateways
+    sandbox, claim = claiming(world)
     world.settle_timeout, world.come_back = 5.0, True
     in_use(world, claim)
     retried = other.create(key="k")

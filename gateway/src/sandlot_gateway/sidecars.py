@@ -17,6 +17,7 @@ from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.reuse import Binding
 from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.data.sidecar_requests import json_object
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.tracing.requests import add_sidecar
 from sandlot_gateway.tracing.span import Kind
@@ -263,11 +264,7 @@ def _request_id() -> list[tuple[bytes, bytes]]:
 
 def document(answer: Answer) -> dict[str, Any]:
     """Return the answer's JSON object, or {} if it has none."""
-    try:
-        value = msgspec.json.decode(answer.body)
-    except (ValueError, RecursionError):  # no JSON, text that is no UTF-8, or nested too deeply
-        return {}
-    return value if isinstance(value, dict) else {}
+    return json_object(answer.body)
 
 
 def _end_answer(answer: Answer | EndAnswer, *, only_of: SandboxId | None = None) -> EndAnswer:

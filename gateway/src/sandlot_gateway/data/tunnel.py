@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-import msgspec
 from sandlot_contract.sidecar import TCP_UPGRADE, UDP_UPGRADE
-
-from sandlot_gateway.core.bad_json import NOT_JSON
 
 from .conn import Connection
 from .errors import DialError, UpstreamError
 from .outgoing import request_bytes
 from .pool import HttpPool
 from .routes import Route
+from .sidecar_requests import json_object
 
 TunnelKind = Literal["tcp", "udp"]
 _UPGRADES: dict[TunnelKind, str] = {"tcp": TCP_UPGRADE, "udp": UDP_UPGRADE}
@@ -65,11 +63,7 @@ async def open_tunnel(*, pool: HttpPool, route: Route, port: int, kind: TunnelKi
         pool.release(connection, reusable=False)
         raise
     pool.release(connection, reusable=False)
-    try:
-        document = msgspec.json.decode(body)
-    except NOT_JSON:
-        document = {}
-    code = document.get("error") if isinstance(document, dict) else None
+    code = json_object(body).get("error")
     if code == "refused":
         raise Refused(f"port {port}", "nothing listens on it", final=True)
     reason = f"the sidecar answered {response.status} {code or ''}".rstrip()
