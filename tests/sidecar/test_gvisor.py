@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
@@ -96,7 +97,8 @@ async def test_the_end_of_pid_1_is_noticed_and_mended(gvisor: MakeBox) -> None:
         await box.exec("mv /work/old /work/moved")
         await watch.until({"kind": "renamed", "from": "/work/old", "path": "/work/moved"})
         answer = await box.exec("kill -9 1; sleep 60")
-        await box.exec("echo x > /work/moved/deep/f; mv /work/moved/deep/f /work/g; mkdir /work/new")
+        after = await box.exec("echo x > /work/moved/deep/f; mv /work/moved/deep/f /work/g; mkdir /work/new")
+        assert after["verdict"] == "exited", after
         events = told(await watch.until({"kind": "created", "path": "/work/new"}))
         await box.exec(": > /work/new/last")
         await watch.until({"kind": "created", "path": "/work/new/last"})
@@ -106,6 +108,16 @@ async def test_the_end_of_pid_1_is_noticed_and_mended(gvisor: MakeBox) -> None:
     assert (await box.ended("bystander"))["verdict"] == "signaled"
     assert (await box.exec("cat /work/file"))["stdout"] == "kept\n"
     assert (await box.instance("GET", "/v1/state")).json()["phase"] == "claimed"
+
+
+async def test_a_command_sent_after_the_end_of_pid_1_runs(gvisor: MakeBox) -> None:
+    """Who killed it is answered once the next one is there: a command that its caller sends then is not killed."""
+    box = await gvisor()
+    for _ in range(5):  # six within ten seconds end the sandbox
+        await asyncio.gather(*(box.op("sleep 600", detach=True) for _ in range(4)))  # it ends after them
+        assert (await box.exec("kill -9 1; sleep 60"))["verdict"] == "signaled"
+        answer = await box.exec("echo runs")
+        assert (answer["verdict"], answer["stdout"]) == ("exited", "runs\n"), answer
 
 
 async def test_who_kills_pid_1_in_a_loop_ends_its_sandbox_by_its_own_doing(gvisor: MakeBox) -> None:

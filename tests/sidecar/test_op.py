@@ -26,6 +26,8 @@ MAKE: dict[str, Callable[[Op], object]] = {
     "asks alive": lambda op: (MAKE["running"](op), op.exited(DIED, now=2.0)),
     "asks counters": lambda op: (MAKE["running"](op), op.runner_lost(now=2.0)),
     "asks alive of a lost one": lambda op: (MAKE["asks counters"](op), op.counted({}, now=2.0)),
+    "init dead": lambda op: (MAKE["asks alive"](op), op.init_lives(False, mortal=False, now=2.0)),
+    "mortal init dead": lambda op: (MAKE["asks alive"](op), op.init_lives(False, mortal=True, now=2.0)),
     "ended": lambda op: (MAKE["running"](op), op.exited({"exit_code": 0}, now=2.0)),
 }
 EVENTS: dict[str, Callable[[Op], Action]] = {
@@ -80,7 +82,7 @@ TABLE: dict[str, str] = {
     "asks alive": (
         "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled impossible "
         "impossible impossible impossible impossible impossible impossible "
-        "end:signaled end:sandbox_broken end:signaled"
+        "end:signaled nothing nothing"
     ),
     "asks counters": (
         "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled impossible "
@@ -89,7 +91,17 @@ TABLE: dict[str, str] = {
     "asks alive of a lost one": (
         "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled impossible "
         "impossible impossible impossible impossible impossible impossible "
-        "end:sandbox_broken end:sandbox_broken end:signaled"
+        "end:sandbox_broken nothing nothing"
+    ),
+    "init dead": (
+        "impossible impossible end:sandbox_broken impossible end:sandbox_broken end:sandbox_broken end:sandbox_broken "
+        "impossible impossible impossible impossible impossible impossible impossible "
+        "impossible impossible impossible"
+    ),
+    "mortal init dead": (
+        "impossible impossible end:signaled impossible end:signaled end:signaled end:signaled "
+        "impossible impossible impossible impossible impossible impossible impossible "
+        "impossible impossible impossible"
     ),
     "ended": (
         "impossible impossible nothing impossible nothing nothing nothing impossible impossible impossible "
@@ -166,7 +178,8 @@ def test_its_limit_is_the_cause_although_its_runner_says_no_more() -> None:
 )
 def test_the_infrastructure_s_end_says_what_was_lost(name: str, lives: bool, message: str) -> None:
     op = made(name)
-    assert op.init_lives(lives, mortal=False, now=3.0) is END
+    if op.init_lives(lives, mortal=False, now=3.0) is not END:
+        assert op.init_lost("a new one was started", mortal=False, now=4.0) is END
     assert (op.verdict, op.message, op.exit_code) == ("sandbox_broken", message, None)
 
 

@@ -127,14 +127,14 @@ class Ops(RuleBasedStateMachine):
             do = op.counted({**DIED, "oom": True} if yes else {}, now=self.now)
         else:
             do = op.init_lives(yes, mortal=mortal, now=self.now)
-        assert (do is Action.NOTHING) == late
+        assert (do is Action.NOTHING) == (late or op.state is State.INIT_DEAD)
         self.do(op, do)
 
     @rule(mortal=st.booleans())
     def init_is_lost(self, mortal: bool) -> None:
         for op in list(self.table.ops.values()):
             self.do(op, op.init_lost("lost", mortal=mortal, now=self.now))
-        assert not self.in_state(*WITH_RUNNER, State.EXPLAINING)
+        assert not self.in_state(*WITH_RUNNER, State.EXPLAINING, State.INIT_DEAD)
 
     @rule(op_id=ids)
     def watch(self, op_id: str) -> None:
@@ -189,8 +189,10 @@ class Ops(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """From here on runners and the executor say what there is to say: every op ends."""
-        while self.in_state(State.QUEUED, *WITH_RUNNER, State.EXPLAINING):
+        while self.in_state(State.QUEUED, *WITH_RUNNER, State.EXPLAINING, State.INIT_DEAD):
             self.start()
+            for op in self.in_state(State.INIT_DEAD):
+                self.do(op, op.init_lost("lost", mortal=True, now=self.now))
             for op in self.in_state(*WITH_RUNNER):
                 self.do(op, op.exited(DIED if op.op_id in self.killed else {"exit_code": 0}, now=self.now))
             while self.asked:

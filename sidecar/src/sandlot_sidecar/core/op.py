@@ -27,6 +27,7 @@ class State(enum.Enum):
     RUNNING = enum.auto()
     ENDING = enum.auto()  # being ended by us for `cause`; its processes may still live
     EXPLAINING = enum.auto()  # its processes are dead; the executor has been asked for the reason
+    INIT_DEAD = enum.auto()  # its init took it down; a command sent after its end must meet the next init
     ENDED = enum.auto()
 
 
@@ -122,6 +123,8 @@ class Op:
         """End the op for its timeout, by its caller, or because its client has gone. The first cause wins."""
         if self.state in (State.EXPLAINING, State.ENDED):
             return Action.NOTHING  # it ended by itself first
+        if self.state is State.INIT_DEAD:
+            return self._end(self.facts or {}, now=now)
         self._ended_by(cause, message)
         if self.state is State.QUEUED:
             return self._end({}, now=now)
@@ -140,6 +143,8 @@ class Op:
         """End the op without waiting for its processes: the sandbox ends or is reset."""
         if self.state is State.ENDED:
             return Action.NOTHING
+        if self.state is State.INIT_DEAD:
+            return self._end(self.facts or {}, now=now)
         self._ended_by(cause, message)
         return self._end({}, now=now)
 
@@ -147,6 +152,8 @@ class Op:
         """End an op that the sandbox's init took down. `mortal`: user code can kill the init, so it did."""
         if self.state in (State.QUEUED, State.ENDED):
             return Action.NOTHING  # the op will run under the new init
+        if self.state is State.INIT_DEAD:
+            return self._end(self.facts or {}, now=now)
         if mortal:
             return self._end({"signal": SIGKILL}, now=now)
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, message)
@@ -186,14 +193,18 @@ class Op:
         return self._end(facts, now=now) if facts else self._explain(Question.ALIVE, {})
 
     def init_lives(self, lives: bool, *, mortal: bool, now: float) -> Action:
-        """Record whether the init is alive or took the op down; `mortal` as for `init_lost`."""
+        """Record whether the init is alive or took the op down, which then ends with `init_lost`; `mortal` as there."""
         if not self._was_asked(Question.ALIVE):
             return self._late("init_lives")
         if lives and self.facts:
             return self._end(self.facts, now=now)
-        if mortal and not lives:
-            return self._end({"signal": SIGKILL}, now=now)
-        self._ended_by(CommandVerdict.SANDBOX_BROKEN, RUNNER_LOST if lives else INIT_LOST)
+        if not lives:
+            self.state, self.asked = State.INIT_DEAD, None
+            self.facts = {"signal": SIGKILL} if mortal else {}
+            if not mortal:
+                self._ended_by(CommandVerdict.SANDBOX_BROKEN, INIT_LOST)
+            return Action.NOTHING
+        self._ended_by(CommandVerdict.SANDBOX_BROKEN, RUNNER_LOST)
         return self._end({}, now=now)
 
     # Standard input.
