@@ -9,8 +9,8 @@ import pytest
 from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.op import Action, Op, State, Stdin
 
-NOTHING, TELL, KILL, ASK, END, IMPOSSIBLE = (
-    Action.NOTHING, Action.TELL_START, Action.KILL, Action.ASK, Action.END, Action.IMPOSSIBLE,
+NOTHING, TELL, KILL, ASK, AWAIT, END, IMPOSSIBLE = (
+    Action.NOTHING, Action.TELL_START, Action.KILL, Action.ASK, Action.AWAIT_INIT, Action.END, Action.IMPOSSIBLE,
 )  # fmt: skip
 DIED, FAILED = {"signal": 9}, {"exit_code": 3}
 
@@ -28,6 +28,8 @@ MAKE: dict[str, Callable[[Op], object]] = {
     "asks alive of a lost one": lambda op: (MAKE["asks counters"](op), op.counted({}, now=2.0)),
     "init dead": lambda op: (MAKE["asks alive"](op), op.init_lives(False, mortal=False, now=2.0)),
     "mortal init dead": lambda op: (MAKE["asks alive"](op), op.init_lives(False, mortal=True, now=2.0)),
+    "executor gone": lambda op: (MAKE["asks alive"](op), op.init_lives(None, mortal=True, now=2.0)),
+    "ended with init": lambda op: (MAKE["ending"](op), op.exited({**DIED, "init_killed": True}, now=2.0)),
     "ended": lambda op: (MAKE["running"](op), op.exited({"exit_code": 0}, now=2.0)),
 }
 EVENTS: dict[str, Callable[[Op], Action]] = {
@@ -48,67 +50,91 @@ EVENTS: dict[str, Callable[[Op], Action]] = {
     "init_lives": lambda op: op.init_lives(True, mortal=False, now=3.0),
     "init_is_dead": lambda op: op.init_lives(False, mortal=False, now=3.0),
     "mortal_init_is_dead": lambda op: op.init_lives(False, mortal=True, now=3.0),
+    "executor_is_gone": lambda op: op.init_lives(None, mortal=True, now=3.0),
+    "died_with_init": lambda op: op.exited({**DIED, "init_killed": True}, now=3.0),
 }
 # What is to be done, and the verdict of one that ends; events in the order above.
 TABLE: dict[str, str] = {
     "queued": (
-        "nothing impossible end:killed impossible end:sandbox_ended nothing nothing impossible impossible impossible "
-        "impossible impossible impossible impossible impossible impossible impossible"
+        "nothing impossible end:killed impossible end:sandbox_ended nothing nothing impossible impossible "
+        "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
+        "impossible"
     ),
     "starting": (
         "impossible tell kill nothing end:sandbox_ended end:sandbox_broken end:signaled end:exited ask ask "
-        "ask impossible impossible impossible impossible impossible impossible"
+        "ask impossible impossible impossible impossible impossible impossible impossible await"
     ),
     "running": (
         "impossible nothing kill nothing end:sandbox_ended end:sandbox_broken end:signaled end:exited ask ask "
-        "ask impossible impossible impossible impossible impossible impossible"
+        "ask impossible impossible impossible impossible impossible impossible impossible await"
     ),
     "shown": (
         "impossible nothing kill nothing end:sandbox_ended end:sandbox_broken end:signaled end:exited ask ask "
-        "ask impossible impossible impossible impossible impossible impossible"
+        "ask impossible impossible impossible impossible impossible impossible impossible await"
     ),
     "ending": (
-        "impossible nothing kill nothing end:timeout end:timeout end:timeout end:exited end:exited end:timeout "
-        "end:timeout impossible impossible impossible impossible impossible impossible"
+        "impossible nothing kill nothing end:timeout end:timeout end:timeout end:exited end:exited "
+        "end:timeout end:timeout impossible impossible impossible impossible impossible impossible impossible "
+        "await"
     ),
     "ending untold": (
         "impossible tell kill nothing end:timeout end:timeout end:timeout end:exited end:exited end:timeout "
-        "end:timeout impossible impossible impossible impossible impossible impossible"
+        "end:timeout impossible impossible impossible impossible impossible impossible impossible await"
     ),
     "asks disk": (
-        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled impossible "
-        "impossible impossible impossible end:disk_full impossible impossible impossible impossible impossible"
+        "impossible impossible nothing impossible end:sandbox_ended end:exited end:exited impossible "
+        "impossible impossible impossible end:disk_full impossible impossible impossible impossible "
+        "impossible impossible impossible"
     ),
     "asks alive": (
-        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled impossible "
-        "impossible impossible impossible impossible impossible impossible "
-        "end:signaled nothing nothing"
+        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
+        "impossible impossible impossible impossible impossible impossible impossible end:signaled await "
+        "await await impossible"
     ),
     "asks counters": (
-        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled impossible "
-        "impossible impossible impossible impossible end:oom ask impossible impossible impossible"
+        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
+        "impossible impossible impossible impossible impossible end:oom ask impossible impossible impossible "
+        "impossible impossible"
     ),
     "asks alive of a lost one": (
-        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled impossible "
-        "impossible impossible impossible impossible impossible impossible "
-        "end:sandbox_broken nothing nothing"
+        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
+        "impossible impossible impossible impossible impossible impossible impossible end:sandbox_broken "
+        "await await await impossible"
     ),
     "init dead": (
-        "impossible impossible end:sandbox_broken impossible end:sandbox_broken end:sandbox_broken end:sandbox_broken "
-        "impossible impossible impossible impossible impossible impossible impossible "
+        "impossible impossible nothing impossible end:sandbox_broken end:sandbox_broken end:sandbox_broken "
+        "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
         "impossible impossible impossible"
     ),
     "mortal init dead": (
-        "impossible impossible end:signaled impossible end:signaled end:signaled end:signaled "
-        "impossible impossible impossible impossible impossible impossible impossible "
+        "impossible impossible nothing impossible end:signaled end:signaled end:signaled impossible "
+        "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
+        "impossible impossible"
+    ),
+    "executor gone": (
+        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
+        "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
         "impossible impossible impossible"
+    ),
+    "ended with init": (
+        "impossible impossible nothing impossible end:timeout end:timeout end:timeout impossible impossible "
+        "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
+        "impossible"
     ),
     "ended": (
         "impossible impossible nothing impossible nothing nothing nothing impossible impossible impossible "
-        "impossible nothing nothing nothing nothing nothing nothing"
+        "impossible nothing nothing nothing nothing nothing nothing nothing impossible"
     ),
 }
-DO = {"nothing": NOTHING, "tell": TELL, "kill": KILL, "ask": ASK, "end": END, "impossible": IMPOSSIBLE}
+DO = {
+    "nothing": NOTHING,
+    "tell": TELL,
+    "kill": KILL,
+    "ask": ASK,
+    "await": AWAIT,
+    "end": END,
+    "impossible": IMPOSSIBLE,
+}
 
 
 def made(name: str) -> Op:

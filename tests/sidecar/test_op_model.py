@@ -20,7 +20,16 @@ class Ops(RuleBasedStateMachine):
     """Many ops, their runners and the executor, which may be lost or late: each op ends once, whatever comes when."""
 
     ids = st.sampled_from([f"op-{number}" for number in range(12)])
-    facts = st.sampled_from([{"exit_code": 0}, {"exit_code": 3}, DIED, {"signal": 15}, {"failed": "oom"}])
+    facts = st.sampled_from(
+        [
+            {"exit_code": 0},
+            {"exit_code": 3},
+            DIED,
+            {"signal": 15},
+            {"failed": "oom"},
+            {**DIED, "init_killed": True},
+        ]
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,6 +61,8 @@ class Ops(RuleBasedStateMachine):
         elif do is Action.KILL:
             assert op.state is State.ENDING
             self.killed.add(op.op_id)
+        elif do is Action.AWAIT_INIT:
+            assert op.state is State.INIT_DEAD
         elif do is Action.ASK:
             assert op.asked is not None
             self.asked.append((op, op.asked))
@@ -116,8 +127,8 @@ class Ops(RuleBasedStateMachine):
         self.do(op, op.runner_lost(now=self.now))
 
     @precondition(lambda self: self.asked)
-    @rule(choice=st.integers(0, 99), yes=st.booleans(), mortal=st.booleans())
-    def executor_answers(self, choice: int, yes: bool, mortal: bool) -> None:
+    @rule(choice=st.integers(0, 99), yes=st.booleans(), mortal=st.booleans(), gone=st.booleans())
+    def executor_answers(self, choice: int, yes: bool, mortal: bool, gone: bool = False) -> None:
         """Also of an op that has ended meanwhile."""
         op, ask = self.asked.pop(choice % len(self.asked))
         late = op.state is State.ENDED
@@ -126,8 +137,8 @@ class Ops(RuleBasedStateMachine):
         elif ask is Question.COUNTERS:
             do = op.counted({**DIED, "oom": True} if yes else {}, now=self.now)
         else:
-            do = op.init_lives(yes, mortal=mortal, now=self.now)
-        assert (do is Action.NOTHING) == (late or op.state is State.INIT_DEAD)
+            do = op.init_lives(None if gone else yes, mortal=mortal, now=self.now)
+        assert (do is Action.NOTHING) == late
         self.do(op, do)
 
     @rule(mortal=st.booleans())

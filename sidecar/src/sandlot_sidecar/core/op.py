@@ -27,7 +27,9 @@ class State(enum.Enum):
     RUNNING = enum.auto()
     ENDING = enum.auto()  # being ended by us for `cause`; its processes may still live
     EXPLAINING = enum.auto()  # its processes are dead; the executor has been asked for the reason
-    INIT_DEAD = enum.auto()  # its init took it down; a command sent after its end must meet the next init
+    INIT_DEAD = (
+        enum.auto()
+    )  # ended with the init or by its end; a command sent after this one must meet the next init
     ENDED = enum.auto()
 
 
@@ -38,6 +40,7 @@ class Action(enum.Enum):
     TELL_START = enum.auto()  # notify watchers
     KILL = enum.auto()  # kill all its processes
     ASK = enum.auto()  # ask the executor the question in `asked`
+    AWAIT_INIT = enum.auto()  # report the sandbox's next init, or its end
     END = enum.auto()  # it has a verdict: notify everyone
     IMPOSSIBLE = enum.auto()  # the event cannot happen in this state; nothing has changed
 
@@ -121,10 +124,8 @@ class Op:
 
     def kill(self, cause: str, *, message: str | None, now: float) -> Action:
         """End the op for its timeout, by its caller, or because its client has gone. The first cause wins."""
-        if self.state in (State.EXPLAINING, State.ENDED):
+        if self.state in (State.EXPLAINING, State.INIT_DEAD, State.ENDED):
             return Action.NOTHING  # it ended by itself first
-        if self.state is State.INIT_DEAD:
-            return self._end(self.facts or {}, now=now)
         self._ended_by(cause, message)
         if self.state is State.QUEUED:
             return self._end({}, now=now)
@@ -143,8 +144,8 @@ class Op:
         """End the op without waiting for its processes: the sandbox ends or is reset."""
         if self.state is State.ENDED:
             return Action.NOTHING
-        if self.state is State.INIT_DEAD:
-            return self._end(self.facts or {}, now=now)
+        if self.state is State.INIT_DEAD and self.facts:
+            return self._end(self.facts, now=now)
         self._ended_by(cause, message)
         return self._end({}, now=now)
 
@@ -152,8 +153,8 @@ class Op:
         """End an op that the sandbox's init took down. `mortal`: user code can kill the init, so it did."""
         if self.state in (State.QUEUED, State.ENDED):
             return Action.NOTHING  # the op will run under the new init
-        if self.state is State.INIT_DEAD:
-            return self._end(self.facts or {}, now=now)
+        if self.facts and (self.state is State.INIT_DEAD or self.asked is Question.DISK):
+            return self._end(self.facts, now=now)
         if mortal:
             return self._end({"signal": SIGKILL}, now=now)
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, message)
@@ -162,7 +163,13 @@ class Op:
     # Reports of its runner.
 
     def exited(self, facts: dict[str, Any], *, now: float) -> Action:
-        """Record that the op's process ended or could not start, and that none of its processes is left."""
+        """Record that the op's process ended or could not start, and that none of its processes is left.
+
+        `init_killed` in `facts`: its processes could be killed only with the sandbox's init.
+        """
+        if self.state in (State.STARTING, State.RUNNING, State.ENDING) and facts.get("init_killed"):
+            self.state, self.facts = State.INIT_DEAD, facts
+            return Action.AWAIT_INIT
         if self.state is State.ENDING:
             return self._end(facts, now=now)
         if self.state not in (State.STARTING, State.RUNNING):
@@ -192,18 +199,22 @@ class Op:
             return self._late("counted")
         return self._end(facts, now=now) if facts else self._explain(Question.ALIVE, {})
 
-    def init_lives(self, lives: bool, *, mortal: bool, now: float) -> Action:
-        """Record whether the init is alive or took the op down, which then ends with `init_lost`; `mortal` as there."""
+    def init_lives(self, lives: bool | None, *, mortal: bool, now: float) -> Action:
+        """Record whether the init is alive or took the op down, which then ends with `init_lost`; `mortal` as there.
+
+        None: the executor is gone, so the sandbox ends, and with it the op.
+        """
         if not self._was_asked(Question.ALIVE):
             return self._late("init_lives")
         if lives and self.facts:
             return self._end(self.facts, now=now)
         if not lives:
-            self.state, self.asked = State.INIT_DEAD, None
-            self.facts = {"signal": SIGKILL} if mortal else {}
-            if not mortal:
+            self.state, self.asked, self.facts = State.INIT_DEAD, None, {}
+            if lives is False and mortal:
+                self.facts = {"signal": SIGKILL}
+            elif lives is False:
                 self._ended_by(CommandVerdict.SANDBOX_BROKEN, INIT_LOST)
-            return Action.NOTHING
+            return Action.AWAIT_INIT
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, RUNNER_LOST)
         return self._end({}, now=now)
 

@@ -20,6 +20,7 @@ class Descendants:
         """`init`: the pid of the sandbox's PID 1."""
         self._group = group
         self._init = init
+        self.init_killed = False
 
     def signal(self, number: int, last: Op | None) -> int:
         """Send a signal to all of them; return how many received it."""
@@ -38,6 +39,7 @@ class Descendants:
 
     def _end_init(self) -> None:
         """Kill the init: without it, no process can fork in its PID namespace."""
+        self.init_killed = True
         try:
             os.kill(self._init, signal.SIGKILL)
         except ProcessLookupError:

@@ -52,7 +52,7 @@ class Init(Process):
         """Return whether the init has exited or is exiting, which kills all of its PID namespace."""
         try:
             stat = home.read(f"{self.pid}/stat")
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             return True
         fields = stat.rpartition(b")")[2].split()
         # Under gVisor the flags are 0; what exits gives up its memory before it kills the others of its namespace.

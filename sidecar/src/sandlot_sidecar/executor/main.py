@@ -119,13 +119,13 @@ class Executor:
             if message.get("do") == "kill":
                 runners, runner = self.sandbox.runners, int(message["runner"])
                 runners.note_kill(runner)
-                self._jobs.start(seq, lambda: ({"killed": runners.kill(runner)}, []))
+                self._jobs.start(seq, lambda: (runners.kill(runner), []))
                 return
             if message.get("do") == "lost":
                 runners, runner = self.sandbox.runners, int(message["runner"])
                 facts = runners.lost_op_facts(runner)
                 runners.note_kill(runner)
-                self._jobs.start(seq, lambda: ({"facts": facts, "killed": runners.kill(runner)}, []))
+                self._jobs.start(seq, lambda: ({"facts": facts, **runners.kill(runner)}, []))
                 return
             if message.get("do") == "disk":
                 disk = self.sandbox.disk()

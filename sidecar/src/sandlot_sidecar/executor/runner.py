@@ -302,6 +302,7 @@ class Runner:
                     "node_oom": op.node_oom,
                     "pids_hit": pids_hit,
                     "leftover": leftover,
+                    **({"init_killed": True} if self._descendants.init_killed else {}),
                 },
             }
         )

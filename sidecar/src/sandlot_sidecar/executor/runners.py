@@ -115,15 +115,25 @@ class Runners:
         name, _ = self._killed.get(runner, ("", {}))
         self.retired.note_kill(name)
 
-    def kill(self, runner: int) -> int:
-        """Kill an op from the executor, which a fork bomb cannot starve of CPU; return how many died."""
+    def kill(self, runner: int) -> dict[str, Any]:
+        """Kill an op from the executor, which a fork bomb cannot starve of CPU; return how many died.
+
+        `init_killed`: they could be killed only with the init.
+        """
+        init_killed = False
+
+        def kill_init() -> None:
+            nonlocal init_killed
+            init_killed = True
+            self._init().kill()
+
         for child in self.children.values():
             if child.pid == runner and child.group:
-                killed = kill_members(child.group, exclude=runner, on_timeout=self._init().kill)
+                killed = kill_members(child.group, exclude=runner, on_timeout=kill_init)
                 self._limits.limit_runner(child.group)
-                return killed
+                return {"killed": killed, "init_killed": init_killed}
         name, _ = self._killed.get(runner, ("", {}))
-        return self.retired.kill(name)
+        return {"killed": self.retired.kill(name)}
 
     def lost_op_facts(self, runner: int) -> dict[str, Any]:
         """Return the facts of the op whose runner was lost: whether, and whose, memory limit was reached."""

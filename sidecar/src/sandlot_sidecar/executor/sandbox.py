@@ -9,6 +9,7 @@ import time
 from . import egress, file_worker, spawn, syscalls
 from .ahead import Ahead
 from .boot import Boot
+from .children import reap_ended
 from .disk_usage import DiskUsage
 from .errors import ExecutorError, SetupError
 from .exchange import Exchange
@@ -143,7 +144,10 @@ class Sandbox:
     def alive(self) -> bool:
         """Return whether the init is alive and not exiting: its exit kills all others before it can be waited for."""
         self.check_running()
-        return not self._boot.init.ending(self._boot.home)
+        ending = self._boot.init.ending(self._boot.home)
+        if ending:
+            reap_ended()  # Linux: it cannot end before an op whose runner died first is waited for
+        return not ending
 
     def counters(self) -> list[int]:
         """Return the files that count the container's OOM kills: the server reads them if this process dies."""

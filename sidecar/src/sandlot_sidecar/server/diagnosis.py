@@ -11,6 +11,7 @@ from ..core.errors import SidecarError
 from ..core.op import Action, Op, State
 from ..core.verdicts import Question
 from . import log
+from .executor_client import ExecutorError, ExecutorGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ class OpDiagnosis:
                 )
         return do
 
-    async def init_lives(self) -> bool:
-        """Return whether the sandbox's init is alive."""
+    async def init_lives(self) -> bool | None:
+        """Return whether the sandbox's init is alive; None if the executor is gone."""
         try:
             answer, _ = await self._executor.ask("alive")
-        except SidecarError:
-            return False
+        except ExecutorGone:
+            return None
+        except ExecutorError as error:
+            return error.code != "conflict"  # the sandbox does not run
         return bool(answer["alive"])
 
     async def counters(self, runner: int) -> dict[str, Any]:
@@ -79,9 +82,11 @@ class OpDiagnosis:
         )
         return "sandbox" if over else "node"
 
-    async def kill_tree(self, runner: int) -> None:
-        """Kill everything that a runner started; the runner reports the end."""
+    async def kill_tree(self, runner: int) -> bool:
+        """Kill everything that a runner started, which reports the end; return whether that took the sandbox's init."""
         try:
-            await self._executor.ask("kill", runner=runner)
+            answer, _ = await self._executor.ask("kill", runner=runner)
         except SidecarError as error:
             log.failure("kill_failed", error)
+            return False
+        return bool(answer.get("init_killed"))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
         def kill(self, op: Op, cause: str, *, message: str | None = None) -> None: ...
 
-        def kill_runner_tree(self, pid: int) -> None: ...
+        def kill_runner_tree(self, pid: int) -> asyncio.Task[bool]: ...
 
 
 monotonic = time.monotonic
@@ -56,7 +56,7 @@ class OpRun:
     """The I/O of one op: created with it, given a runner by `launch`, released by `close`."""
 
     __slots__ = (
-        "_deadline", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_spent", "_starting", "input",
+        "_deadline", "_kill", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_starting", "input",
         "op", "output", "runner", "runner_pid", "watchers",
     )  # fmt: skip
 
@@ -70,7 +70,7 @@ class OpRun:
         self._quiet = 0.0  # seconds by which the runner delays its report of the start
         self._launched_at = 0.0
         self._starting = False  # counts as one of the ops that are starting
-        self._spent = False  # the executor may still be killing the runner's processes
+        self._kill: asyncio.Task[bool] | None = None  # the executor's, of the runner's processes
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
@@ -162,7 +162,18 @@ class OpRun:
 
     def _ended(self, facts: dict[str, Any]) -> None:
         # The executor may still be killing there: it must not hit the next op.
-        self._give_back(clean=not facts.get("leftover") and not self._spent)
+        self._give_back(clean=not facts.get("leftover") and self._kill is None)
+        if self._kill is None:
+            self._ops.move(self.op, self.op.exited(facts, now=monotonic()))
+        else:
+            self._kill.add_done_callback(lambda kill: self._killed(kill, facts))
+
+    def _killed(self, kill: asyncio.Task[bool], facts: dict[str, Any]) -> None:
+        """Handle the op's end once the executor has ended its kill, which may have taken the sandbox's init."""
+        if self.op.state is State.ENDED:
+            return
+        if not kill.cancelled() and kill.exception() is None and kill.result():
+            facts = {**facts, "init_killed": True}
         self._ops.move(self.op, self.op.exited(facts, now=monotonic()))
 
     def _runner_lost(self) -> None:
@@ -237,8 +248,7 @@ class OpRun:
     def _kill_from_outside(self) -> None:
         self._killing = self._ops.loop.call_later(KILL_PATIENCE, self._stuck)
         if self.runner is not None:
-            self._spent = True
-            self._ops.kill_runner_tree(self.runner.pid)
+            self._kill = self._ops.kill_runner_tree(self.runner.pid)
 
     def _stuck(self) -> None:
         self._killing = None

@@ -9,9 +9,9 @@ import time
 from sandlot_contract.verdicts import CommandVerdict
 
 from .. import kernel
-from ..core.op import ANY, Action, Op
+from ..core.op import ANY, Action, Op, State
 from ..core.table import OpTable
-from ..core.verdicts import LIMITS_REACHED, REPEATED_ON_STDERR
+from ..core.verdicts import INIT_LOST, LIMITS_REACHED, REPEATED_ON_STDERR
 from . import log, trace
 from .diagnosis import OpDiagnosis
 from .framelog import FrameLog, spill_file
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 monotonic = time.monotonic
+INIT_PATIENCE = (
+    10.0  # seconds from an init's death to the next one: less than one, where nothing keeps it from ending
+)
 
 
 class Ops:
@@ -198,10 +201,17 @@ class Ops:
             op.io.kill()
         elif do is Action.ASK:
             self.tasks.spawn(self._explain(op))
+        elif do is Action.AWAIT_INIT:
+            self.loop.call_later(INIT_PATIENCE, self._give_up_init, op)
         elif do is Action.IMPOSSIBLE:
             self.impossible += 1
             fields = {"op": op.op_id, "state": op.state.name, "event": op.impossible}
             log.event("impossible", **fields, **trace.ids(op.trace))
+
+    def _give_up_init(self, op: Op) -> None:
+        """End an op whose init cannot end, or whose sandbox: its caller must not wait for ever."""
+        if op.state is State.INIT_DEAD:
+            self.move(op, op.init_lost(INIT_LOST, mortal=False, now=monotonic()))
 
     async def _explain(self, op: Op) -> None:
         self.move(op, await self.reasons.explain(op))
@@ -217,9 +227,9 @@ class Ops:
             self.kill(op, cause, message=message)
         return running
 
-    def kill_runner_tree(self, pid: int) -> None:
-        """Have the executor kill everything that a runner started."""
-        self.tasks.spawn(self.reasons.kill_tree(pid))
+    def kill_runner_tree(self, pid: int) -> asyncio.Task[bool]:
+        """Have the executor kill everything that a runner started; the result as that of `kill_tree`."""
+        return self.tasks.spawn(self.reasons.kill_tree(pid))
 
     def kill_others(self, but: Op, cause: str, *, message: str) -> None:
         """Kill all ops but one, and start no other: the sandbox ends, or is reset, with that one."""
