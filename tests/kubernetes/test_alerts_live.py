@@ -17,7 +17,7 @@ from tests.cluster.paths import IMAGES
 from tests.kubernetes import alert_faults as faults
 from tests.kubernetes.alert_load import COLD, FORGE, MISSING, POOLED, Callers, callers
 from tests.kubernetes.boxes import filled, pods_exec, until
-from tests.kubernetes.killing import held_lease, kill, own_cluster_only, running_requests
+from tests.kubernetes.killing import held_lease, kill, metric, own_cluster_only, running_requests
 from tests.kubernetes.node_agents import Agent, leave_no_image
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import IMAGE, POOL, Stack
@@ -225,9 +225,18 @@ def lose_sandboxes(stack: Stack, ours: Callers, threads: ThreadPoolExecutor) -> 
         return sum(running_requests(stack, gateway) for gateway in gateways) == len(codes)
 
     wait_until(all_run, what="all commands run")
+    before = lost_sandboxes(stack)
     for pod in faults.names(faults.warm_pods(stack)):
         kill(stack.sandboxes, pod, "sidecar")
     assert 200 not in {code.result() for code in codes}
+    # Each gateway counts an end when it hears of it: a count of both rounds in one scrape would be no rate.
+    wait_until(lambda: min(lost_sandboxes(stack)) >= max(before) + len(boxes), what="all losses are counted")
+
+
+def lost_sandboxes(stack: Stack) -> list[float]:
+    """How many losses of sidecars each gateway has counted."""
+    name = 'sandlot_sandbox_ends_total{verdict="sidecar_lost"}'
+    return [metric(stack, gateway, name) for gateway in faults.pods(stack, "gateway")]
 
 
 def test_writes_that_the_api_server_rejects(live: Watched, server: Watcher) -> None:
