@@ -230,7 +230,10 @@ def lose_sandboxes(stack: Stack, ours: Callers, threads: ThreadPoolExecutor) -> 
         kill(stack.sandboxes, pod, "sidecar")
     assert 200 not in {code.result() for code in codes}
     # Each gateway counts an end when it hears of it: a count of both rounds in one scrape would be no rate.
-    wait_until(lambda: min(lost_sandboxes(stack)) >= max(before) + len(boxes), what="all losses are counted")
+    wait_until(
+        lambda: all(now >= was + len(boxes) for was, now in zip(before, lost_sandboxes(stack), strict=True)),
+        what="all losses are counted",
+    )
 
 
 def lost_sandboxes(stack: Stack) -> list[float]:

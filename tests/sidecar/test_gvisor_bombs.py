@@ -40,9 +40,6 @@ async def test_a_bomb_of_processes_is_ended(gvisor: MakeBox, command: Any, verdi
     box = await gvisor(memory=pod, claim={"limits": {"memory": 512 << 20, "pids": 256}})
     answer = await box.exec(command, timeout=60)
     assert answer["verdict"] in verdicts, answer
-    if answer["verdict"] != "exited":  # else what it left still grows
-        after = await box.exec("echo on", timeout=30)
-        assert after["verdict"] != "signaled", after
     await until(lambda: few(box))
     assert box.pod.peak_memory < pod
 

@@ -10,7 +10,7 @@ from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.op import Action, Op, State, Stdin
 
 NOTHING, TELL, KILL, ASK, AWAIT, END, IMPOSSIBLE = (
-    Action.NOTHING, Action.TELL_START, Action.KILL, Action.ASK, Action.AWAIT_INIT, Action.END, Action.IMPOSSIBLE,
+    Action.NOTHING, Action.TELL_START, Action.KILL, Action.ASK, Action.AWAIT, Action.END, Action.IMPOSSIBLE,
 )  # fmt: skip
 DIED, FAILED = {"signal": 9}, {"exit_code": 3}
 
@@ -28,7 +28,7 @@ MAKE: dict[str, Callable[[Op], object]] = {
     "asks alive of a lost one": lambda op: (MAKE["asks counters"](op), op.counted({}, now=2.0)),
     "init dead": lambda op: (MAKE["asks alive"](op), op.init_lives(False, mortal=False, now=2.0)),
     "mortal init dead": lambda op: (MAKE["asks alive"](op), op.init_lives(False, mortal=True, now=2.0)),
-    "executor gone": lambda op: (MAKE["asks alive"](op), op.init_lives(None, mortal=True, now=2.0)),
+    "lost while ending": lambda op: (MAKE["ending"](op), op.runner_lost(now=2.0)),
     "ended with init": lambda op: (MAKE["ending"](op), op.exited({**DIED, "init_killed": True}, now=2.0)),
     "ended": lambda op: (MAKE["running"](op), op.exited({"exit_code": 0}, now=2.0)),
 }
@@ -50,7 +50,8 @@ EVENTS: dict[str, Callable[[Op], Action]] = {
     "init_lives": lambda op: op.init_lives(True, mortal=False, now=3.0),
     "init_is_dead": lambda op: op.init_lives(False, mortal=False, now=3.0),
     "mortal_init_is_dead": lambda op: op.init_lives(False, mortal=True, now=3.0),
-    "executor_is_gone": lambda op: op.init_lives(None, mortal=True, now=3.0),
+    "being_killed": lambda op: op.being_killed({"exit_code": 0}),
+    "settled": lambda op: op.settled(now=3.0),
     "died_with_init": lambda op: op.exited({**DIED, "init_killed": True}, now=3.0),
 }
 # What is to be done, and the verdict of one that ends; events in the order above.
@@ -58,72 +59,72 @@ TABLE: dict[str, str] = {
     "queued": (
         "nothing impossible end:killed impossible end:sandbox_ended nothing nothing impossible impossible "
         "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
-        "impossible"
+        "impossible impossible"
     ),
     "starting": (
         "impossible tell kill nothing end:sandbox_ended end:sandbox_broken end:signaled end:exited ask ask "
-        "ask impossible impossible impossible impossible impossible impossible impossible await"
+        "ask impossible impossible impossible impossible impossible impossible impossible impossible await"
     ),
     "running": (
         "impossible nothing kill nothing end:sandbox_ended end:sandbox_broken end:signaled end:exited ask ask "
-        "ask impossible impossible impossible impossible impossible impossible impossible await"
+        "ask impossible impossible impossible impossible impossible impossible impossible impossible await"
     ),
     "shown": (
         "impossible nothing kill nothing end:sandbox_ended end:sandbox_broken end:signaled end:exited ask ask "
-        "ask impossible impossible impossible impossible impossible impossible impossible await"
+        "ask impossible impossible impossible impossible impossible impossible impossible impossible await"
     ),
     "ending": (
         "impossible nothing kill nothing end:timeout end:timeout end:timeout end:exited end:exited "
-        "end:timeout end:timeout impossible impossible impossible impossible impossible impossible impossible "
+        "end:timeout await impossible impossible impossible impossible impossible impossible await impossible "
         "await"
     ),
     "ending untold": (
         "impossible tell kill nothing end:timeout end:timeout end:timeout end:exited end:exited end:timeout "
-        "end:timeout impossible impossible impossible impossible impossible impossible impossible await"
+        "await impossible impossible impossible impossible impossible impossible await impossible await"
     ),
     "asks disk": (
         "impossible impossible nothing impossible end:sandbox_ended end:exited end:exited impossible "
         "impossible impossible impossible end:disk_full impossible impossible impossible impossible "
-        "impossible impossible impossible"
+        "impossible impossible impossible impossible"
     ),
     "asks alive": (
         "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
         "impossible impossible impossible impossible impossible impossible impossible end:signaled await "
-        "await await impossible"
+        "await impossible impossible impossible"
     ),
     "asks counters": (
         "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
         "impossible impossible impossible impossible impossible end:oom ask impossible impossible impossible "
-        "impossible impossible"
+        "impossible impossible impossible"
     ),
     "asks alive of a lost one": (
         "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
         "impossible impossible impossible impossible impossible impossible impossible end:sandbox_broken "
-        "await await await impossible"
+        "await await impossible impossible impossible"
     ),
     "init dead": (
         "impossible impossible nothing impossible end:sandbox_broken end:sandbox_broken end:sandbox_broken "
         "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
-        "impossible impossible impossible"
+        "impossible impossible end:sandbox_broken impossible"
     ),
     "mortal init dead": (
         "impossible impossible nothing impossible end:signaled end:signaled end:signaled impossible "
         "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
-        "impossible impossible"
+        "impossible end:signaled impossible"
     ),
-    "executor gone": (
-        "impossible impossible nothing impossible end:sandbox_ended end:sandbox_broken end:signaled "
+    "lost while ending": (
+        "impossible impossible nothing impossible end:timeout end:timeout end:timeout impossible impossible "
         "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
-        "impossible impossible impossible"
+        "end:timeout impossible"
     ),
     "ended with init": (
         "impossible impossible nothing impossible end:timeout end:timeout end:timeout impossible impossible "
         "impossible impossible impossible impossible impossible impossible impossible impossible impossible "
-        "impossible"
+        "end:timeout impossible"
     ),
     "ended": (
         "impossible impossible nothing impossible nothing nothing nothing impossible impossible impossible "
-        "impossible nothing nothing nothing nothing nothing nothing nothing impossible"
+        "impossible nothing nothing nothing nothing nothing nothing impossible nothing impossible"
     ),
 }
 DO = {
@@ -186,11 +187,19 @@ def test_a_start_is_told_once_whoever_sees_it_first() -> None:
     assert (op.pid, op.started_at) == (8, 1.0)
 
 
+def test_what_it_ended_with_stays_while_the_executor_kills_what_is_left() -> None:
+    op = made("ending")
+    assert op.being_killed({"exit_code": 0, "cpu": 1.5}) is AWAIT
+    assert op.init_lost("init", mortal=True, now=3.0) is END
+    assert (op.verdict, op.exit_code, op.cpu) == ("exited", 0, 1.5)
+
+
 def test_its_limit_is_the_cause_although_its_runner_says_no_more() -> None:
     op = made("running")
     op.at_limit("pids_limit")
     assert op.state is State.ENDING
-    assert op.runner_lost(now=3.0) is END
+    assert op.runner_lost(now=3.0) is AWAIT
+    assert op.settled(now=4.0) is END
     assert (op.verdict, op.message) == ("pids_limit", "the process limit was reached")
 
 
@@ -204,7 +213,10 @@ def test_its_limit_is_the_cause_although_its_runner_says_no_more() -> None:
 )
 def test_the_infrastructure_s_end_says_what_was_lost(name: str, lives: bool, message: str) -> None:
     op = made(name)
-    if op.init_lives(lives, mortal=False, now=3.0) is not END:
+    if lives:
+        assert op.init_lives(True, mortal=False, now=3.0) is END
+    else:
+        assert op.init_lives(False, mortal=False, now=3.0) is AWAIT
         assert op.init_lost("a new one was started", mortal=False, now=4.0) is END
     assert (op.verdict, op.message, op.exit_code) == ("sandbox_broken", message, None)
 

@@ -61,8 +61,8 @@ class Ops(RuleBasedStateMachine):
         elif do is Action.KILL:
             assert op.state is State.ENDING
             self.killed.add(op.op_id)
-        elif do is Action.AWAIT_INIT:
-            assert op.state is State.INIT_DEAD
+        elif do is Action.AWAIT:
+            assert op.state is State.SETTLING
         elif do is Action.ASK:
             assert op.asked is not None
             self.asked.append((op, op.asked))
@@ -120,6 +120,18 @@ class Ops(RuleBasedStateMachine):
         op = pick(self.in_state(*WITH_RUNNER), choice)
         self.do(op, op.exited(dict(facts), now=self.now))
 
+    @precondition(lambda self: self.in_state(State.ENDING))
+    @rule(choice=st.integers(0, 99), facts=facts)
+    def exits_beside_a_kill(self, choice: int, facts: dict[str, Any]) -> None:
+        op = pick(self.in_state(State.ENDING), choice)
+        self.do(op, op.being_killed(dict(facts)))
+
+    @precondition(lambda self: self.in_state(State.SETTLING))
+    @rule(choice=st.integers(0, 99))
+    def kill_is_over(self, choice: int) -> None:
+        op = pick(self.in_state(State.SETTLING), choice)
+        self.do(op, op.settled(now=self.now))
+
     @precondition(lambda self: self.in_state(*WITH_RUNNER))
     @rule(choice=st.integers(0, 99))
     def runner_is_lost(self, choice: int) -> None:
@@ -127,8 +139,8 @@ class Ops(RuleBasedStateMachine):
         self.do(op, op.runner_lost(now=self.now))
 
     @precondition(lambda self: self.asked)
-    @rule(choice=st.integers(0, 99), yes=st.booleans(), mortal=st.booleans(), gone=st.booleans())
-    def executor_answers(self, choice: int, yes: bool, mortal: bool, gone: bool = False) -> None:
+    @rule(choice=st.integers(0, 99), yes=st.booleans(), mortal=st.booleans())
+    def executor_answers(self, choice: int, yes: bool, mortal: bool) -> None:
         """Also of an op that has ended meanwhile."""
         op, ask = self.asked.pop(choice % len(self.asked))
         late = op.state is State.ENDED
@@ -137,7 +149,7 @@ class Ops(RuleBasedStateMachine):
         elif ask is Question.COUNTERS:
             do = op.counted({**DIED, "oom": True} if yes else {}, now=self.now)
         else:
-            do = op.init_lives(None if gone else yes, mortal=mortal, now=self.now)
+            do = op.init_lives(yes, mortal=mortal, now=self.now)
         assert (do is Action.NOTHING) == late
         self.do(op, do)
 
@@ -145,7 +157,7 @@ class Ops(RuleBasedStateMachine):
     def init_is_lost(self, mortal: bool) -> None:
         for op in list(self.table.ops.values()):
             self.do(op, op.init_lost("lost", mortal=mortal, now=self.now))
-        assert not self.in_state(*WITH_RUNNER, State.EXPLAINING, State.INIT_DEAD)
+        assert not self.in_state(*WITH_RUNNER, State.EXPLAINING, State.SETTLING)
 
     @rule(op_id=ids)
     def watch(self, op_id: str) -> None:
@@ -200,9 +212,9 @@ class Ops(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """From here on runners and the executor say what there is to say: every op ends."""
-        while self.in_state(State.QUEUED, *WITH_RUNNER, State.EXPLAINING, State.INIT_DEAD):
+        while self.in_state(State.QUEUED, *WITH_RUNNER, State.EXPLAINING, State.SETTLING):
             self.start()
-            for op in self.in_state(State.INIT_DEAD):
+            for op in self.in_state(State.SETTLING):
                 self.do(op, op.init_lost("lost", mortal=True, now=self.now))
             for op in self.in_state(*WITH_RUNNER):
                 self.do(op, op.exited(DIED if op.op_id in self.killed else {"exit_code": 0}, now=self.now))

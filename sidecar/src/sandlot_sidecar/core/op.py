@@ -27,9 +27,9 @@ class State(enum.Enum):
     RUNNING = enum.auto()
     ENDING = enum.auto()  # being ended by us for `cause`; its processes may still live
     EXPLAINING = enum.auto()  # its processes are dead; the executor has been asked for the reason
-    INIT_DEAD = (
+    SETTLING = (
         enum.auto()
-    )  # ended with the init or by its end; a command sent after this one must meet the next init
+    )  # ended, but a command sent now could meet its processes, or the init that died with them
     ENDED = enum.auto()
 
 
@@ -40,7 +40,7 @@ class Action(enum.Enum):
     TELL_START = enum.auto()  # notify watchers
     KILL = enum.auto()  # kill all its processes
     ASK = enum.auto()  # ask the executor the question in `asked`
-    AWAIT_INIT = enum.auto()  # report the sandbox's next init, or its end
+    AWAIT = enum.auto()  # report the next init, or that the kill of what is left has spared the init
     END = enum.auto()  # it has a verdict: notify everyone
     IMPOSSIBLE = enum.auto()  # the event cannot happen in this state; nothing has changed
 
@@ -124,7 +124,7 @@ class Op:
 
     def kill(self, cause: str, *, message: str | None, now: float) -> Action:
         """End the op for its timeout, by its caller, or because its client has gone. The first cause wins."""
-        if self.state in (State.EXPLAINING, State.INIT_DEAD, State.ENDED):
+        if self.state in (State.EXPLAINING, State.SETTLING, State.ENDED):
             return Action.NOTHING  # it ended by itself first
         self._ended_by(cause, message)
         if self.state is State.QUEUED:
@@ -144,7 +144,7 @@ class Op:
         """End the op without waiting for its processes: the sandbox ends or is reset."""
         if self.state is State.ENDED:
             return Action.NOTHING
-        if self.state is State.INIT_DEAD and self.facts:
+        if self.state is State.SETTLING and self.facts:
             return self._end(self.facts, now=now)
         self._ended_by(cause, message)
         return self._end({}, now=now)
@@ -153,7 +153,7 @@ class Op:
         """End an op that the sandbox's init took down. `mortal`: user code can kill the init, so it did."""
         if self.state in (State.QUEUED, State.ENDED):
             return Action.NOTHING  # the op will run under the new init
-        if self.facts and (self.state is State.INIT_DEAD or self.asked is Question.DISK):
+        if self.facts and (self.state is State.SETTLING or self.asked is Question.DISK):
             return self._end(self.facts, now=now)
         if mortal:
             return self._end({"signal": SIGKILL}, now=now)
@@ -165,22 +165,38 @@ class Op:
     def exited(self, facts: dict[str, Any], *, now: float) -> Action:
         """Record that the op's process ended or could not start, and that none of its processes is left.
 
-        `init_killed` in `facts`: its processes could be killed only with the sandbox's init.
+        `init_killed` in `facts`: they could be killed only with the sandbox's init.
         """
-        if self.state in (State.STARTING, State.RUNNING, State.ENDING) and facts.get("init_killed"):
-            self.state, self.facts = State.INIT_DEAD, facts
-            return Action.AWAIT_INIT
-        if self.state is State.ENDING:
-            return self._end(facts, now=now)
-        if self.state not in (State.STARTING, State.RUNNING):
+        if self.state not in (State.STARTING, State.RUNNING, State.ENDING):
             return self._cannot("exited")
+        if facts.get("init_killed"):
+            return self._settle(facts)
         ask = question(facts)
-        return self._end(facts, now=now) if ask is None else self._explain(ask, facts)
+        return (
+            self._end(facts, now=now)
+            if self.state is State.ENDING or ask is None
+            else self._explain(ask, facts)
+        )
+
+    def being_killed(self, facts: dict[str, Any]) -> Action:
+        """Record the op's end as `exited` does, while the executor kills what may be left of it."""
+        return self._settle(facts) if self.state is State.ENDING else self._cannot("being_killed")
+
+    def settled(self, *, now: float) -> Action:
+        """Record that nothing is left of it, and that its end did not take the init; or that nobody says so."""
+        if self.state is not State.SETTLING:
+            return self._late("settled")
+        if not self.facts:
+            self._ended_by(CommandVerdict.SANDBOX_BROKEN, INIT_LOST)
+        return self._end(self.facts or {}, now=now)
 
     def runner_lost(self, *, now: float) -> Action:
-        """Record the loss of its runner, which the OOM killer may choose in place of the op that fills the memory."""
+        """Record the loss of its runner, which the OOM killer may choose in place of the op that fills the memory.
+
+        Where the op was being ended, the caller has what is left of it killed.
+        """
         if self.state is State.ENDING:
-            return self._end({}, now=now)
+            return self._settle({})
         if self.state not in (State.STARTING, State.RUNNING):
             return self._cannot("runner_lost")
         return self._explain(Question.COUNTERS, {})
@@ -199,22 +215,16 @@ class Op:
             return self._late("counted")
         return self._end(facts, now=now) if facts else self._explain(Question.ALIVE, {})
 
-    def init_lives(self, lives: bool | None, *, mortal: bool, now: float) -> Action:
-        """Record whether the init is alive or took the op down, which then ends with `init_lost`; `mortal` as there.
-
-        None: the executor is gone, so the sandbox ends, and with it the op.
-        """
+    def init_lives(self, lives: bool, *, mortal: bool, now: float) -> Action:
+        """Record whether the init is alive or took the op down, which then ends with `init_lost`; `mortal` as there."""
         if not self._was_asked(Question.ALIVE):
             return self._late("init_lives")
         if lives and self.facts:
             return self._end(self.facts, now=now)
         if not lives:
-            self.state, self.asked, self.facts = State.INIT_DEAD, None, {}
-            if lives is False and mortal:
-                self.facts = {"signal": SIGKILL}
-            elif lives is False:
+            if not mortal:
                 self._ended_by(CommandVerdict.SANDBOX_BROKEN, INIT_LOST)
-            return Action.AWAIT_INIT
+            return self._settle({"signal": SIGKILL} if mortal else {})
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, RUNNER_LOST)
         return self._end({}, now=now)
 
@@ -247,6 +257,10 @@ class Op:
     def _explain(self, ask: Question, facts: dict[str, Any]) -> Action:
         self.state, self.asked, self.facts = State.EXPLAINING, ask, facts
         return Action.ASK
+
+    def _settle(self, facts: dict[str, Any]) -> Action:
+        self.state, self.asked, self.facts = State.SETTLING, None, facts
+        return Action.AWAIT
 
     def _was_asked(self, ask: Question) -> bool:
         return self.state is State.EXPLAINING and self.asked is ask

@@ -11,7 +11,7 @@ from ..core.errors import SidecarError
 from ..core.op import Action, Op, State
 from ..core.verdicts import Question
 from . import log
-from .executor_client import ExecutorError, ExecutorGone
+from .executor_client import ExecutorError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class OpDiagnosis:
                 )
         return do
 
-    async def init_lives(self) -> bool | None:
-        """Return whether the sandbox's init is alive; None if the executor is gone."""
+    async def init_lives(self) -> bool:
+        """Return whether the sandbox's init is alive."""
         try:
             answer, _ = await self._executor.ask("alive")
-        except ExecutorGone:
-            return None
         except ExecutorError as error:
             return error.code != "conflict"  # the sandbox does not run
+        except SidecarError:
+            return False
         return bool(answer["alive"])
 
     async def counters(self, runner: int) -> dict[str, Any]:

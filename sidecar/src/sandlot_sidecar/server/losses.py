@@ -60,7 +60,10 @@ class Losses:
         self._tasks.spawn_quiet(work)
 
     def _executor_gone(self) -> None:
-        self._end(ends.executor_lost(out_of_memory=self._sandbox.memory.exhausted()))
+        end = ends.executor_lost(out_of_memory=self._sandbox.memory.exhausted())
+        # Now: a reset that has the lock may wait for one of them, and their runners' ends would be taken for the code's.
+        self._ops.abandon_all(end.cause, message=end.message or end.verdict)
+        self._end(end)
 
     def _executor_event(self, message: dict[str, Any]) -> None:
         event = message.get("event")

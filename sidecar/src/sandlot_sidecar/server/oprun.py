@@ -165,26 +165,24 @@ class OpRun:
         self._give_back(clean=not facts.get("leftover") and self._kill is None)
         if self._kill is None:
             self._ops.move(self.op, self.op.exited(facts, now=monotonic()))
-        else:
-            self._kill.add_done_callback(lambda kill: self._killed(kill, facts))
-
-    def _killed(self, kill: asyncio.Task[bool], facts: dict[str, Any]) -> None:
-        """Handle the op's end once the executor has ended its kill, which may have taken the sandbox's init."""
-        if self.op.state is State.ENDED:
             return
-        if not kill.cancelled() and kill.exception() is None and kill.result():
-            facts = {**facts, "init_killed": True}
-        self._ops.move(self.op, self.op.exited(facts, now=monotonic()))
+        self._ops.move(self.op, self.op.being_killed(facts))
+        if not facts.get("init_killed"):
+            self._kill.add_done_callback(self._killed)
 
     def _runner_lost(self) -> None:
         """Handle a channel that broke in the middle of the op."""
         self._give_back(clean=False)
-        do = self.op.runner_lost(now=monotonic())
-        if (
-            do is Action.END
-        ):  # the executor is not asked for the cgroup's counters, which would kill what is left
-            self._ops.kill_runner_tree(self.runner_pid)
-        self._ops.move(self.op, do)
+        ending = self.op.state is State.ENDING
+        self._ops.move(self.op, self.op.runner_lost(now=monotonic()))
+        if ending:  # the executor is not asked for the cgroup's counters, which would kill what is left
+            kill = self._kill or self._ops.kill_runner_tree(self.runner_pid)
+            kill.add_done_callback(self._killed)
+
+    def _killed(self, kill: asyncio.Task[bool]) -> None:
+        """Handle the end of the executor's kill: if that took the init, the op ends with the next one's start."""
+        if kill.cancelled() or kill.exception() is not None or not kill.result():
+            self._ops.move(self.op, self.op.settled(now=monotonic()))
 
     def _give_back(self, *, clean: bool) -> None:
         runner, self.runner = self.runner, None

@@ -9,9 +9,9 @@ import time
 from sandlot_contract.verdicts import CommandVerdict
 
 from .. import kernel
-from ..core.op import ANY, Action, Op, State
+from ..core.op import ANY, Action, Op
 from ..core.table import OpTable
-from ..core.verdicts import INIT_LOST, LIMITS_REACHED, REPEATED_ON_STDERR
+from ..core.verdicts import LIMITS_REACHED, REPEATED_ON_STDERR
 from . import log, trace
 from .diagnosis import OpDiagnosis
 from .framelog import FrameLog, spill_file
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 monotonic = time.monotonic
-INIT_PATIENCE = (
-    10.0  # seconds from an init's death to the next one: less than one, where nothing keeps it from ending
-)
+PATIENCE = 10.0  # seconds for an op to settle: less than one, where nothing keeps the init from ending
 
 
 class Ops:
@@ -201,17 +199,16 @@ class Ops:
             op.io.kill()
         elif do is Action.ASK:
             self.tasks.spawn(self._explain(op))
-        elif do is Action.AWAIT_INIT:
-            self.loop.call_later(INIT_PATIENCE, self._give_up_init, op)
+        elif do is Action.AWAIT:
+            self.loop.call_later(PATIENCE, self._settled, op)
         elif do is Action.IMPOSSIBLE:
             self.impossible += 1
             fields = {"op": op.op_id, "state": op.state.name, "event": op.impossible}
             log.event("impossible", **fields, **trace.ids(op.trace))
 
-    def _give_up_init(self, op: Op) -> None:
-        """End an op whose init cannot end, or whose sandbox: its caller must not wait for ever."""
-        if op.state is State.INIT_DEAD:
-            self.move(op, op.init_lost(INIT_LOST, mortal=False, now=monotonic()))
+    def _settled(self, op: Op) -> None:
+        """End an op if it is not settled yet: what keeps the init from ending must not keep its caller."""
+        self.move(op, op.settled(now=monotonic()))
 
     async def _explain(self, op: Op) -> None:
         self.move(op, await self.reasons.explain(op))
@@ -239,11 +236,15 @@ class Ops:
 
     async def end_all(self, cause: str, *, message: str) -> None:
         """End all ops without waiting for their processes, and close the runners: the sandbox ends or is reset."""
+        self.abandon_all(cause, message=message)
+        await self.pool.close()
+
+    def abandon_all(self, cause: str, *, message: str) -> None:
+        """End all ops without waiting for their processes."""
         self.pool.pause()  # otherwise each end would let a queued op start
         for op in list(self.table.ops.values()):
             op.io.drain()
             self.move(op, op.abandon(cause, message=message, now=monotonic()))
-        await self.pool.close()
 
     def init_died(self, message: str) -> None:
         """End all ops that the sandbox's init took down."""
