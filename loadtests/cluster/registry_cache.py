@@ -1,5 +1,6 @@
-"""Many small images on one node after the other, with a cache of their registry and without:
-`python -m tests.cluster run -- env SANDLOT_TEST_CLUSTER=1 python -m loadtests.cluster.registry_cache`.
+"""Many small images on one node after the other, with a cache of their registry and without. After
+`make cluster cluster-images`:
+`SANDLOT_TEST_CLUSTER=1 .venv/bin/python -m tests.cluster run -- .venv/bin/python -m loadtests.cluster.registry_cache`.
 
 All that the registry sends goes over one link, of LINK bytes a second. Each way has images of its own.
 """
