@@ -62,10 +62,16 @@ def test_targets_that_are_named_exist() -> None:
     files = [*pages, *SCRIPTS, *sorted((ROOT / ".github").rglob("*.yml"))]
     found = {path.relative_to(ROOT).as_posix(): named(path) for path in files}
     assert found[".ci/run"] >= {"check", "test", "test-cluster"}
-    assert found[".github/workflows/release.yml"] >= {"release", "release-check", "publish"}
     assert found["README.md"] >= {"demo"}
     known = targets()
     assert {name: missing for name, each in found.items() if (missing := each - known)} == {}
+
+
+def test_a_release_is_tested_from_its_artifacts_before_it_is_published() -> None:
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    run = [target for line in text.splitlines() for target in run_by(line)]
+    assert run == ["release", "release-check", "test-artifacts", "test-upgrade", "publish"]
+    assert re.search(r"^ +fetch-depth: 0\b", text, re.MULTILINE), "there is nothing to upgrade from"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ class Machine:
     hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
     begun: float | None = 0.0  # of every start; None: it waits for its turn
     looked: int = 0  # how often somebody asked for that
+    hold_pools: asyncio.Event | None = None  # pools are made and changed when it is set
+    asked_pools: list[str] = field(default_factory=list)  # the names of those that were to be
     hold_start: bool = False  # a start of the backend never ends
     hold_stop: bool = False  # its stop takes all the time that it gets
     stops: list[float] = field(default_factory=list)  # of its stops, how many seconds they got
@@ -231,6 +233,9 @@ class StubBackend:
     async def set_pool(self, spec: PoolSpec) -> None:
         if spec.template.image == "broken":
             raise BackendError("no such image", error_type="IMAGE_PULL_FAILED", field="image")
+        self.machine.asked_pools.append(spec.name)
+        if self.machine.hold_pools is not None:
+            await self.machine.hold_pools.wait()
         self.machine.pools[spec.name] = spec
         self._fill(spec.name)
 

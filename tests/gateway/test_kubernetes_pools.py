@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 from sandlot_gateway.backends.kubernetes.states import SidecarStates
+from sandlot_gateway.control.pool_limits import MOST_POOLS
 from sandlot_kube import paths
 from sandlot_kube.template import Template
 
@@ -177,6 +179,19 @@ async def test_without_slots_no_pod_is_looked_at_for_the_image_that_it_keeps(
         await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 3})
         await until(lambda: gateway.gateway.backend.pools())
         assert looked == []
+
+
+async def test_concurrent_requests_give_a_tenant_no_more_pools_than_it_may_have(world: World) -> None:
+    async with world.gateway(api_keys="key:alpha,key-few:few:2") as gateway:
+
+        async def put(name: str, *, key: str = "key", size: int = 0) -> int:
+            headers, body = {"Authorization": f"Bearer {key}"}, {**pool_fields(), "size": size}
+            return (await gateway.client.put(f"/api/v1/pools/{name}", json=body, headers=headers)).status_code
+
+        answers = await asyncio.gather(*(put(f"empty-{number}") for number in range(MOST_POOLS + 4)))
+        assert [answers.count(status) for status in (200, 422)] == [MOST_POOLS, 4]
+        answers = await asyncio.gather(*(put(f"warm-{number}", key="key-few", size=1) for number in range(4)))
+        assert [answers.count(status) for status in (200, 422)] == [2, 2]
 
 
 async def test_gpus_that_no_pod_could_have_name_the_field(world: World) -> None:

@@ -1,4 +1,4 @@
-"""However many names callers make up, a gateway's metrics keep their label sets, and none has a caller's text."""
+"""However many names callers make up, a gateway's metrics keep their label sets; only those of pools have a caller's text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sandlot_gateway.control.pool_limits import MOST_POOLS
 
 from tests.gateway.conftest import API, API_KEYS, Running, running
 from tests.gateway.machine import Machine
@@ -112,3 +113,18 @@ async def test_names_of_callers_add_no_label_set_and_are_in_none(many: Running) 
     for after in later:
         assert after == first
     assert {name: len(sets) for name, sets in first.items() if len(sets) > MOST} == {}
+
+
+async def test_pools_that_a_tenant_keeps_add_label_sets_up_to_a_bound(many: Running) -> None:
+    """Those of size 0 use nothing that a quota limits."""
+    headers = many.as_tenant(f"key-of-{TENANTS[0]}")
+    added: list[dict[str, int]] = []
+    for first in range(0, 3 * MOST_POOLS, MOST_POOLS):
+        for number in range(first, first + MOST_POOLS):
+            put = f"{API}/pools/{WORD}-{number}"
+            answer = await many.client.put(put, json={"size": 0}, headers=headers)
+            assert answer.status_code in (200, 422), answer.text
+        families = label_sets(await many.metrics())
+        named = {name: sum(WORD in str(each) for each in sets) for name, sets in families.items()}
+        added.append({name: count for name, count in named.items() if count})
+    assert added == [{"sandlot_ready_queue_depth": MOST_POOLS, "sandlot_pool_size": MOST_POOLS}] * 3

@@ -28,11 +28,6 @@ contents.TAG = sys.argv[1]
 for name in sys.argv[3:]:
     build.build(contents.by_name(name), out=Path(sys.argv[2]))
 """
-NOTHING = 3  # the exit code if the repository has no history
-
-
-class NoHistory(Exception):
-    """Raised if the repository lacks the default's commit; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +78,7 @@ class OldRelease:
 def old_release() -> OldRelease:
     """Return the release before: of $SANDLOT_UPGRADE_FROM, else the newest tag, else a fixed commit.
 
-    Raises ClusterError if the repository lacks the former, NoHistory if it lacks the default.
+    Raises ClusterError if the repository lacks it.
     """
     named = os.environ.get("SANDLOT_UPGRADE_FROM")
     wanted = named or _newest_tag() or _COMMIT
@@ -94,8 +89,9 @@ def old_release() -> OldRelease:
             raise ClusterError(
                 f"FROM: the repository has no {named}: name one of its commits or tags"
             ) from error
-        raise NoHistory(
-            f"the repository has no {wanted}, from which to upgrade: fetch its history"
+        raise ClusterError(
+            f"the repository has no {wanted}, from which to upgrade: fetch its whole history "
+            "(`git fetch --unshallow --tags`; in a workflow `fetch-depth: 0` of the checkout), or name a commit by FROM"
         ) from error
 
 
@@ -113,9 +109,6 @@ def _git(*words: str) -> str:
 def main() -> int:
     try:
         old_release().build()
-    except NoHistory as error:
-        print(error, file=sys.stderr)
-        return NOTHING
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1

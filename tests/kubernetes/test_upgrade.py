@@ -16,7 +16,7 @@ from tests.cluster import cluster
 from tests.kubernetes.artifacts import published
 from tests.kubernetes.boxes import POOLED, filled, pod_of, until, warm
 from tests.kubernetes.killing import own_cluster_only
-from tests.kubernetes.old_release import NoHistory, OldRelease, old_release
+from tests.kubernetes.old_release import OldRelease, old_release
 from tests.kubernetes.releases import release_of_its_own
 from tests.kubernetes.stack import CHART, IMAGE, Stack
 from tests.kubernetes.upgrades import (
@@ -44,10 +44,7 @@ def old() -> OldRelease:
     own_cluster_only()
     if not os.environ.get("SANDLOT_TEST_UPGRADE"):
         pytest.skip("takes minutes: `make test-upgrade` runs it")
-    try:
-        return old_release()
-    except NoHistory as error:
-        pytest.skip(str(error))
+    return old_release()
 
 
 @pytest.fixture(params=["gvisor", "runc"])

@@ -18,6 +18,7 @@ from sandlot_gateway.checkpoints.temporary import temporary
 from sandlot_gateway.control.audit import audit_of
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.direct import Direct
+from sandlot_gateway.control.pool_limits import PoolLimits
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.ready import by_chance, first_come
@@ -243,6 +244,7 @@ class Gateway:
             settings=settings,
             keys=keys,
             quotas=quotas,
+            pool_limits=PoolLimits(self.backend, quotas),
             prices=prices,
             tokens=self.tokens,
             backend=self.backend,

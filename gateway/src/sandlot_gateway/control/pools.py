@@ -26,11 +26,9 @@ from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
-from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.instances import PoolSpec, PoolStatus, Reuse
 from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.keys import Tenant, is_tenant
-from sandlot_gateway.quotas import excess
 
 router = APIRouter(prefix=PREFIX, tags=["pools"])
 
@@ -57,7 +55,8 @@ async def list_pools(have: Have, who: Who) -> Response:
 async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> Response:
     """Create or change a pool; instances start in the background. Only the role operate reaches other tenants' pools.
 
-    Fields that the body omits or cannot express (autoscaling) keep their value.
+    Fields that the body omits or cannot express (autoscaling) keep their value. With the role use, a tenant has up to
+    64 pools, and its quotas limit what they keep warm.
     """
     for _ in range(_TRIES):
         old = have.backend.pool(name)
@@ -69,7 +68,8 @@ async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> R
                 refusal=lambda image: images_refusal(image, have=have, who=who),
             )
         try:
-            await have.backend.set_pool(spec)
+            with have.pool_limits.changing(spec):
+                await have.backend.set_pool(spec)
         except PoolChanged:
             continue  # changed meanwhile, perhaps to another tenant: decide again
         except Unavailable as error:
@@ -173,7 +173,7 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
         spec = replace(spec, size=body.size, bounds=None)
     if body.size is not None or changes.keys() & {"cpu", "memory", "gpu_count"}:
         before = None if previous is None or previous.owner != owner else previous
-        _check_size(spec, before=before, have=have, who=who)
+        have.pool_limits.check(spec, before=before, who=who)
     return spec
 
 
@@ -231,34 +231,6 @@ def _shared(name: str) -> ApiError:
     return ApiError(
         403, f"pool {name!r} is shared: only a key with the role operate may change it; create your own"
     )
-
-
-def _check_size(spec: PoolSpec, *, before: PoolSpec | None, have: Services, who: Tenant) -> None:
-    """Check that a tenant keeps no more warm than it may run. Raises ApiError 422.
-
-    `before`: a pool that becomes no larger is allowed, also where a quota was lowered below what is there.
-    """
-    if who.operates:
-        return
-    if before is not None and all(
-        new <= old for new, old in zip(_amounts(spec), _amounts(before), strict=True)
-    ):
-        return
-    others = Amounts()
-    for status in have.backend.pools():
-        if status.spec.owner == spec.owner and status.spec.name != spec.name:
-            others = others.plus(_amounts(status.spec))
-    over = excess(have.quotas.of(who), used=others, asked=_amounts(spec))
-    if over is not None:
-        limit, quota = over.quota.text(over.limit), over.quota
-        text = f"size: tenant {who.name!r} may keep instances of at most {limit} {quota.noun} warm (quota {quota.name})"
-        raise ApiError(422, f"{text}; choose a smaller size", field="size")
-
-
-def _amounts(spec: PoolSpec) -> Amounts:
-    template = spec.template
-    one = amounts(cpu=template.cpu, memory=template.memory, gpus=template.gpu_count)
-    return one.times(spec.size)
 
 
 def _pools(have: Services, who: Tenant) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from sandlot_gateway.checkpoints.temporary import Temporary
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
 from sandlot_gateway.control.field_types import SandboxIdInPath
+from sandlot_gateway.control.pool_limits import PoolLimits
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.directory import Directory
@@ -43,6 +44,7 @@ class Services:
     settings: Settings
     keys: Keys
     quotas: Quotas
+    pool_limits: PoolLimits
     prices: PriceList
     tokens: Tokens
     backend: Backend

@@ -54,7 +54,8 @@ class AsyncPools:
         chart's own. A pool that has one serves only creates that name the pool.
 
         A pool belongs to the key's tenant; a key with the role `operate` makes a shared pool, or one of the tenant
-        that `owner` names ("": shared). Raises AuthError when the key may not change the pool.
+        that `owner` names ("": shared). Raises AuthError when the key may not change the pool, and BadRequest for a new
+        one if the tenant has 64, unless the key has that role.
 
         `reuse` is "tenant" or "never"; `max_uses` and `max_age` (seconds) bound it. `PoolReuse` has their meaning and
         the defaults of a new pool.
