@@ -1,4 +1,7 @@
-"""What E2B's users wrote before their migration, as its page shows it, runs here with the unmodified SDK."""
+"""What E2B's users wrote before their migration, as its page shows it, runs here with the unmodified SDK.
+
+The one test of a framework in `make test`: its environment is made in seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tests.frameworks.conftest import Run
 from tests.prime.server import Server
 from tests.stack import Stack, private_stack
 
-pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrate-e2b.md"
 # A loaded machine needs more than the page's 10 s for a login shell and a Python.
