@@ -16,6 +16,7 @@ from tests.frameworks.listed import frameworks
 from tests.frameworks.outcomes import SUITE, read
 from tests.frameworks.sdists import source
 from tests.prime.environments import WHOLE, IndexUnreachable
+from tests.prime.not_installed import not_installed
 from tests.prime.server import Server
 from tests.prime_rpc.conftest import server, stack
 
@@ -106,9 +107,9 @@ def run_own_suite(run_suite: Run, sdk_path: Path) -> Run:
 
 
 def framework_python(package: str, *, oldest: bool = False) -> Path:
-    """The Python of a framework's environment; skips the test where no package index can be reached."""
+    """The Python of a framework's environment; ends the test where no package index can be reached."""
     framework = frameworks()[package]
     try:
         return framework.oldest_environment() if oldest else framework.environment()
-    except IndexUnreachable:
-        pytest.skip(f"needs a package index to install {framework.name} from, and none answered")
+    except IndexUnreachable as error:
+        not_installed(framework.name, error)

@@ -17,6 +17,7 @@ from tests.frameworks.conftest import framework_python
 from tests.frameworks.listed import all_listed, npm_modules
 from tests.ports import free_port
 from tests.prime.environments import NEWEST_IN, EnvironmentFailed
+from tests.prime.not_installed import not_installed
 from tests.prime.server import Server
 from tests.prime.trust import trusting
 from tests.stack import Stack, private_stack
@@ -103,7 +104,7 @@ def run_javascript(text: str, server: Server, directory: Path) -> str:
 
 
 def javascript_sdks() -> Path:
-    """The modules of the SDKs, installed once; skips the test without Node.js, or where no registry answers."""
+    """The modules of the SDKs, installed once; skips the test without Node.js, ends it where no registry answers."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("needs node and npm")
     if newest := os.environ.get(NEWEST_IN):
@@ -111,7 +112,7 @@ def javascript_sdks() -> Path:
     try:
         return npm_modules(JAVASCRIPT)
     except EnvironmentFailed as error:
-        pytest.skip(f"needs a package registry: {str(error)[-300:]}")
+        not_installed("E2B's JavaScript SDKs", error)
 
 
 def test_the_example_of_the_page_works(server: Server, run_framework: Run) -> None:

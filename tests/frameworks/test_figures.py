@@ -8,6 +8,7 @@ import pytest
 from sandlot import Client, RichOutput, Sandbox
 
 from tests.prime.environments import CLIENTS, IndexUnreachable, environment
+from tests.prime.not_installed import not_installed
 from tests.prime.server import Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.timeout(300)]
@@ -33,8 +34,8 @@ def size(output: RichOutput) -> tuple[int, int]:
 def test_figures_are_shown_by_show_and_at_the_end_of_the_cell(server: Server) -> None:
     try:
         python = environment(*next(client for client in CLIENTS if client[0] == "matplotlib"))
-    except IndexUnreachable:
-        pytest.skip("needs a package index to install matplotlib from, and none answered")
+    except IndexUnreachable as error:
+        not_installed("matplotlib", error)
     with (
         Client(url=server.url, api_key=server.api_key) as client,
         Sandbox.create(client=client) as box,

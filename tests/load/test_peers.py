@@ -13,6 +13,7 @@ from loadtests.load.baselines import Baselines
 from loadtests.load.peers import PEERS, Peer, peers
 from loadtests.load.profile import Baseline
 from tests.prime.environments import IndexUnreachable, environment
+from tests.prime.not_installed import not_installed
 from tests.stack import private_stack
 
 SWEREX = PEERS["swerex"]
@@ -26,7 +27,7 @@ async def test_an_agent_answers_and_leaves_with_its_sandbox(way: ModuleType) -> 
     try:
         environment(SWEREX.package, SWEREX.version)
     except IndexUnreachable as error:
-        pytest.skip(f"no package index: {error}")
+        not_installed(SWEREX.package, error)
     taken: Baselines = {}
     broken = Peer("swe-rex", SWEREX.version, "swerex-remote", options=("--wrong",))
     with private_stack() as stack:

@@ -16,6 +16,7 @@ from tests.executor.gvisor import NEEDS_RUNSC
 from tests.leaks import groups_below, no_leaks
 from tests.plugins.worker import CGROUPS
 from tests.prime.environments import IndexUnreachable, pinned_environment
+from tests.prime.not_installed import not_installed
 from tests.roots import install
 from tests.waiting import until
 
@@ -34,7 +35,7 @@ def raylets(tmp_path: Path) -> Iterator[Callable[[], list[bytes]]]:
     try:
         home = pinned_environment(PINNED).parent.parent
     except IndexUnreachable as error:
-        pytest.skip(f"no package index: {error}")
+        not_installed("Ray", error)
 
     def processes(word: str) -> list[bytes]:
         found: list[bytes] = []

@@ -8,9 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.prime.environments import IndexUnreachable, environment, newest_python
+from tests.prime.not_installed import not_installed
 from tests.prime.server import Server
 from tests.prime_rpc.conftest import box, new_box, server, stack
 
@@ -20,14 +19,14 @@ __all__ = ["box", "client_python", "new_box", "run_client", "server", "stack"]
 def client_python(package: str, version: str, *, also: tuple[str, ...] = ()) -> Path:
     """The Python of an environment with this client, or with its newest release in a run of those.
 
-    Skips the test where no package index can be reached.
+    Ends the test where no package index can be reached.
     """
     if newest := newest_python(package):
         return newest
     try:
         return environment(package, version, also=also)
-    except IndexUnreachable:
-        pytest.skip(f"needs a package index to install {package} {version} from, and none answered")
+    except IndexUnreachable as error:
+        not_installed(f"{package} {version}", error)
 
 
 def run_client(

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.frameworks.conftest import framework_python
 from tests.prime.conftest import client_python
 from tests.prime.environments import (
+    NEWEST_IN,
     EnvironmentFailed,
     IndexUnreachable,
     client_env,
     environment,
     pinned_environment,
 )
+from tests.prime.not_installed import REQUIRED
 
 pytestmark = pytest.mark.clients
 
@@ -68,12 +71,33 @@ def test_pinned_list_is_installed_only_with_its_hashes(tmp_path: Path):
     assert python.parent.parent.name.startswith("a-list-")
 
 
-def test_index_that_does_not_answer_is_another_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+
+
+@pytest.mark.usefixtures("no_index")
+def test_index_that_does_not_answer_is_another_error():
     with pytest.raises(IndexUnreachable, match="Failed to fetch"):
         environment("idna", "3.10")
+
+
+@pytest.mark.usefixtures("no_index")
+def test_client_that_cannot_be_installed_is_a_failure_only_where_all_are_required(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.delenv(NEWEST_IN, raising=False)
+    for asked in (lambda: client_python("idna", "3.10"), lambda: framework_python("e2b")):
+        monkeypatch.delenv(REQUIRED, raising=False)
+        with pytest.raises(pytest.skip.Exception, match="needs a package registry"):
+            asked()
+        monkeypatch.setenv(REQUIRED, "1")
+        with pytest.raises(
+            pytest.fail.Exception, match=rf"(idna 3\.10|E2B SDK) is not installed.*{REQUIRED}"
+        ):
+            asked()
 
 
 def test_client_sees_this_server_and_no_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,14 +1,27 @@
-"""Wheels of what is installed here, for an installation without a network: the files of each, as its RECORD lists them."""
+"""Environments that need no network, and wheels for them of what is installed here: the files of each, as its RECORD lists."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.tags import sys_tags
+
+
+def installed(directory: Path, *words: str | Path) -> Path:
+    """The Python of a new environment in a directory, with what these words of `uv pip install` name."""
+    uv = Path(sys.executable).with_name("uv")
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, directory / "installed"], check=True)
+    python = directory / "installed" / "bin" / "python"
+    install = [uv, "pip", "install", "--quiet", "--no-cache", "--no-index", "--python", python]
+    # Elsewhere than in the tree: its settings for uv are not those of who installs the release.
+    subprocess.run([*install, *words], check=True, cwd=directory)
+    return python
 
 
 def wheels(requirements: Iterable[str], out: Path) -> None:

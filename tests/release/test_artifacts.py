@@ -22,6 +22,7 @@ from images.build import CACHE
 from images.contents import IMAGES
 from images.oci import archive_index
 from tests.chart.render import find_helm, helm
+from tests.release.installed import installed, wheels
 from tests.release.trees import Tree
 
 pytestmark = [
@@ -129,14 +130,8 @@ def test_an_image_is_the_same_from_another_place_and_under_a_strict_mask(
 def test_the_packages_install_together_and_have_the_license(
     released: Path, version: str, tmp_path: Path
 ) -> None:
-    uv = Path(sys.executable).with_name("uv")
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "installed"], check=True)
-    python = tmp_path / "installed" / "bin" / "python"
-    install = [uv, "pip", "install", "--quiet", "--no-cache", "--python", python]
     names = [f"sandlot{name}=={version}" for name in sorted(PACKAGES)]
-    where = ["--no-index", "--no-deps", "--find-links", released / "python"]
-    # Elsewhere than in the tree: its settings for uv are not those of who installs the release.
-    subprocess.run([*install, *where, *names], check=True, cwd=tmp_path)
+    python = installed(tmp_path, "--no-deps", "--find-links", released / "python", *names)
     requires = subprocess.run([python, "-c", REQUIRES, version], capture_output=True, text=True, check=True)
     assert requires.stdout.split() == ["ok"] * len(PACKAGES)
     (site,) = (tmp_path / "installed" / "lib").glob("python3*/site-packages")
@@ -148,6 +143,30 @@ def test_the_packages_install_together_and_have_the_license(
         check=True,
     )
     assert said.stdout == f"{version}\n"
+
+
+def test_an_adapter_works_where_only_the_package_with_its_extra_is(
+    released: Path, version: str, tmp_path: Path
+) -> None:
+    """That of MCP, whose extra is the smallest; a client asks for its tools, with no server behind it."""
+    wheels(["sandlot[mcp]"], tmp_path / "required")
+    found = ("--find-links", released / "python", "--find-links", tmp_path / "required")
+    python = installed(tmp_path, *found, f"sandlot[mcp]=={version}")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    nowhere = {"SANDLOT_URL": "http://127.0.0.1:1", "SANDLOT_API_KEY": "none"}
+    words = [python.with_name("sandlot"), "mcp"]
+    with subprocess.Popen(words, env=nowhere, cwd=tmp_path, text=True, **pipes) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}\n')
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        process.stdin.close()
+    assert "create_sandbox" in {tool["name"] for tool in answer["result"]["tools"]}
+    assert process.returncode == 0
+    asked = "import sandlot.integrations.mcp.stdio as adapter; print(adapter.__file__)"
+    said = subprocess.run([python, "-I", "-c", asked], capture_output=True, text=True, check=True)
+    assert said.stdout.startswith(str(tmp_path))
 
 
 def test_the_chart_without_values_names_the_images_of_the_release(released: Path, version: str) -> None:
