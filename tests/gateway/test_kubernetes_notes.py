@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_gateway.backends.kubernetes.notes import KubernetesNotes
 from sandlot_gateway.core.backend import BackendError, Unavailable
@@ -56,7 +57,7 @@ class Noting:
         notes.subscribe(lambda _, found: self.told.append(found))
 
     async def put(self, key: str) -> bool:
-        return await self.notes.put("sb-0", key, DOCUMENT, port=PORT)
+        return await self.notes.put(SandboxId("sb-0"), key, DOCUMENT, port=PORT)
 
 
 @asynccontextmanager
