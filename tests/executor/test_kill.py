@@ -92,6 +92,23 @@ def test_a_signal_to_one_and_to_all(any_box: Driver) -> None:
     wait_for_sleeper(any_box, 61)
 
 
+def test_a_signal_to_a_command_that_could_not_start_hits_nobody(any_box: Driver) -> None:
+    runner, other = any_box.runner(), any_box.runner()
+    runner.run("true", mark="same")
+    command = other.start(
+        "echo up; sleep 60", mark="same"
+    )  # as the op before has it, by which it would be found
+    assert isinstance(command, Command)
+    command.read_until(b"up")
+    refused = runner.start("true", cwd="/no/such")
+    assert isinstance(refused, dict)
+    assert (refused["failed"], refused["field"]) == ("start_failed", "cwd")
+    for tree in (True, False):
+        assert runner.ask({"signal": int(signal.SIGKILL), "tree": tree}) == {"signalled": 0}
+    assert other.ask({"kill": True})["killed"] >= 1
+    command.close()
+
+
 def test_a_fork_bomb_is_stopped(box: Driver) -> None:
     runner = box.runner()
     command = runner.start("exec 2>&1; bomb() { bomb | bomb & }; bomb; sleep 60")

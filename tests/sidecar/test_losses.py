@@ -160,6 +160,15 @@ async def test_a_lost_executor_ends_the_sandbox_and_is_not_the_code_s_fault(make
     assert await box.wait_exit() == 0
 
 
+async def test_a_lost_executor_is_not_the_end_of_the_main_command(make) -> None:
+    """That command dies with it, and its end would be the sandbox's, by the code's doing."""
+    box = await make(claim={"start_command": "sleep 600", "meta": {"main": True}})
+    await box.exec("true")
+    os.kill(box.executor_pid(), 9)
+    assert (await box.webhooks.wait("ended"))["verdict"] == "sandbox_lost"
+    assert await box.wait_exit() == 0
+
+
 async def test_an_init_that_dies_again_and_again_is_given_up(make) -> None:
     """Linux lets no code kill it, so whoever does it is not in the sandbox."""
     box = await make(claim={})

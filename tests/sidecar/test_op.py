@@ -83,7 +83,7 @@ TABLE: dict[str, str] = {
         "await impossible impossible impossible impossible impossible impossible await impossible await"
     ),
     "asks disk": (
-        "impossible impossible nothing impossible end:sandbox_ended end:exited end:exited impossible "
+        "impossible impossible nothing impossible end:exited end:exited end:exited impossible "
         "impossible impossible impossible end:disk_full impossible impossible impossible impossible "
         "impossible impossible impossible impossible"
     ),

@@ -103,6 +103,20 @@ async def test_terminal(box: Sidecar) -> None:
     assert b"typed" in (await box.call("GET", "/v1/ops/pty/output?stream=stdout")).content
 
 
+async def test_a_terminal_resized_before_its_op_runs_has_the_last_size(make) -> None:
+    box = await make(claim={}, ops={"max_running": 1})
+    await box.op("sleep 300", id="first", detach=True)
+    await box.op("stty size", id="pty", pty={"cols": 100, "rows": 30}, detach=True)
+    for cols, rows in ((70, 20), (90, 40)):
+        answer = await box.call("POST", "/v1/ops/pty/resize", json={"cols": cols, "rows": rows})
+        assert answer.status_code == 200
+    document = (await box.call("GET", "/v1/ops/pty?spec=1")).json()
+    assert (document["state"], document["spec"]["pty"]) == ("queued", {"cols": 100, "rows": 30})
+    await box.call("DELETE", "/v1/ops/first")
+    await box.ended("pty")
+    assert (await box.call("GET", "/v1/ops/pty/output")).content == b"40 90\r\n"
+
+
 async def test_a_command_that_leaves_its_terminal_is_not_hung_up_and_may_take_it_up_again(
     box: Sidecar,
 ) -> None:

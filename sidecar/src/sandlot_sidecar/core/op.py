@@ -144,8 +144,8 @@ class Op:
         """End the op without waiting for its processes: the sandbox ends or is reset."""
         if self.state is State.ENDED:
             return Action.NOTHING
-        if self.state is State.SETTLING and self.facts:
-            return self._end(self.facts, now=now)
+        if self._has_ended():
+            return self._end(self.facts or {}, now=now)
         self._ended_by(cause, message)
         return self._end({}, now=now)
 
@@ -153,8 +153,8 @@ class Op:
         """End an op that the sandbox's init took down. `mortal`: user code can kill the init, so it did."""
         if self.state in (State.QUEUED, State.ENDED):
             return Action.NOTHING  # the op will run under the new init
-        if self.facts and (self.state is State.SETTLING or self.asked is Question.DISK):
-            return self._end(self.facts, now=now)
+        if self._has_ended():
+            return self._end(self.facts or {}, now=now)
         if mortal:
             return self._end({"signal": SIGKILL}, now=now)
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, message)
@@ -213,6 +213,8 @@ class Op:
         """Record the facts from the cgroup's counters; empty if they are inconclusive."""
         if not self._was_asked(Question.COUNTERS):
             return self._late("counted")
+        if facts.get("init_killed"):
+            return self._settle(facts)
         return self._end(facts, now=now) if facts else self._explain(Question.ALIVE, {})
 
     def init_lives(self, lives: bool, *, mortal: bool, now: float) -> Action:
@@ -257,6 +259,10 @@ class Op:
     def _explain(self, ask: Question, facts: dict[str, Any]) -> Action:
         self.state, self.asked, self.facts = State.EXPLAINING, ask, facts
         return Action.ASK
+
+    def _has_ended(self) -> bool:
+        """Return whether it is known how its process ended."""
+        return bool(self.facts) and (self.state is State.SETTLING or self.asked is Question.DISK)
 
     def _settle(self, facts: dict[str, Any]) -> Action:
         self.state, self.asked, self.facts = State.SETTLING, None, facts

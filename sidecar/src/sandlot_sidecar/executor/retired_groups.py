@@ -67,13 +67,13 @@ class RetiredGroups:
         if name in self.names():
             self._killed.add(name)
 
-    def kill(self, name: str) -> int:
-        """Kill the remaining members of a group; return how many were killed."""
+    def kill(self, name: str, *, end_init: Callable[[], None]) -> int:
+        """Kill the remaining members of a group, if need be by `end_init`; return how many were killed."""
         if name not in self.names():
             return 0
         left = self._parent.child(name, make=False)
         try:
-            return kill_members(left, exclude=0, on_timeout=self._end_init)
+            return kill_members(left, exclude=0, on_timeout=end_init)
         finally:
             left.close()
 

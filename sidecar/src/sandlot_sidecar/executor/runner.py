@@ -152,6 +152,8 @@ class Runner:
         # The OOM killer must pick the op's processes before this one.
         self.score.set_for_op()
         asked_at = time.monotonic() if run.get("timed") else None
+        # A signal to a command that cannot start must not hit what has the pid or the mark of the one before.
+        self.last = None
         try:
             pid, master = self.spawner.start(run, fds)
         except StartFailed as failed:

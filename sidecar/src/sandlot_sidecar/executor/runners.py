@@ -133,7 +133,8 @@ class Runners:
                 self._limits.limit_runner(child.group)
                 return {"killed": killed, "init_killed": init_killed}
         name, _ = self._killed.get(runner, ("", {}))
-        return {"killed": self.retired.kill(name)}
+        killed = self.retired.kill(name, end_init=kill_init)
+        return {"killed": killed, "init_killed": init_killed}
 
     def lost_op_facts(self, runner: int) -> dict[str, Any]:
         """Return the facts of the op whose runner was lost: whether, and whose, memory limit was reached."""

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
 
 
-def message(op: Op, defaults: Defaults, *, quiet: float) -> dict[str, Any]:
-    """Return the runner's message for an op. `quiet`: seconds by which the runner delays its report of the start."""
+def message(
+    op: Op, defaults: Defaults, *, quiet: float, size: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the runner's message for an op.
+
+    `quiet`: seconds by which the runner delays its report of the start. `size`: of its terminal, if it was changed.
+    """
     spec = op.spec
     env = {**defaults.environment, **spec.env, "SANDLOT_OP": op.op_id}
     run: dict[str, Any] = {"env": env, "mark": op.op_id, "cwd": spec.cwd or defaults.workdir}
@@ -42,7 +47,7 @@ def message(op: Op, defaults: Defaults, *, quiet: float) -> dict[str, Any]:
     if limits:
         run["limits"] = limits
     if spec.pty is not None:
-        run["pty"] = spec.pty
+        run["pty"] = size or spec.pty
     elif quiet:
         run["quiet"] = quiet
     if op.trace is not None and op.trace.sampled:

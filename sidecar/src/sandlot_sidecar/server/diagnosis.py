@@ -65,7 +65,8 @@ class OpDiagnosis:
             answer, _ = await self._executor.ask("lost", runner=runner)
         except SidecarError:
             return {}
-        return answer["facts"]
+        facts = answer["facts"]
+        return {**facts, "init_killed": True} if facts and answer.get("init_killed") else facts
 
     async def disk_full(self) -> str | None:
         """Return whose disk is full: `sandbox`, `node` or None."""

@@ -229,7 +229,7 @@ class OpRoutes:
         request.respond_json({"offset": op.io.input.offset})
 
     def signal(self, request: Request) -> None:
-        """Send a signal to the op, once per dedupe id."""
+        """Send a signal to the op, once per dedupe id; one that waits for its turn gets it when it starts."""
         op, body = self._find(request), request.json()
         number = fields.signal(body, "signal", required=True)
         tree = fields.flag(body, "tree", default=True)
@@ -240,7 +240,7 @@ class OpRoutes:
         request.respond_json({})
 
     def resize(self, request: Request) -> None:
-        """Change the terminal's size."""
+        """Change the terminal's size, also of an op that has not started."""
         op, body = self._find(request), request.json()
         for name in ("cols", "rows"):
             if body.get(name) is None:
@@ -250,7 +250,7 @@ class OpRoutes:
             raise ApiError(409, "not_a_pty", "this op has no terminal: start it with pty")
         if op.state is State.ENDED:
             raise ApiError(409, "op_ended", "the op has ended: its terminal is closed", verdict=op.verdict)
-        op.io.resize(cols=size["cols"], rows=size["rows"])
+        op.io.output.resize(size)
         request.respond_json({})
 
     def detach(self, request: Request) -> None:

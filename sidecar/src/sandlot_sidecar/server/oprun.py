@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 
@@ -56,8 +55,8 @@ class OpRun:
     """The I/O of one op: created with it, given a runner by `launch`, released by `close`."""
 
     __slots__ = (
-        "_deadline", "_kill", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_starting", "input",
-        "op", "output", "runner", "runner_pid", "watchers",
+        "_deadline", "_early", "_kill", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_starting",
+        "input", "op", "output", "runner", "runner_pid", "watchers",
     )  # fmt: skip
 
     def __init__(self, ops: Ops, op: Op) -> None:
@@ -75,6 +74,9 @@ class OpRun:
         self._killing: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
         self._signals: DedupeCache | None = None
+        self._early: tuple[
+            tuple[int, bool], ...
+        ] = ()  # (number, tree) of signals from before it had a runner
         self.watchers: list[asyncio.Future[None]] = []
         terminal = op.spec.pty is not None
         if terminal or op.spec.stdin is True:
@@ -93,7 +95,7 @@ class OpRun:
         runner.on_lost = self._runner_lost
         if spec.pty is None and spec.quiet:
             self._quiet = min(spec.quiet, QUIET) if self.watchers else spec.quiet
-        message = command.message(op, ops, quiet=self._quiet)
+        message = command.message(op, ops, quiet=self._quiet, size=self.output.size)
         self._launched_at = time.time()
         self._starting = True
         if spec.pty is not None:
@@ -106,6 +108,10 @@ class OpRun:
             os.close(err)
             if stdin != ops.devnull:
                 os.close(stdin)
+        # The runner reads them once the command runs: sent before it, they would hit nothing, or what an earlier op left.
+        early, self._early = self._early, ()
+        for number, tree in early:
+            self._send_signal(runner, number, tree=tree)
         if spec.timeout is not None:
             self._deadline = ops.loop.call_later(spec.timeout, self._timeout)
         if self._quiet:
@@ -176,7 +182,9 @@ class OpRun:
         ending = self.op.state is State.ENDING
         self._ops.move(self.op, self.op.runner_lost(now=monotonic()))
         if ending:  # the executor is not asked for the cgroup's counters, which would kill what is left
-            kill = self._kill or self._ops.kill_runner_tree(self.runner_pid)
+            kill = self._kill
+            if kill is None or kill.done():  # an earlier answer says nothing of an init that has died since
+                kill = self._ops.kill_runner_tree(self.runner_pid)
             kill.add_done_callback(self._killed)
 
     def _killed(self, kill: asyncio.Task[bool]) -> None:
@@ -255,30 +263,29 @@ class OpRun:
             self._runner_lost()
 
     def signal(self, number: int, *, tree: bool, dedupe: str | None = None) -> None:
-        """Send a signal to the op's process or its whole tree, once per id. Raises 503 if too many are unread."""
+        """Send a signal to the op's process or its whole tree, once per id; before the op has a runner, keep it.
+
+        Raises 503 if too many are unread.
+        """
         runner = self.runner
         known = self._signals
-        sent = dedupe is not None and known is not None and known.get(dedupe) is not None
-        if not sent and runner is not None and runner.unsent >= MOST_UNSENT:
-            raise busy(f"{runner.unsent} signals to this op are pending: try again after Retry-After")
+        if dedupe is not None and known is not None and known.get(dedupe) is not None:
+            known.put(dedupe, 1)
+            return
+        unread = len(self._early) if runner is None else runner.unsent
+        if unread >= MOST_UNSENT:
+            raise busy(f"{unread} signals to this op are pending: try again after Retry-After")
         if dedupe is not None:
             known = self._signals = known or DedupeCache()
             known.put(dedupe, 1)
-        if sent:
-            return
-        self.op.sent_signal = number
         if runner is not None:
-            runner.send({"signal": number, "tree": tree})
+            self._send_signal(runner, number, tree=tree)
+        elif self.op.state is State.QUEUED:
+            self._early += ((number, tree),)
 
-    def resize(self, *, cols: int, rows: int) -> bool:
-        """Change the terminal's size; return False if the terminal is gone."""
-        if self.output.master < 0:
-            return False
-        import struct
-        import termios
-
-        fcntl.ioctl(self.output.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
-        return True
+    def _send_signal(self, runner: Runner, number: int, *, tree: bool) -> None:
+        self.op.sent_signal = number
+        runner.send({"signal": number, "tree": tree})
 
     def close(self) -> None:
         """Release all descriptors and timers after the op's end."""
@@ -290,6 +297,7 @@ class OpRun:
         runner, self.runner = self.runner, None
         if runner is not None:
             self._ops.pool.give_back(runner, clean=False)
+        self._early = ()
         self.output.close()
         if self.input is not None:
             self.input.close()

@@ -27,13 +27,16 @@ _FIONREAD = 0x541B
 class OpOutput:
     """Output of one op. `changed` is called when its log has grown while it was watched."""
 
-    __slots__ = ("_changed", "_err", "_grown", "_log", "_look", "_loop", "_out", "_reading", "master", "over")
+    __slots__ = (
+        "_changed", "_err", "_grown", "_log", "_look", "_loop", "_out", "_reading", "master", "over", "size",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Any, *, changed: Callable[[], None]) -> None:
         self._loop = loop
         self._log = log
         self._changed = changed
         self.master = -1
+        self.size: dict[str, int] | None = None  # the terminal's last `cols` and `rows`, if they were changed
         self._out = self._err = -1
         self._reading = False
         self._grown = False
@@ -52,6 +55,18 @@ class OpOutput:
         """Use a terminal in place of pipes."""
         self.master = master
         os.set_blocking(master, False)
+        if self.size is not None:
+            self.resize(self.size)
+
+    def resize(self, size: dict[str, int]) -> None:
+        """Change the terminal's `cols` and `rows`; one that is not open yet has them once it is."""
+        self.size = size
+        if self.master >= 0:
+            import struct
+            import termios
+
+            window = struct.pack("HHHH", size["rows"], size["cols"], 0, 0)
+            fcntl.ioctl(self.master, termios.TIOCSWINSZ, window)
 
     @property
     def watched(self) -> bool:
