@@ -63,7 +63,7 @@ def test_what_is_left_of_a_group_is_not_made_whole_again(tmp_path: Path) -> None
     retired = RetiredGroups(limits, end_init=lambda: None, reap_ended=lambda: None)
     retired.add(Group(version=1, name="r1", directories={}))
     assert retired.names() == ["r1"]
-    assert retired.kill("r1") == 0
+    assert retired.kill("r1", end_init=lambda: None) == 0
     retired.remove_empty()
     assert retired.names() == ["r1"]
     assert not [path for path in tmp_path.glob("*/r1") if path.parent.name != "cpuacct"]
