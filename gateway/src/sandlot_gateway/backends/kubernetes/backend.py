@@ -101,6 +101,7 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
             resource_of=lambda sandbox_id: self._records.resource_of(sandbox_id),
             retry_after=settings.retry_after,
         )
+        self._notes = notes
         self.shared_notes: Notes | None = notes
         self._records = Records(
             self._client,
@@ -213,11 +214,10 @@ class KubernetesBackend(ImageCalls, GatewayCalls):
         self._recorder.leave()
         # Together: a silent node agent must take no time from the records.
         images = [] if self._images is None else [self._images.close(timeout=timeout * 0.5)]
-        await asyncio.gather(self._records.close(timeout=timeout * 0.5), *images)
-        await self._watches.close()
-        await self._discovery.close()
-        await self._states.close()
-        await self._sandbox_changes.close()
+        shared = (self._records.close(timeout=timeout * 0.5), self._notes.close(timeout=timeout * 0.5))
+        await asyncio.gather(*shared, *images)
+        for each in (self._watches, self._discovery, self._states, self._sandbox_changes):
+            await each.close()
         await self._announcer.close(timeout=timeout * 0.25)
         if self._peers is not None:
             await self._peers.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,6 +17,7 @@ from sandlot_kube.objects import Sandbox
 
 from ...core.backend import Unavailable
 from ...core.gateways import NotesChanged
+from ...tasks import Tasks
 from .translate import refusal
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,15 @@ class KubernetesNotes:
         self._retry_after = retry_after
         self._told: list[NotesChanged] = []
         self._seen: dict[SandboxId, dict[str, str]] = {}
+        # Of live sandboxes, the keys and ports of notes whose `put` failed: the API server may write one late.
+        self._failed: dict[SandboxId, dict[str, int | None]] = {}
+        self._leaving: set[str] = set()  # those of them that are being taken back
+        self._tasks = Tasks()
+
+    async def close(self, *, timeout: float) -> None:
+        """Wait up to `timeout` seconds for notes that are being taken back."""
+        if cut := await self._tasks.close(timeout=timeout):
+            _log.warning("gave up %d notes that the API server did not take back in time", cut)
 
     def subscribe(self, told: NotesChanged) -> None:
         self._told.append(told)
@@ -52,6 +63,11 @@ class KubernetesNotes:
         if owner is None or sandbox.spec.waits:
             return
         texts = {} if ends.of(sandbox) is not None else _notes(sandbox)
+        if ends.of(sandbox) is not None:
+            self._failed.pop(owner, None)
+        for key, port in list(self._failed.get(owner, {}).items()):
+            if texts.pop(key, None) is not None:
+                self._take_back(sandbox.metadata.name, owner, key, port=port)
         if texts == self._seen.get(owner, {}):
             return
         if texts:
@@ -71,27 +87,49 @@ class KubernetesNotes:
     def deleted(self, sandbox: Sandbox) -> None:
         if (owner := sandbox.spec.belongs_to) is not None:
             self._seen.pop(owner, None)
+            self._failed.pop(owner, None)
 
     async def put(
         self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
     ) -> bool:
-        """Store a note; return False if another live sandbox has the port. Raises BackendError."""
-        await self._write(sandbox_id, key, msgspec.json.encode(document).decode(), port=port)
-        if port is None or await self._alone(sandbox_id, port):
-            return True
-        await self._write(sandbox_id, key, None, port=port)
-        return False
+        """Store a note; return False if the port is not free for it. Raises BackendError: then none is stored."""
+        name = await self._name(sandbox_id)
+        if port is not None and port in self._leaving_ports(sandbox_id):
+            return False  # a note of this sandbox would lose the port's label
+        written = stays = gone = False
+        try:
+            await self._write(name, key, msgspec.json.encode(document).decode(), port=port)
+            written = True
+            stays = port is None or await self._alone(sandbox_id, port)
+            if not stays:
+                await self._write(name, key, None, port=port)
+                gone = True
+        except KubeError as error:
+            gone = not written and _is_final(error)
+            raise refusal(error, retry_after=self._retry_after) from error
+        finally:
+            if not stays and not gone:
+                self._take_back(name, sandbox_id, key, port=port)
+        return stays
 
     async def take(self, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
-        await self._write(sandbox_id, key, None, port=port)
+        name = await self._name(sandbox_id)
+        try:
+            await self._write(name, key, None, port=port)
+        except KubeError as error:
+            raise refusal(error, retry_after=self._retry_after) from error
 
-    async def _write(self, sandbox_id: SandboxId, key: str, text: str | None, *, port: int | None) -> None:
+    async def _name(self, sandbox_id: SandboxId) -> str:
         name = await self._resource_of(sandbox_id)
         if name is None:
             raise Unavailable(
                 "the sandbox's record is not written yet: try again after Retry-After",
                 retry_after=self._retry_after,
             )
+        return name
+
+    async def _write(self, name: str, key: str, text: str | None, *, port: int | None) -> None:
+        """Write a note, or remove it for None, together with the label of its port. Raises KubeError."""
         metadata: dict[str, Any] = {"annotations": {ANNOTATION_NOTE + key: text}}
         if port is not None:
             metadata["labels"] = {f"{LABEL_PORT}{port}": None if text is None else ""}
@@ -103,20 +141,45 @@ class KubernetesNotes:
         except KubeError as error:
             if text is None and error.status == 404:
                 return
-            raise refusal(error, retry_after=self._retry_after) from error
+            raise
 
     async def _alone(self, sandbox_id: SandboxId, port: int) -> bool:
         """Return whether no other sandbox has the port, after writing the own label: of two, one sees the other."""
         params = {"labelSelector": f"{LABEL_PORT}{port}"}
-        try:
-            body = await self._client.request(
-                "GET", paths.sandboxes(self._namespace), params=params, timeout=5.0
-            )
-        except KubeError as error:
-            await self._write(sandbox_id, "", None, port=port)
-            raise refusal(error, retry_after=self._retry_after) from error
+        body = await self._client.request("GET", paths.sandboxes(self._namespace), params=params, timeout=5.0)
         found = msgspec.json.decode(body, type=_List).items
         return all(each.spec.belongs_to == sandbox_id or ends.of(each) is not None for each in found)
+
+    # Notes whose `put` failed.
+
+    def _take_back(self, name: str, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
+        """Remove a note that may be stored although its caller was told that it is not."""
+        self._failed.setdefault(sandbox_id, {})[key] = port
+        if key not in self._leaving:
+            self._leaving.add(key)
+            self._tasks.spawn(self._remove(name, sandbox_id, key, port=port))
+
+    async def _remove(self, name: str, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
+        try:
+            while key in self._failed.get(sandbox_id, ()):  # else the sandbox has ended
+                try:
+                    await self._write(name, key, None, port=port)
+                    return
+                except KubeError as error:
+                    if _is_final(error):
+                        _log.warning("cannot take back a note of sandbox %s: %s", sandbox_id, error)
+                        return
+                await asyncio.sleep(self._retry_after)
+        finally:
+            self._leaving.discard(key)
+
+    def _leaving_ports(self, sandbox_id: SandboxId) -> set[int | None]:
+        return {port for key, port in self._failed.get(sandbox_id, {}).items() if key in self._leaving}
+
+
+def _is_final(error: KubeError) -> bool:
+    """Return whether the API server has refused the request, and would again."""
+    return 400 <= error.status < 500 and error.status not in (401, 408, 429)
 
 
 def _notes(sandbox: Sandbox) -> dict[str, str]:
