@@ -279,7 +279,10 @@ async def get(
     "/sandbox/{sandbox_id}", response_model=Done, responses=errors(404), summary="Delete one sandbox"
 )
 async def delete(sandbox: Owned, have: Have) -> Response:
-    """Delete a sandbox; answer when nothing runs in it any more. Deleting an ended sandbox succeeds."""
+    """Delete a sandbox; what runs in it may end after the answer. Deleting an ended sandbox succeeds.
+
+    On Kubernetes, the answer waits until no other gateway can go on with the sandbox, for 2 s at most.
+    """
     ended_now = have.lifecycle.ends.delete(sandbox)
     await have.lifecycle.deleted_everywhere(sandbox)
     message = "deleted" if ended_now else "the sandbox had already ended"
