@@ -207,7 +207,7 @@ def uv(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
 
 
 def make_all(makers: Iterable[tuple[str, Callable[[], Path]]]) -> None:
-    """Make them; what cannot be had is said, and the tests that need it are skipped."""
+    """Make them; what cannot be had is said; the tests that need it are skipped, or fail with SANDLOT_REQUIRE_CLIENTS."""
     for name, make in makers:
         try:
             make()
