@@ -105,6 +105,7 @@ class KubernetesNotes:
                 await self._write(name, key, None, port=port)
                 gone = True
         except KubeError as error:
+            # Of any other outcome nobody knows whether it is stored.
             gone = not written and 400 <= error.status < 500 and error.status != 408
             raise refusal(error, retry_after=self._retry_after) from error
         finally:
