@@ -50,7 +50,7 @@ def test_a_reload_that_fails_is_tried_again_in_place(open_page: OpenPage) -> Non
     page.unroute(whoami)
     page.goto(page.url.replace("#/pools", "#/sandboxes"))
     page.evaluate(VISIBILITY, False)
-    page.get_by_role("heading", name="Sandboxes").wait_for()
+    page.get_by_role("heading", name="Sandboxes", exact=True).wait_for()
     page.get_by_text("tenant default, role operate").wait_for()
     assert page.evaluate("stays") is True
     alert.wait_for(state="hidden")

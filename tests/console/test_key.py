@@ -18,7 +18,7 @@ def test_a_wrong_key_is_told_and_the_right_one_is_asked_once(console: Console, o
         assert page.get_by_role("navigation").count() == 0
     page.get_by_label("API key").fill(console.key)
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Pools").wait_for()
+    page.get_by_role("heading", name="Pools", exact=True).wait_for()
     page.get_by_text("tenant default, role operate").wait_for()
     page.reload()
     page.get_by_role("rowheader", name="warm").wait_for()
