@@ -95,9 +95,8 @@ def test_a_signal_to_one_and_to_all(any_box: Driver) -> None:
 def test_a_signal_to_a_command_that_could_not_start_hits_nobody(any_box: Driver) -> None:
     runner, other = any_box.runner(), any_box.runner()
     runner.run("true", mark="same")
-    command = other.start(
-        "echo up; sleep 60", mark="same"
-    )  # as the op before has it, by which it would be found
+    # With the mark of the op before, by which it would be found.
+    command = other.start("echo up; sleep 60", mark="same")
     assert isinstance(command, Command)
     command.read_until(b"up")
     refused = runner.start("true", cwd="/no/such")

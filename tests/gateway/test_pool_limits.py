@@ -76,9 +76,8 @@ async def test_requests_at_once_do_not_pass_the_bound_together(shared: Running, 
     await until(lambda: sum(each.done() for each in asked) == 3)
     again = machine.asked_pools[0]
     changed = asyncio.create_task(put(shared, again, cpu_cores=2))
-    await until(
-        lambda: machine.asked_pools.count(again) == 2
-    )  # it is no pool beside those that are being made
+    # It is no pool beside those that are being made.
+    await until(lambda: machine.asked_pools.count(again) == 2)
     machine.hold_pools.set()
     statuses = [answer.status_code for answer in await asyncio.gather(*asked, changed)]
     assert [statuses.count(status) for status in (200, 422)] == [MOST_POOLS + 1, 3]

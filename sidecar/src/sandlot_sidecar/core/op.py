@@ -171,19 +171,15 @@ class Op:
             return self._cannot("exited")
         if facts.get("init_killed"):
             return self._settle(facts)
-        ask = question(facts)
-        return (
-            self._end(facts, now=now)
-            if self.state is State.ENDING or ask is None
-            else self._explain(ask, facts)
-        )
+        ask = None if self.state is State.ENDING else question(facts)
+        return self._end(facts, now=now) if ask is None else self._explain(ask, facts)
 
     def being_killed(self, facts: dict[str, Any]) -> Action:
         """Record the op's end as `exited` does, while the executor kills what may be left of it."""
         return self._settle(facts) if self.state is State.ENDING else self._cannot("being_killed")
 
     def settled(self, *, now: float) -> Action:
-        """Record that nothing is left of it, and that its end did not take the init; or that nobody says so."""
+        """Record that nothing is left of it and the init lives, or that nobody has said so in time."""
         if self.state is not State.SETTLING:
             return self._late("settled")
         if not self.facts:

@@ -131,9 +131,10 @@ class Runners:
             if child.pid == runner and child.group:
                 killed = kill_members(child.group, exclude=runner, on_timeout=kill_init)
                 self._limits.limit_runner(child.group)
-                return {"killed": killed, "init_killed": init_killed}
-        name, _ = self._killed.get(runner, ("", {}))
-        killed = self.retired.kill(name, end_init=kill_init)
+                break
+        else:
+            name, _ = self._killed.get(runner, ("", {}))
+            killed = self.retired.kill(name, end_init=kill_init)
         return {"killed": killed, "init_killed": init_killed}
 
     def lost_op_facts(self, runner: int) -> dict[str, Any]:

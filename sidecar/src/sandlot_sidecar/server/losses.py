@@ -61,9 +61,8 @@ class Losses:
 
     def _executor_gone(self) -> None:
         end = ends.executor_lost(out_of_memory=self._sandbox.memory.exhausted())
-        self._end(
-            end
-        )  # first: of a start command that is the sandbox's main one, the end would be the sandbox's
+        # First: the end of a start command that is the sandbox's main one would be the sandbox's.
+        self._end(end)
         # Now: a reset that has the lock may wait for one of them, and their runners' ends would be taken for the code's.
         self._ops.abandon_all(end.cause, message=end.message or end.verdict)
 

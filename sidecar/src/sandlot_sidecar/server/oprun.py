@@ -74,9 +74,7 @@ class OpRun:
         self._killing: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
         self._signals: DedupeCache | None = None
-        self._early: tuple[
-            tuple[int, bool], ...
-        ] = ()  # (number, tree) of signals from before it had a runner
+        self._early: tuple[tuple[int, bool], ...] = ()  # number and tree of signals before it had a runner
         self.watchers: list[asyncio.Future[None]] = []
         terminal = op.spec.pty is not None
         if terminal or op.spec.stdin is True:

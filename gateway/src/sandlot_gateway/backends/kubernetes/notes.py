@@ -62,8 +62,10 @@ class KubernetesNotes:
         owner = sandbox.spec.belongs_to
         if owner is None or sandbox.spec.waits:
             return
-        texts = {} if ends.of(sandbox) is not None else _notes(sandbox)
-        if ends.of(sandbox) is not None:
+        texts: dict[str, str] = {}
+        if ends.of(sandbox) is None:
+            texts = _notes(sandbox)
+        else:
             self._failed.pop(owner, None)
         for key, port in list(self._failed.get(owner, {}).items()):
             if texts.pop(key, None) is not None:
@@ -105,7 +107,7 @@ class KubernetesNotes:
                 await self._write(name, key, None, port=port)
                 gone = True
         except KubeError as error:
-            # Of any other outcome nobody knows whether it is stored.
+            # After any other error the note may be stored.
             gone = not written and 400 <= error.status < 500 and error.status != 408
             raise refusal(error, retry_after=self._retry_after) from error
         finally:
