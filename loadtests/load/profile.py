@@ -28,10 +28,14 @@ class Closed(Strict, frozen=True):
 
 
 class Open(Strict, frozen=True):
-    """An open loop: tasks start at scheduled times, independent of earlier ones; `in_flight` bounds their number."""
+    """An open loop: tasks start at scheduled times, independent of earlier ones; `in_flight` bounds their number.
+
+    `rate` is in tasks per second; with `of` it is a share of what that earlier closed loop reached.
+    """
 
     rate: Annotated[float, Meta(gt=0)]
     seconds: Seconds
+    of: str | None = None
     spacing: Literal["even", "poisson"] = "poisson"
     in_flight: Count = 2000
 
@@ -235,6 +239,7 @@ class Profile(Strict, frozen=True):
     def __post_init__(self) -> None:
         kept = False
         seen: set[str] = set()
+        counted: set[str] = set()
         if len(by := {phase.rollouts.by for phase in self.phases if phase.rollouts is not None}) > 1:
             raise ValueError(f"all `rollouts` must be `by` one framework, not {' and '.join(sorted(by))}")
         for phase in self.phases:
@@ -246,8 +251,15 @@ class Profile(Strict, frozen=True):
             kept = kept or phase.sandbox == "keep"
             if phase.warm_up is not None and self.images is None:
                 raise ValueError(f"phase {phase.name!r} warms images up, and the profile has no `images`")
+            if phase.open is not None and phase.open.of not in {None, *counted}:
+                wanted = "an earlier phase with `closed.tasks`"
+                raise ValueError(
+                    f"phase {phase.name!r}: `open.of` is {phase.open.of!r} and must name {wanted}"
+                )
             if phase.closed is not None:
                 self._each_process_has_some(phase, phase.closed)
+                if phase.closed.tasks is not None:
+                    counted.add(phase.name)
             if phase.in_one_process and self.processes > 1:
                 raise ValueError(
                     f"phase {phase.name!r} needs `processes` 1, since one process runs all of it"

@@ -25,7 +25,7 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 @dataclass(frozen=True, slots=True)
 class Span:
     """A phase as it ran, in seconds since the run began. `window`: for how many of them callers began calls, if they did so
-    in a loop; `others`: of the processes of `pods/exec`.
+    in a loop; `others`: of the processes of `pods/exec`; `rate`: of tasks that began per second in an open loop.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Span:
     ended: float
     done: Sequence[Done]
     window: float | None = None
+    rate: float | None = None
     others: Sequence[Done] = ()
     broken: Sequence[Broken] = ()
     attack: Attack | None = None
@@ -64,6 +65,8 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
         },
         "generator": of_generator(span.done),
     }
+    if span.rate is not None:
+        found["rate"] = round(span.rate, 3)
     if span.others:
         found["pods_exec"] = of_generator(span.others)
     during = [sample for sample in samples if span.begun <= sample.at <= span.ended]

@@ -32,6 +32,7 @@ from loadtests.load.places import Place
 from loadtests.load.profile import Phase
 from loadtests.load.profile_files import Loaded
 from loadtests.load.sampling import Sample, Sampler
+from loadtests.load.share_of import paced
 from loadtests.load.strangers import during
 from loadtests.load.summary import Span
 from loadtests.load.warming import Warmed, warm_up
@@ -133,7 +134,8 @@ async def trial(
         spawns = journal.Journal(parts / "beside.jsonl")
         stack.callback(spawns.close)
         beside = Beside(command=profile.baseline.command, journal=spawns, zero=zero)
-        for phase in profile.phases:
+        for planned in profile.phases:
+            phase = paced(planned, phases=profile.phases, spans=spans)
             tell(f"phase {phase.name}")
             before = await place.supplied() if images else {}
             quiet = phase.rest is not None or phase.warm_up is not None
@@ -229,6 +231,7 @@ async def _phase(
         ended=last.at,
         done=done.result(),
         window=None if phase.closed is None and phase.pods_exec is None else phase.seconds,
+        rate=None if phase.open is None else phase.open.rate,
         others=called.by if called else (),
         broken=broken.result(),
     )

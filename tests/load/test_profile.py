@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from loadtests.load import profile, profile_files
 from loadtests.load.profile_files import Loaded, ProfileError
+from loadtests.load.share_of import paced
+from loadtests.load.summary import Span
 
 ALL = (
     *(
@@ -70,6 +72,22 @@ def test_parameters_of_the_command_line_win_over_the_short_ones_and_those_over_t
     given = parsed(document, short=True, given={"tasks": "6"})
     assert given.profile.phases[0].closed == profile.Closed(callers=2, tasks=6)
     assert given.parameters == {"callers": 2, "tasks": 6}
+
+
+def test_an_open_loop_takes_its_share_of_an_earlier_phase_that_counts_its_tasks() -> None:
+    most = {**CLOSED, "name": "most"}
+    share = {**OPEN, "name": "share", "open": {"rate": 0.5, "of": "most", "seconds": 20}}
+    phases = parsed({"phases": [most, share]}).profile.phases
+    ran = Span(name="most", begun=1.0, ended=3.0, done=[])
+    assert paced(phases[0], phases=phases, spans=[]) is phases[0]
+    assert paced(phases[1], phases=phases, spans=[ran]).open == profile.Open(rate=1.0, seconds=20), (
+        "4 tasks in 2 s"
+    )
+
+    timed = {**CLOSED, "name": "most", "closed": {"callers": 2, "seconds": 4}}
+    for others in ([share], [share, most], [timed, share]):
+        with pytest.raises(ProfileError, match=r"`open\.of` is 'most' and must name an earlier phase with"):
+            parsed({"phases": others})
 
 
 def test_shell_variables_are_left_alone() -> None:
