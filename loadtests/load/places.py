@@ -20,6 +20,7 @@ from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.errors import NotFound
 from sandlot.models import SandboxInfo
 
+from loadtests.code_env.plain_processes import PATH
 from loadtests.load.baselines import Baselines, Callers, MakeSandbox, Taken
 from loadtests.load.dataset import layout, tag, unpacked
 from loadtests.load.peers import Peer
@@ -156,7 +157,9 @@ class Local:
         """Where images are needed, begin without unpacked ones, and leave none on the machine."""
         self._directory = tempfile.TemporaryDirectory(prefix="sandlot-load-")
         self._cache = Path(self._directory.name) / "cache"
-        env = {"SANDLOT_CACHE": str(self._cache)} if needs.images else {}
+        env = {"PATH": PATH}
+        if needs.images:
+            env["SANDLOT_CACHE"] = str(self._cache)
         options = ("--fusion", "host") if needs.fusion else ()
         self._stack = Stack(Path(self._directory.name) / "state", env=env, options=options)
         self._stack.api_key = secrets.token_hex(16)
