@@ -33,8 +33,9 @@ from sandlot_gateway.control.variable_checks import check_variables
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.engine.group import Group
 from sandlot_gateway.engine.group_members import Wanted
+from sandlot_gateway.group_membership import GroupRef
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 router = APIRouter(prefix=PREFIX, tags=["groups"])
 
