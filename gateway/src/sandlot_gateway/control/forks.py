@@ -28,7 +28,7 @@ from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.runs import admitted_again
 from sandlot_gateway.control.sandboxes import UserAgent
 from sandlot_gateway.control.services import Have, Owned, Services, Who
-from sandlot_gateway.control.translate import start_command
+from sandlot_gateway.control.start_commands import start_command
 from sandlot_gateway.control.variable_checks import check_variables
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.engine.group import Group
