@@ -86,6 +86,7 @@ check: setup  ## check lint, types, import rules, generated files, links of the 
 	set -e; for package in contract kube sidecar gateway controller node sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
 	$(RUN)/pyright --warnings
 	$(RUN)/python tools/check_text.py
+	$(RUN)/python tools/file_lengths.py
 	bash tools/site.sh
 
 bench: setup  ## measure ratios to floors of the same run; fails if a bound is missed

@@ -12,7 +12,7 @@ from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.engine.claim_failures import ClaimRefused, NoSidecar
-from sandlot_gateway.sandboxes import GroupServices
+from sandlot_gateway.group_membership import GroupServices
 
 from tests.gateway.machine import Machine
 from tests.gateway.replica import TEMPLATE, TOKENS, Replica, new_sandbox

@@ -10,7 +10,8 @@ from sandlot_gateway.control import forks
 from sandlot_gateway.control.fork_models import ForkRequest
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.e2b import copies
-from sandlot_gateway.sandboxes import GroupRef, GroupServices, Spec
+from sandlot_gateway.group_membership import GroupRef, GroupServices
+from sandlot_gateway.sandboxes import Spec
 
 DB = Spec(
     name="db",

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.models import CreateRequest, SandboxResponse
-from sandlot_gateway.sandboxes import ENDINGS
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.verdict_reports import ENDINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "control-api.md").read_text()

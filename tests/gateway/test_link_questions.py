@@ -8,7 +8,7 @@ import socket
 import pytest
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway import service_links
-from sandlot_gateway.webhook_listener import LinkRequest
+from sandlot_gateway.webhook_connection import LinkRequest
 
 from tests.gateway.conftest import Running
 from tests.gateway.test_service_links import created, link, owner, status

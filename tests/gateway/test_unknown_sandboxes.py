@@ -32,7 +32,7 @@ OF_ONE = [
 async def box(state_dir: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     """One of several gateways."""
     monkeypatch.setattr(StubBackend, "single_gateway", False)
-    monkeypatch.setattr("sandlot_gateway.app._PATIENCE", 0.02)
+    monkeypatch.setattr("sandlot_gateway.parts._PATIENCE", 0.02)
     async with running(state_dir, machine, checkpoint_dir=state_dir / "checkpoints") as found:
         yield found
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 from sandlot_contract.sidecar import WEBHOOK_PATH
-from sandlot_gateway.webhook_listener import Bounds, WebhookListener
+from sandlot_gateway.webhook_limits import Bounds
+from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Answer
 
 from tests.gateway.conftest import Running, running
@@ -137,12 +138,12 @@ async def test_strangers_who_wait_make_room_for_those_who_come() -> None:
     async with listening(strangers=20, strangers_of_peer=10) as here:
         idle = [await here.open() for _ in range(15)]
         idle += [await here.open("127.0.0.2") for _ in range(15)]
-        await until(lambda: len(here.listener._connections) <= 20)
+        await until(lambda: len(here.listener.connections.open) <= 20)
         assert await here.post() == 200
         for _, writer in idle:
             writer.close()
-        await until(lambda: not here.listener._connections)
-        assert here.listener._of_peer == {}
+        await until(lambda: not here.listener.connections.open)
+        assert here.listener.connections.of_peer == {}
 
 
 async def test_a_thousand_sidecars_may_report_at_once(tmp_path: Path) -> None:

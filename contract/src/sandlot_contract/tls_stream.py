@@ -10,6 +10,7 @@ import asyncio
 import ssl
 
 from .tls_faults import reason_of
+from .tls_records import TlsRecords
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 HANDSHAKE_TIMEOUT = 10.0
-_RECORD = 16 << 10  # the most bytes that one read returns
 _PIECE = 256 << 10  # bytes that the protocol gets at once
 _HANDSHAKE_RECORD = 0x16  # the first byte of every TLS connection; no HTTP request begins with it
 
@@ -45,23 +45,17 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         """
         asyncio.Transport.__init__(self)
         self._app = app
-        self._client_name = client_name
         self._failed = failed
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = context.wrap_bio(
-            self._in, self._out, server_side=server_name is None, server_hostname=server_name
-        )
+        self._tls = TlsRecords(context, server_name=server_name, client_name=client_name)
         self._raw: Any = None
         self._unsure = or_plain  # the first byte decides
         self._plain = False
         self._shaken = False
         self._unsent: list[bytes] = []
-        self._ready: list[bytes] = []  # read, but not passed on yet
         self._paused = False
         self._pumping = False
         self._closing = False
         self._eof_sent = False
-        self._eof_seen = False
         self._eof_told = False
         self._error: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +68,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._raw = transport
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT, self._too_slow)
         self._app.connection_made(self)
-        if not self._ssl.server_side:
+        if not self._tls.is_server:
             self._shake()
 
     def data_received(self, data: bytes) -> None:
@@ -90,14 +84,14 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             return
         if self._closing:
             return
-        self._in.write(data)
+        self._tls.feed(data)
         if self._shaken or self._shake():
             self._pump()
 
     def eof_received(self) -> bool:
         if self._plain:
             return bool(self._app.eof_received())
-        if not self._eof_seen and not self._closing:
+        if not self._tls.eof and not self._closing:
             self._fail(ConnectionResetError("the peer closed the connection within its TLS stream"))
         return False
 
@@ -115,7 +109,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self.accepted.exception()  # retrieved: nobody may wait for it
         self._app.connection_lost(error)
         self._unsent.clear()
-        self._ready.clear()
+        self._tls.clear()
 
     def pause_writing(self) -> None:
         self._app.pause_writing()
@@ -192,16 +186,14 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     def _shake(self) -> bool:
         """Go on with the handshake; return whether it is done."""
         try:
-            self._ssl.do_handshake()
-            self._check_name()
-        except ssl.SSLWantReadError:
-            self._flush()
-            return False
+            self._shaken = self._tls.shake()
         except ssl.SSLError as error:
             self._fail(error, reason_of(error))
             return False
-        self._shaken = True
-        if self._ssl.server_side:
+        if not self._shaken:
+            self._flush()
+            return False
+        if self._tls.is_server:
             self._stop_timer()
         for data in self._unsent:
             self._encrypt(data)
@@ -211,17 +203,6 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._flush()
         return True
 
-    def _check_name(self) -> None:
-        """Check the client's name, which OpenSSL does for servers only."""
-        if self._client_name is None:
-            return
-        names: Any = (self._ssl.getpeercert() or {}).get("subjectAltName", ())
-        if ("DNS", self._client_name) not in names:
-            error = ssl.SSLCertVerificationError(1, "the client's certificate is for another purpose")
-            error.verify_message = f"it has no DNS name {self._client_name}"
-            self._out.read()  # the ticket, which would tell the client that we accept it
-            raise error
-
     def _pump(self) -> None:
         """Pass on what has arrived, until the protocol pauses."""
         if self._pumping:
@@ -229,47 +210,33 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._pumping = True
         try:
             while not self._paused and not self._closing:
-                end = self._eof_seen or self._read(_PIECE)
-                if self._ready:
-                    data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
-                    self._ready.clear()
-                    self._app.data_received(data)
-                elif self._eof_seen:
+                more = not self._tls.eof and self._read()
+                if self._tls.has_data:
+                    self._app.data_received(self._tls.take())
+                elif self._tls.eof:
                     self._tell_end()
                     break
-                elif end:
+                elif not more:
                     break
         finally:
             self._pumping = False
         self._flush()  # answers of TLS itself, such as to a change of keys
 
-    def _read(self, most: int) -> bool:
-        """Decrypt at least one record, and about `most` bytes; return whether nothing is left."""
-        size = 0
-        while size < most:
-            try:
-                data = self._ssl.read(_RECORD)
-            except ssl.SSLWantReadError:
-                self._note_accepted()
-                return True
-            except ssl.SSLZeroReturnError:
-                data = b""
-            except ssl.SSLError as error:
-                self._fail(error, reason_of(error))
-                return True
-            if not data:
-                self._eof_seen = True
-                return True
-            self._ready.append(data)
-            size += len(data)
-        return False
+    def _read(self) -> bool:
+        """Decrypt a piece; return whether more may be left."""
+        try:
+            more = self._tls.read(_PIECE)
+        except ssl.SSLError as error:
+            self._fail(error, reason_of(error))
+            return False
+        if not more and not self._tls.eof:
+            self._note_accepted()
+        return more
 
     def _note_accepted(self) -> None:
-        if not self.accepted.done() and not self._ssl.server_side:
-            session = self._ssl.session
-            if session is not None and session.has_ticket:
-                self._stop_timer()
-                self.accepted.set_result(None)
+        if not self.accepted.done() and not self._tls.is_server and self._tls.has_ticket:
+            self._stop_timer()
+            self.accepted.set_result(None)
 
     def _tell_end(self) -> None:
         if not self._eof_told:
@@ -280,10 +247,8 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     def _encrypt(self, data: Any) -> None:
         if self._closing or self._eof_sent:
             return
-        view = memoryview(data)
         try:
-            while view:
-                view = view[self._ssl.write(view) :]
+            self._tls.write(data)
         except ssl.SSLError as error:
             self._fail(error, reason_of(error))
 
@@ -295,20 +260,19 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
                 self._flush()
 
     def _shut(self) -> None:
-        # What has arrived must be read before: `unwrap` takes application data for a violation.
-        while self._shaken and not self._eof_seen and not self._closing and self._in.pending:
-            if self._read(_PIECE):
+        while self._shaken and not self._tls.eof and not self._closing and self._tls.unread:
+            if not self._read():
                 break
-        if self._ready or self._eof_seen:
+        if self._tls.has_data or self._tls.eof:
             asyncio.get_running_loop().call_soon(self._pump)
         try:
-            self._ssl.unwrap()
+            self._tls.shut()
         except ssl.SSLError:
             return  # the peer's close_notify is still to come
 
     def _flush(self) -> None:
-        if self._out.pending and not self._raw.is_closing():
-            self._raw.write(self._out.read())
+        if not self._raw.is_closing() and (data := self._tls.output()):
+            self._raw.write(data)
 
     def _too_slow(self) -> None:
         self._timer = None

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Unpack
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
@@ -16,16 +17,7 @@ from sandlot_gateway.core.holdings import Holdings
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sandbox_waits import NEW_SECONDS, SandboxWaits
 from sandlot_gateway.sandboxes import Sandbox, pending_route
-from sandlot_gateway.tenant_index import TenantIndex
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a listing; `total` counts all matches."""
-
-    sandboxes: list[Sandbox]
-    total: int
-    has_next: bool
+from sandlot_gateway.tenant_index import Conditions, Page, TenantIndex
 
 
 class Directory:
@@ -151,40 +143,13 @@ class Directory:
         page: int = 1,
         per_page: int = 50,
         labels: Iterable[str] = (),
-        run: str | None = None,
-        group: str | None = None,
-        image: str | None = None,
-        status: str | None = None,
-        verdict: str | None = None,
-        active: bool | None = None,
+        **conditions: Unpack[Conditions],
     ) -> Page:
-        """List sandboxes, newest first.
-
-        `labels`: all must match; `image`: a part of its name; `active`: True only live ones, False only ended.
-        """
+        """List sandboxes, newest first, that meet all conditions and have all `labels`."""
         tenant_index = self._by_tenant.get(tenant)
         if tenant_index is None:
             return Page([], 0, False)
-        first = (page - 1) * per_page
-        found: list[Sandbox] = []
-        total = 0
-        for sandbox in tenant_index.newest_first(labels):
-            if run is not None and sandbox.spec.run != run:
-                continue
-            if group is not None and (sandbox.spec.group is None or sandbox.spec.group.id != group):
-                continue
-            if image is not None and image not in sandbox.spec.image:
-                continue
-            if status is not None and sandbox.status != status:
-                continue
-            if verdict is not None and sandbox.verdict != verdict:
-                continue
-            if active is not None and sandbox.live is not active:
-                continue
-            if first <= total < first + per_page:
-                found.append(sandbox)
-            total += 1
-        return Page(found, total, total > first + per_page)
+        return tenant_index.page(page, per_page, labels=labels, **conditions)
 
     def of_group(self, tenant: str, group_id: str) -> list[Sandbox]:
         """Return the tenant's sandboxes of a group, in no order."""

@@ -1,8 +1,7 @@
-"""Defines the gateway's record of a sandbox, and the status and error type of each verdict."""
+"""Defines the gateway's record of a sandbox, and recovers it from what sidecars and other gateways say."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +10,6 @@ from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.core.holdings import Amounts, amounts
 from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
 from sandlot_gateway.core.runs import RunId
@@ -20,70 +18,8 @@ from sandlot_gateway.data.routes import Route
 from sandlot_gateway.e2b_ports import E2bPorts
 from sandlot_gateway.e2b_template import E2bTemplate
 from sandlot_gateway.egress import Egress
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """What the control API reports for a verdict."""
-
-    status: Status
-    error_type: str | None
-    reason: str
-
-
-ENDINGS: dict[str, Ending] = {
-    SandboxVerdict.DELETED: Ending(Status.TERMINATED, None, "Deleted"),
-    SandboxVerdict.IDLE: Ending(Status.TERMINATED, None, "Idle Timeout"),
-    SandboxVerdict.DEADLINE: Ending(Status.TIMEOUT, "TIMEOUT", "Timeout"),
-    SandboxVerdict.OOM: Ending(Status.ERROR, "OOM_KILLED", "Out Of Memory"),
-    SandboxVerdict.INIT_KILLED: Ending(Status.ERROR, "INIT_KILLED", "Init Killed"),
-    SandboxVerdict.START_FAILED: Ending(Status.ERROR, "START_FAILED", "Start Failed"),
-    SandboxVerdict.IMAGE_PULL: Ending(Status.ERROR, "IMAGE_PULL_FAILED", "Image Pull Failed"),
-    SandboxVerdict.EVICTED: Ending(Status.ERROR, "EVICTED", "Evicted"),
-    SandboxVerdict.NODE_LOST: Ending(Status.ERROR, "NODE_LOST", "Node Lost"),
-    SandboxVerdict.SIDECAR_LOST: Ending(Status.ERROR, "SIDECAR_LOST", "Sidecar Lost"),
-    SandboxVerdict.SANDBOX_LOST: Ending(Status.ERROR, "SANDBOX_LOST", "Sandbox Lost"),
-    SandboxVerdict.RESET_FAILED: Ending(Status.ERROR, "RESET_FAILED", "Reset Failed"),
-    SandboxVerdict.RUN_LOST: Ending(Status.ERROR, "RUN_LOST", "Run Lost"),
-}
-
-
-def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
-    """Return status, errorType and terminationReason of `verdict`; an unknown one is an ERROR under its own name."""
-    if verdict == SandboxVerdict.EXITED:
-        return Ending(Status.TERMINATED if exit_code in (0, None) else Status.ERROR, None, "Exited")
-    known = ENDINGS.get(verdict)
-    return known or Ending(Status.ERROR, verdict.upper(), verdict.replace("_", " ").title())
-
-
-class GroupRef(msgspec.Struct, frozen=True):
-    """The group that a sandbox was created with: `size` sandboxes or none."""
-
-    id: GroupId
-    size: int
-    index: int  # of this one
-
-
-class GroupServices(msgspec.Struct, frozen=True):
-    """The services of a sandbox's group: their ports by name, and the name of the one that it is itself, if any."""
-
-    ports: dict[str, list[int]]
-    own: str | None = None
-
-    def document(self) -> list[dict[str, Any]]:
-        """Return what a claim says of them: where each is in this sandbox. Addresses are the same in all of the group."""
-        found: list[dict[str, Any]] = []
-        for number, name in enumerate(sorted(self.ports), start=1):
-            itself = name == self.own
-            address = "127.0.0.1" if itself else f"{_SERVICES}.{number}"
-            found.append({"name": name, "address": address, "ports": [] if itself else self.ports[name]})
-        return found
-
-
-_SERVICES = "127.83.0"  # of the loopback network, with no meaning to other programs that we know
-
-# Message of the ends of its members, which other gateways and later runs of this one read.
-GROUP_FAILED = "its group came to nothing"
+from sandlot_gateway.group_membership import GROUP_FAILED, GroupRef, GroupServices
+from sandlot_gateway.verdict_reports import ending
 
 
 class Spec(msgspec.Struct, gc=False, omit_defaults=True):

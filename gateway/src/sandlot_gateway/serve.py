@@ -19,7 +19,7 @@ from pathlib import Path
 import uvicorn
 from sandlot_contract.keyring import KeyringFiles
 
-from sandlot_gateway.app import Gateway, MakeBackend
+from sandlot_gateway.app import Gateway
 from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.backends.local.gpu_models import is_type
 from sandlot_gateway.backends.local.layout import check_length
@@ -35,6 +35,7 @@ from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
 from sandlot_gateway.metrics import ReloadedFile
+from sandlot_gateway.parts import MakeBackend
 from sandlot_gateway.prices import PriceList
 from sandlot_gateway.quotas import Limits, Quotas
 from sandlot_gateway.settings import Settings

@@ -26,7 +26,7 @@ from sandlot_gateway.data.tunnel import Refused, open_tunnel
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tokens import Tokens
-from sandlot_gateway.webhook_listener import LinkRequest
+from sandlot_gateway.webhook_connection import LinkRequest
 
 _log = logging.getLogger(__name__)
 

@@ -1,12 +1,34 @@
-"""Indexes one tenant's sandboxes for listings: by age, label and group."""
+"""Lists one tenant's sandboxes by pages, from an index by age, label and group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.sandboxes import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing; `total` counts all matches."""
+
+    sandboxes: list[Sandbox]
+    total: int
+    has_next: bool
+
+
+class Conditions(TypedDict, total=False):
+    """Which sandboxes a listing has, beside those of their labels; None: any."""
+
+    run: str | None
+    group: str | None
+    image: str | None  # a part of its name
+    status: str | None
+    verdict: str | None
+    active: bool | None  # True only live ones, False only ended
 
 
 class TenantIndex:
@@ -47,7 +69,35 @@ class TenantIndex:
             if not members:
                 del self.by_group[group.id]
 
-    def newest_first(self, labels: Iterable[str]) -> Iterator[Sandbox]:
+    def page(
+        self, page: int, per_page: int, *, labels: Iterable[str], **conditions: Unpack[Conditions]
+    ) -> Page:
+        """Return a page, 1 for the first, of those that meet all conditions, newest first."""
+        run, group, image = conditions.get("run"), conditions.get("group"), conditions.get("image")
+        status, verdict = conditions.get("status"), conditions.get("verdict")
+        active = conditions.get("active")
+        first = (page - 1) * per_page
+        found: list[Sandbox] = []
+        total = 0
+        for sandbox in self._newest_first(labels):
+            if run is not None and sandbox.spec.run != run:
+                continue
+            if group is not None and (sandbox.spec.group is None or sandbox.spec.group.id != group):
+                continue
+            if image is not None and image not in sandbox.spec.image:
+                continue
+            if status is not None and sandbox.status != status:
+                continue
+            if verdict is not None and sandbox.verdict != verdict:
+                continue
+            if active is not None and sandbox.live is not active:
+                continue
+            if first <= total < first + per_page:
+                found.append(sandbox)
+            total += 1
+        return Page(found, total, total > first + per_page)
+
+    def _newest_first(self, labels: Iterable[str]) -> Iterator[Sandbox]:
         if self.unsorted:
             self._sort()
         wanted = set(labels)

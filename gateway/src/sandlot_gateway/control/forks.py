@@ -28,13 +28,14 @@ from sandlot_gateway.control.paths import PREFIX
 from sandlot_gateway.control.runs import admitted_again
 from sandlot_gateway.control.sandboxes import UserAgent
 from sandlot_gateway.control.services import Have, Owned, Services, Who
-from sandlot_gateway.control.translate import start_command
+from sandlot_gateway.control.start_commands import start_command
 from sandlot_gateway.control.variable_checks import check_variables
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.engine.group import Group
 from sandlot_gateway.engine.group_members import Wanted
+from sandlot_gateway.group_membership import GroupRef
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import GroupRef, Sandbox, Spec
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 router = APIRouter(prefix=PREFIX, tags=["groups"])
 

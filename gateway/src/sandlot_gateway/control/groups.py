@@ -31,8 +31,9 @@ from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, GroupFailed, GroupKeyUsed, QuotaReached
 from sandlot_gateway.engine.group import Group
 from sandlot_gateway.engine.group_members import Wanted
+from sandlot_gateway.group_membership import GroupRef, GroupServices
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import GroupRef, GroupServices, Sandbox, Spec
+from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError
 
 router = APIRouter(prefix=PREFIX, tags=["groups"])

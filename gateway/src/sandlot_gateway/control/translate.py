@@ -6,14 +6,13 @@ import math
 import platform
 import secrets
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
-
-from sandlot_contract.signals import signal_number
+from typing import Any
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
-from sandlot_gateway.control.models import CreateRequest, StartCommand
+from sandlot_gateway.control.models import CreateRequest
+from sandlot_gateway.control.start_commands import check_image_command, start_command, stop_signal
 from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.core.secret_refs import SecretRef
 from sandlot_gateway.egress import BadTarget, Egress, canonical
@@ -87,7 +86,7 @@ def spec_of(
     template = found.template
     gpu_count = template.gpu_count if template else request.gpu_count or 0
     if request.run_image_command:
-        _check_image_command(
+        check_image_command(
             command, lays_images=lays_images, gpus_keep_image=bool(gpu_count) and gpus_keep_image
         )
     return Spec(
@@ -109,7 +108,7 @@ def spec_of(
         start_command=command,
         start_kind=kind,
         run_image_command=bool(request.run_image_command),
-        stop_signal=_stop_signal(request),
+        stop_signal=stop_signal(request.stop_signal),
         stop_grace=request.stop_grace_seconds,
         workdir=request.workdir,
         user=request.user,
@@ -245,50 +244,6 @@ def _egress(request: CreateRequest, *, network: str) -> Egress | None:
         return canonical(allowlist=allowed, denylist=denied)
     except BadTarget as error:
         raise ApiError(422, f"{field}: {error}", field=f"{field}.{error.number}") from error
-
-
-def start_command(
-    command: str | list[str] | StartCommand | None,
-) -> tuple[str | list[str] | None, Literal["string", "object"] | None]:
-    """Return the command of a request and its kind."""
-    if command is None or command in ("", []):
-        return None, None
-    if isinstance(command, str):
-        return command, "string"
-    if isinstance(command, StartCommand):
-        return [command.executable, *command.args], "object"
-    return command, "object"
-
-
-def _check_image_command(
-    command: str | list[str] | None, *, lays_images: bool, gpus_keep_image: bool
-) -> None:
-    field = "run_image_command"
-    if command is not None:
-        raise ApiError(422, f"{field}: start_command is set, too: leave one of the two out", field=field)
-    if gpus_keep_image:
-        raise ApiError(
-            422,
-            f"{field}: pods with GPUs keep the image that they start with, whose command the gateway does not know: "
-            "set start_command instead",
-            field=field,
-        )
-    if not lays_images:
-        raise ApiError(
-            422,
-            f"{field}: pods of this cluster keep the image that they start with, whose command the gateway does not "
-            "know: set start_command instead, or slots.enabled in the chart",
-            field=field,
-        )
-
-
-def _stop_signal(request: CreateRequest) -> int | None:
-    if request.stop_signal is None:
-        return None
-    try:
-        return signal_number(request.stop_signal)
-    except ValueError as error:
-        raise ApiError(422, f"stop_signal: {error}", field="stop_signal") from error
 
 
 def _depth(value: Any) -> int:

@@ -9,22 +9,21 @@ from collections.abc import Iterable, Sequence
 
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
-from sandlot_contract.verdicts import SandboxVerdict
 
 from .demand import Demand, Seen
 from .evictions import Evictions
+from .failed_starts import FailedStarts
 from .fair_queue import Schedule, equal
 from .instances import Instance
 from .matching import Matching
 from .refusals import Refusals
 from .slots import Slots
-from .starts import Ask, Start, StartReport, Starts
+from .starts import Ask, Starts
 from .supply_events import (
     Asked,
     AskedTogether,
     AskId,
     CameBack,
-    CannotStart,
     Destroy,
     Destroyed,
     Effect,
@@ -40,7 +39,6 @@ from .supply_events import (
     Prime,
     Refuse,
     RoomMade,
-    StartFailed,
     StartId,
     Taken,
     Withdrawn,
@@ -48,10 +46,9 @@ from .supply_events import (
 )
 from .supply_settings import SupplySettings
 from .template_line import Waiter
-from .wait_estimates import WaitEstimates
 from .waiting import WaitList
+from .waiting_asks import WaitingAsks
 
-_TURNS = 4  # times `start_timeout`: the limit for a start that gets neither its turn nor capacity
 _LOOK_EVERY = 1.0  # seconds: no report may come of a pool's failed start, or of an image that a node has got
 
 
@@ -70,13 +67,23 @@ class SupplyCore:
         self._settings = settings
         self._seen = seen
         self._line = line = WaitList[Ask](schedule)
-        self._estimates = WaitEstimates(line)
-        self.waiters: dict[AskId, Waiter[Ask]] = {}
         self.starts = Starts()
         self._demand = Demand(line=line, starts=self.starts, seen=seen, kind=slots.kind)
         self._matching = Matching(slots=slots, line=line, seen=seen, spare_seconds=settings.spare_seconds)
         self._evictions = Evictions(slots=slots, line=line, demand=self._demand, matching=self._matching)
+        self.asks = WaitingAsks(line, self._evictions)
         self.refusals = Refusals()
+        self._failed_starts = FailedStarts(
+            settings=settings,
+            seen=seen,
+            slots=slots,
+            line=line,
+            asks=self.asks,
+            starts=self.starts,
+            demand=self._demand,
+            evictions=self._evictions,
+            refusals=self.refusals,
+        )
         self._look_at: float | None = None
         self._now = 0.0
         self._effects: list[Effect] = []
@@ -95,9 +102,10 @@ class SupplyCore:
             case Launched(start, instance_id):
                 self._launched(start, instance_id)
             case LaunchFailed(start, error):
-                self._failed(self.starts.over(start), error, final=True)
+                over = self.starts.over(start)
+                self._effects.extend(self._failed_starts.failed(over, error, final=True, now=now))
             case LaunchRefused():
-                self._refused(event)
+                self._effects.extend(self._failed_starts.refused(event, now=now))
             case Offered(instance, awaits):
                 self._offered(instance, awaits)
             case CameBack(instance_id, image):
@@ -129,13 +137,11 @@ class SupplyCore:
 
     def position(self, ask: AskId) -> int:
         """Return the ask's place in the queue, 1 for the next or for one that no longer waits."""
-        waiter = self.waiters.get(ask)
-        return self._line.position(waiter) if waiter is not None else 1
+        return self.asks.position(ask)
 
     def estimated_wait(self, ask: AskId, now: float) -> float | None:
         """Return in how many seconds a waiting ask may have its instance; None if that is unknown."""
-        waiter = self.waiters.get(ask)
-        return self._estimates.of(waiter, now) if waiter is not None else None
+        return self.asks.estimated_wait(ask, now=now)
 
     def outranked(self, tenant: str, run: str, templates: Iterable[Template]) -> bool:
         """Return whether creates of its tenant with a higher priority wait for an instance of such a kind."""
@@ -171,10 +177,7 @@ class SupplyCore:
                 self._effects.append(Refuse(event.ask, refusal.error))
                 return
             self._effects.append(Destroy(evicted))
-        self._line.add(waiter, front=event.again)
-        self.waiters[event.ask] = waiter
-        self._estimates.joined(waiter, self._now)
-        self._evictions.asked(waiter)
+        self.asks.join(waiter, front=event.again, now=self._now)
         self._to_pump = event.at_once
 
     def _asked_together(self, asks: Sequence[Asked]) -> None:
@@ -183,19 +186,13 @@ class SupplyCore:
             self._effects.append(Grant(asked.ask, hold, pool_hit=True, queued=0.0, start=0.0))
 
     def _withdrawn(self, ask: AskId) -> None:
-        if (waiter := self.waiters.get(ask)) is None:
+        if (waiter := self.asks.get(ask)) is None:
             self._to_pump = False
             return
-        self._leave(waiter)
+        self.asks.leave(waiter, now=self._now)
         if (own := waiter.value.start) is not None:
             self.starts[own].unwanted = True
-            self._give_up_unwanted(self.starts[own])
-
-    def _leave(self, waiter: Waiter[Ask]) -> None:
-        self._line.remove(waiter)
-        self._estimates.left(waiter, self._now)
-        self._evictions.left(waiter.key)
-        del self.waiters[waiter.value.id]
+            self._effects.extend(self._failed_starts.give_up_unwanted(self.starts[own]))
 
     # Instances.
 
@@ -214,9 +211,7 @@ class SupplyCore:
 
     def _serve(self, waiter: Waiter[Ask], instance: Instance) -> None:
         ask = waiter.value
-        self._line.serve(waiter)
-        self._estimates.served(waiter, self._now)
-        self._leave(waiter)
+        self.asks.serve(waiter, now=self._now)
         hold = self.slots.grant(instance)
         since = ask.started_at or self._now
         if (begun := self._seen.begun(instance.id)) is not None:
@@ -228,14 +223,7 @@ class SupplyCore:
     def _gone(self, instance_id: InstanceId, event: Lost | Taken) -> None:
         self._matching.forget(instance_id)
         if (start := self.starts.arrived(instance_id, event, now=self._now)) is not None:
-            self._fail_if_lost(start, event)
-
-    def _fail_if_lost(self, start: Start, told: StartReport) -> None:
-        # Only an owned instance ends with such a verdict: another gateway's create had it. Counted as failed starts,
-        # two such ends would fail a create that waits here, with the other sandbox's verdict.
-        if isinstance(told, Lost) and not told.had_owner:
-            error = StartFailed(told.message, verdict=told.verdict, error_type=told.verdict.upper())
-            self._failed(start, error, final=told.verdict == SandboxVerdict.IMAGE_PULL)
+            self._effects.extend(self._failed_starts.reported(start, event, now=self._now))
 
     # Starts.
 
@@ -244,48 +232,10 @@ class SupplyCore:
         due = self._now + self._settings.start_timeout
         if (early := self.starts.launched(start_id, instance_id, now=self._now, due=due)) is not None:
             # Otherwise its create would wait for this start until the start times out.
-            self._fail_if_lost(self.starts.over(start_id), early)
+            over = self.starts.over(start_id)
+            self._effects.extend(self._failed_starts.reported(over, early, now=self._now))
         else:
-            self._give_up_unwanted(self.starts[start_id])
-
-    def _refused(self, event: LaunchRefused) -> None:
-        self.refusals.add(event, self.starts.over(event.start).key, now=self._now)
-        if event.refuse:
-            self._evict()
-            on_the_way = self._demand.on_the_way()
-            for key in self._line.in_turn():
-                # Creates that wait for a start in progress, or for the room of an evicted instance, keep waiting.
-                covered = on_the_way[key] + self._evictions.in_progress(key)
-                for waiter in self._line.in_line(key)[: max(0, self._line.waiting(key) - covered)]:
-                    self._end(waiter, event.error)
-
-    def _failed(self, start: Start, error: StartFailed, *, final: bool) -> None:
-        waiter = start.waiter or self._line.head(start.key)
-        if waiter is None or not waiter.waiting or waiter.template != start.template:
-            return  # its create has left, and the waiting ones have starts of their own
-        waiter.value.attempts += 1
-        if final or waiter.value.attempts >= self._settings.attempts:
-            self._end(waiter, error)
-
-    def _end(self, waiter: Waiter[Ask], error: CannotStart | StartFailed) -> None:
-        self._leave(waiter)
-        self._effects.append(Refuse(waiter.value.id, error))
-
-    def _give_up_unwanted(self, start: Start) -> None:
-        """Destroy a start that has not begun and that no create needs: its turn would come before those of others."""
-        if not start.unwanted or start.instance_id is None:
-            return
-        if self._seen.begun(start.instance_id) is None and self._demand.unmet(start.key) < 0:
-            self._destroy(start)
-
-    def _destroy(self, start: Start) -> None:
-        assert start.instance_id is not None
-        self.starts.over(start.id)
-        self.slots.discard(start.instance_id)
-        self._effects.append(Destroy(start.instance_id))
-
-    def _evict(self) -> None:
-        self._effects.extend(map(Destroy, self._evictions.due(self._now)))
+            self._effects.extend(self._failed_starts.give_up_unwanted(self.starts[start_id]))
 
     # Time.
 
@@ -294,25 +244,13 @@ class SupplyCore:
         self.refusals.passed(now)
         if self._look_at is None or now >= self._look_at:
             self._look_at = None
-            if self._line.reschedule():
-                self._estimates.rescheduled(now)
+            self.asks.reschedule(now=now)
             for waiter, instance in self._matching.overlooked(now):
                 self._serve(waiter, instance)
         for instance_id in self._matching.overdue(now):
             self.slots.discard(instance_id)
             self._effects.append(Destroy(instance_id))
-        for start in self.starts:
-            if start.instance_id is not None and start.due <= now:
-                self._overdue(start, start.instance_id)
-
-    def _overdue(self, start: Start, instance_id: InstanceId) -> None:
-        begun, timeout = self._seen.begun(instance_id), self._settings.start_timeout
-        start.due = min((self._now if begun is None else begun) + timeout, start.began + _TURNS * timeout)
-        if start.due > self._now:
-            return
-        self._destroy(start)
-        message = f"the sandbox was not ready {self._now - (begun or start.began):.0f} s after its start"
-        self._failed(start, StartFailed(message, error_type="START_FAILED"), final=False)
+        self._effects.extend(self._failed_starts.overdue(now=now))
 
     def _pump(self) -> None:
         """Begin the starts that the waiting creates still need."""
@@ -320,7 +258,7 @@ class SupplyCore:
             self._look_at = None
             return
         self._look_at = self._look_at or self._now + _LOOK_EVERY
-        self._evict()
+        self._effects.extend(map(Destroy, self._evictions.due(self._now)))
         if self.refusals.stop_all:
             return
         most, refusals = self._settings.max_starts, self.refusals

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeVar
 
 import msgspec
 from sandlot_contract.ids import SandboxId, created_at
@@ -19,7 +18,6 @@ from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
-from sandlot_gateway.checkpoints.errors import StoreError, Trouble
 from sandlot_gateway.control.checkpoints import begin_checkpoint, checkpoints_of
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Services
@@ -32,20 +30,18 @@ from .copies import begin_like, spec_to_copy, written
 from .documents import id_of
 from .failures import Problem
 from .starts import started
+from .store_answers import answer_of
 
 PAUSED = "paused: connect to it to go on with its files"  # message of its end
 _KILLED = "was killed while it was paused"  # error of the checkpoint of a pause
 _SUFFIX = "e2b0"  # of the checkpoint's id, after the sandbox's: so a kill need not read all checkpoints
 _WRITTEN_WITHIN = 900.0  # seconds; a client that leaves earlier finds the sandbox paused later
-_READ_WITHIN = 10.0  # seconds, of a volume that may stall
 _ASK_AGAIN = (
     0.5,
     10.0,
 )  # seconds, the first and the longest time between two looks at a sandbox that does not answer
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ class Pauses:
     async def write_due(self, sandbox: Sandbox) -> Checkpoint | None:
         """Write the files of a sandbox that is over its time; None if another gateway does. Raises Problem, ApiError."""
         checkpoints = checkpoints_of(self._have)
-        found = await _read(checkpoints.get(sandbox.tenant, _checkpoint_id(id_of(sandbox))))
+        found = await answer_of(checkpoints.get(sandbox.tenant, _checkpoint_id(id_of(sandbox))))
         if found is not None and found.state is State.PENDING:
             return None
         return await self._write(sandbox)
@@ -108,7 +104,7 @@ class Pauses:
         if answer is Due.LATER and sandbox.live:
             await self.forget(checkpoint)
             return False
-        found = await _read(checkpoints_of(self._have).get(checkpoint.tenant, checkpoint.id))
+        found = await answer_of(checkpoints_of(self._have).get(checkpoint.tenant, checkpoint.id))
         if found is None or found.created_at != checkpoint.created_at:
             return False  # another gateway has begun a later one, or its owner has deleted this
         return await self._end(sandbox, checkpoint)
@@ -166,14 +162,14 @@ class Pauses:
         """Return a paused sandbox of the tenant. One that has been continued since is none. Raises Problem."""
         if self._have.checkpoints is None or created_at(sandbox_id) is None:
             return None
-        found = await _read(self._have.checkpoints.get(tenant, _checkpoint_id(sandbox_id)))
+        found = await answer_of(self._have.checkpoints.get(tenant, _checkpoint_id(sandbox_id)))
         return self._paused(found) if found is not None else None
 
     async def of_tenant(self, tenant: str) -> list[Paused]:
         """Return the tenant's paused sandboxes. Raises Problem."""
         if self._have.checkpoints is None:
             return []
-        found = map(self._paused, await _read(self._have.checkpoints.of_tenant(tenant)))
+        found = map(self._paused, await answer_of(self._have.checkpoints.of_tenant(tenant)))
         return [one for one in found if one is not None]
 
     async def resume(self, paused: Paused, *, timeout: int, receive: Receive, who: Tenant) -> Sandbox:
@@ -214,9 +210,9 @@ class Pauses:
         of the two ends it, in whatever order they come.
         """
         checkpoints = checkpoints_of(self._have)
-        found = await _read(checkpoints.get(pause.tenant, pause.id))
+        found = await answer_of(checkpoints.get(pause.tenant, pause.id))
         if found is not None and found.created_at == pause.created_at and found.state is State.DURABLE:
-            await _read(checkpoints.revoke(found, _KILLED))
+            await answer_of(checkpoints.revoke(found, _KILLED))
 
     async def left_by(self, sandbox: Sandbox) -> Checkpoint | None:
         """Return the pause that a running sandbox continues and that is there still: no caller has got the sandbox yet.
@@ -226,7 +222,7 @@ class Pauses:
         spec, checkpoints = sandbox.spec, self._have.checkpoints
         if spec.continues is None or spec.checkpoint is None or checkpoints is None:
             return None
-        found = await _read(checkpoints.get(sandbox.tenant, spec.checkpoint))
+        found = await answer_of(checkpoints.get(sandbox.tenant, spec.checkpoint))
         # One of this sandbox itself is a pause that has just begun.
         return found if found is not None and found.sandbox_id != sandbox.id else None
 
@@ -249,7 +245,7 @@ class Pauses:
 
     async def _was_killed(self, pause: Checkpoint) -> bool:
         """Return whether a pause that was DURABLE has been revoked. Raises Problem."""
-        found = await _read(checkpoints_of(self._have).get(pause.tenant, pause.id))
+        found = await answer_of(checkpoints_of(self._have).get(pause.tenant, pause.id))
         return found is not None and found.created_at == pause.created_at and found.error == _KILLED
 
     def _paused(self, checkpoint: Checkpoint) -> Paused | None:
@@ -276,24 +272,9 @@ class Pauses:
     async def forget(self, checkpoint: Checkpoint) -> None:
         """Delete the checkpoint of a pause, and not that of a later one. Raises Problem."""
         checkpoints = checkpoints_of(self._have)
-        found = await _read(checkpoints.get(checkpoint.tenant, checkpoint.id))
+        found = await answer_of(checkpoints.get(checkpoint.tenant, checkpoint.id))
         if found is not None and found.created_at == checkpoint.created_at:
-            await _read(checkpoints.delete(found))
-
-
-async def _read(work: Awaitable[T]) -> T:
-    """Return what a call of the checkpoints' store returns. Raises Problem."""
-    try:
-        async with asyncio.timeout(_READ_WITHIN):
-            return await work
-    except StoreError as error:
-        if error.trouble is Trouble.FULL:
-            raise Problem(507, error.text) from error
-        raise Problem(503, error.text, headers=[(b"retry-after", b"1")]) from error
-    except OSError as error:  # also a TimeoutError
-        why = error.strerror or f"no answer within {_READ_WITHIN:g} s"
-        text = f"the store of the checkpoints cannot be used: {why}; try again, or tell the operator"
-        raise Problem(503, text, headers=[(b"retry-after", b"1")]) from error
+            await answer_of(checkpoints.delete(found))
 
 
 def _killed(sandbox_id: SandboxId) -> Problem:

@@ -15,8 +15,9 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.group_turns import GroupId
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.group_membership import GROUP_FAILED
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import GROUP_FAILED, Sandbox
+from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks
 
 from .admission import Admission

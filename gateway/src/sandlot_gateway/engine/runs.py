@@ -17,15 +17,14 @@ from sandlot_gateway.core.run_tally import RunTally
 from sandlot_gateway.core.runs import Lease, RunId, RunKey, RunRefused, RunRequest, RunStore, RunUnknown
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.run_ends import RunEnds
+from sandlot_gateway.engine.run_leases import RunLeases
 from sandlot_gateway.engine.run_limit import RunLimit
-from sandlot_gateway.engine.run_listening import RunListening
 from sandlot_gateway.sandboxes import Sandbox
 
 _log = logging.getLogger(__name__)
 
 _TICK = 1.0  # seconds between two looks while there are runs
 _IDLE = 30.0  # seconds between two reads of the store while none is known
-_AT_ONCE = 8  # requests to the store, and as many of this gateway's own
 _SHOWN = 60.0  # seconds at least: other gateways must see what is over
 
 
@@ -48,16 +47,8 @@ class Runs:
         self._ends = RunEnds(directory, end)
         self._keep = max(keep, _SHOWN)
         self.tally = tally or RunTally(since=store.now())
-        self._leases: dict[RunKey, Lease] = {}  # as read, or as changed here since
-        # Epoch and time of renewals that the store may lack.
-        self._heard: dict[RunKey, tuple[int, float]] = {}
         self._limit = RunLimit()
-        # Times are by the store's clock.
-        self._listening = RunListening()
-        self._pause = _TICK
-        self._looked_at = self._read_at = float("-inf")  # begin and end of the last read of all leases
-        self._at_once = asyncio.Semaphore(_AT_ONCE)  # requests of callers, which must not hold up the others
-        self._own_at_once = asyncio.Semaphore(_AT_ONCE)
+        self._leases = RunLeases(store, pause=_TICK, changed=self._ends.decide)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -78,29 +69,29 @@ class Runs:
     async def begin(self, tenant: str, run_id: RunId, asked: RunRequest) -> Lease:
         """Begin, resume or take over a run. Raises RunRefused, TooManyRuns."""
         key = tenant, run_id
-        with self._limit.place(key, self._leases) as oldest:
+        with self._limit.place(key, self._leases.known) as oldest:
             if oldest is not None:
-                await self._change(
+                await self._leases.change(
                     oldest, lambda there: there if there is not None and there.active else None
                 )
-            lease = await self._change(
+            lease = await self._leases.change(
                 key,
                 lambda there: runs.begun(there, asked, tenant=tenant, run_id=run_id, now=self._store.now()),
             )
         assert lease is not None
-        await self._ends.of(self._leases, now=self._store.now, only=key)
+        await self._ends.of(self._leases.known, now=self._store.now, only=key)
         return lease
 
     async def renew(self, tenant: str, run_id: RunId, epoch: int) -> Lease:
         """Renew a run for all processes of this epoch. Raises RunUnknown, RunRefused."""
         lease = await self._checked((tenant, run_id), epoch)
         now = self._store.now()
-        if self._listening.is_deaf(lease, now=now):
+        if self._leases.listening.is_deaf(lease, now=now):
             raise Unavailable(
                 f"run {run_id} cannot be renewed: this gateway cannot read its lease now; try again after Retry-After"
             )
-        self._heard[tenant, run_id] = epoch, now
-        return self._with_heard(lease)
+        self._leases.hear((tenant, run_id), epoch, now=now)
+        return self._leases.with_heard(lease)
 
     async def finish(self, tenant: str, run_id: RunId, epoch: int | None) -> Lease:
         """End a run and its sandboxes. Raises RunUnknown, RunRefused."""
@@ -111,9 +102,9 @@ class Runs:
             return runs.ended(there, epoch, now=self._store.now())
 
         key = tenant, run_id
-        lease = await self._change(key, change)
+        lease = await self._leases.change(key, change)
         assert lease is not None
-        await self._ends.of(self._leases, now=self._store.now, only=key)
+        await self._ends.of(self._leases.known, now=self._store.now, only=key)
         return lease
 
     async def admit(self, tenant: str, run_id: RunId, epoch: int | None) -> int:
@@ -122,25 +113,22 @@ class Runs:
 
     async def find(self, tenant: str, run_id: RunId) -> Lease:
         """Return a run. Raises RunUnknown."""
-        return self._with_heard(await self._read((tenant, run_id)))
+        return self._leases.with_heard(await self._read((tenant, run_id)))
 
     async def of_tenant(self, tenant: str) -> list[Lease]:
         """Return the tenant's runs, the newest first."""
-        async with self._at_once:
-            leases = await self._store.all()
-        found = [self._with_heard(lease) for lease in leases if lease.tenant == tenant]
-        return sorted(found, key=lambda lease: -lease.began_at)
+        return sorted(await self._leases.of_tenant(tenant), key=lambda lease: -lease.began_at)
 
     def scheduling(self, tenant: str, run_id: RunId) -> Scheduling:
         """Return how a run's creates take turns; as those without a lease if it is not known to be active."""
-        lease = self._leases.get((tenant, run_id))
+        lease = self._leases.known.get((tenant, run_id))
         return (
             Scheduling(lease.weight, lease.priority) if lease is not None and lease.active else Scheduling()
         )
 
     async def _checked(self, key: RunKey, epoch: int | None) -> Lease:
         """Return a lease that is active. Only what the store says now refuses anyone."""
-        if (lease := self._leases.get(key)) is not None:
+        if (lease := self._leases.known.get(key)) is not None:
             try:
                 runs.check(lease, epoch)
             except RunRefused:
@@ -152,41 +140,9 @@ class Runs:
         return lease
 
     async def _read(self, key: RunKey) -> Lease:
-        async with self._at_once:
-            lease = await self._store.find(*key)
-        self._learn(key, lease)
-        if lease is None:
+        if (lease := await self._leases.read(key)) is None:
             raise RunUnknown(key[1])
         return lease
-
-    async def _change(
-        self, key: RunKey, change: runs.Change, *, at_once: asyncio.Semaphore | None = None
-    ) -> Lease | None:
-        async with at_once or self._at_once:
-            lease = await self._store.change(*key, change)
-        self._learn(key, lease)
-        if lease is not None:
-            self._ends.decide(key, lease)
-        return lease
-
-    def _learn(self, key: RunKey, lease: Lease | None) -> None:
-        self._reached()
-        if lease is None:
-            self._leases.pop(key, None)
-        else:
-            self._appeared(key, lease)
-            self._leases[key] = lease
-
-    def _reached(self) -> None:
-        self._listening.reached(self._store.now(), pause=self._pause)
-
-    def _appeared(self, key: RunKey, lease: Lease) -> None:
-        if key not in self._leases:
-            self._listening.appeared(key, lease, looked_at=self._looked_at, now=self._store.now())
-
-    def _with_heard(self, lease: Lease) -> Lease:
-        epoch, at = self._heard.get((lease.tenant, lease.id), (0, 0.0))
-        return runs.heard(lease, epoch, at=at)
 
     # In the background.
 
@@ -208,11 +164,16 @@ class Runs:
         """Read the leases if it is time, and act on what is over; `start` calls it every second. Raises BackendError."""
         now = self._store.now()
         fresh = now - _SHOWN
-        busy = any(lease.active or (lease.finished_at or 0.0) > fresh for lease in self._leases.values())
-        self._pause = _TICK if busy or self._ends.any_missing else _IDLE
-        if abs(now - self._read_at) < self._pause - _TICK / 2:
+        busy = any(
+            lease.active or (lease.finished_at or 0.0) > fresh for lease in self._leases.known.values()
+        )
+        self._leases.pause = _TICK if busy or self._ends.any_missing else _IDLE
+        if abs(now - self._leases.read_at) < self._leases.pause - _TICK / 2:
             return
-        await self._read_all()
+        await self._leases.read_all()
+        known, read_at = self._leases.known, self._leases.read_at
+        self._ends.seen(known, now=read_at)
+        self.tally.forget_but(known.keys(), now=read_at)
         failures: list[BackendError] = []
         # A lease that cannot be written keeps no other run from its end.
         for step in (self._expire, self._end_sandboxes, self._end_missing, self._forget):
@@ -223,32 +184,10 @@ class Runs:
         if failures:
             raise failures[0]
 
-    async def _read_all(self) -> None:
-        before, began_at = dict(self._leases), self._store.now()
-        leases = await self._store.all(answered=self._reached)
-        found = {(lease.tenant, lease.id): lease for lease in leases}
-        for key, lease in self._leases.items():
-            if lease is not before.get(key):  # changed meanwhile
-                found[key] = lease
-        for key, lease in found.items():
-            self._appeared(key, lease)
-        self._listening.keep(found)
-        self._leases = found
-        self._reached()
-        self._looked_at, self._read_at = began_at, self._store.now()
-        self._ends.seen(found, now=self._read_at)
-        self.tally.forget_but(found.keys(), now=self._read_at)
-
     async def flush(self) -> None:
         """Write renewals that only this gateway has heard; `start` calls it every second. Raises BackendError."""
         now = self._store.now()
-        late: list[RunKey] = []
-        for key, (epoch, at) in list(self._heard.items()):
-            lease = self._leases.get(key)
-            if lease is None or not lease.active or lease.epoch != epoch or at <= lease.renewed_at:
-                del self._heard[key]
-            elif _late(lease, now):
-                late.append(key)
+        late = [key for key in self._leases.unwritten() if _late(self._leases.known[key], now)]
         # Another gateway may have written one meanwhile.
         await self._change_all(
             late, lambda there: self._kept(there) if there is None or _late(there, now) else there
@@ -256,12 +195,12 @@ class Runs:
 
     async def _expire(self) -> None:
         now = self._store.now()
-        silent = [key for key, lease in self._leases.items() if self._expired(lease, now) is not lease]
+        silent = [key for key, lease in self._leases.known.items() if self._expired(lease, now) is not lease]
         try:
             await self._change_all(silent, lambda there: self._expired(self._kept(there), self._store.now()))
         finally:
             for key in silent:
-                if (lease := self._leases.get(key)) is not None and not lease.active:
+                if (lease := self._leases.known.get(key)) is not None and not lease.active:
                     _log.warning(
                         "a run is lost: its heartbeat stopped", extra={"tenant": key[0], "run": key[1]}
                     )
@@ -272,35 +211,36 @@ class Runs:
         def change(there: Lease | None) -> Lease | None:
             return None if there is None or runs.forgotten(there, now=now, keep=self._keep) else there
 
-        old = [key for key, lease in self._leases.items() if runs.forgotten(lease, now=now, keep=self._keep)]
+        old = [
+            key
+            for key, lease in self._leases.known.items()
+            if runs.forgotten(lease, now=now, keep=self._keep)
+        ]
         await self._change_all(old, change)
 
     def _kept(self, there: Lease | None) -> Lease | None:
-        return None if there is None else self._with_heard(there)
+        return None if there is None else self._leases.with_heard(there)
 
     def _expired(self, lease: Lease | None, now: float) -> Lease | None:
         if lease is None:
             return None
-        effective = self._with_heard(lease)
-        lost = runs.expired(effective, now=now, listening_since=self._listening.since_of(lease))
+        effective = self._leases.with_heard(lease)
+        lost = runs.expired(effective, now=now, listening_since=self._leases.listening.since_of(lease))
         return lease if lost is effective else lost
 
     async def _change_all(self, keys: Iterable[RunKey], change: runs.Change) -> None:
-        await _all_done(self._change(key, change, at_once=self._own_at_once) for key in keys)
+        await _all_done(self._leases.change(key, change, own=True) for key in keys)
 
     async def _end_sandboxes(self) -> None:
-        await self._ends.of(self._leases, now=self._store.now)
+        await self._ends.of(self._leases.known, now=self._store.now)
 
     async def _end_missing(self) -> None:
-        gone = self._ends.missing(now=self._store.now(), listening_since=self._listening.since)
+        gone = self._ends.missing(now=self._store.now(), listening_since=self._leases.listening.since)
         await _all_done(self._end_if_gone(key) for key in gone)
 
     async def _end_if_gone(self, key: RunKey) -> None:
         # A list may lack what another gateway has just begun, and what it cannot read is there.
-        async with self._own_at_once:
-            lease = await self._store.find(*key)
-        self._learn(key, lease)
-        if lease is None:
+        if await self._leases.read(key, own=True) is None:
             await self._ends.without(key)
 
 

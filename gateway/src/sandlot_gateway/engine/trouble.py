@@ -18,7 +18,7 @@ def trouble(core: SupplyCore, backend: Backend, ask: AskId, pools: Pools | None 
     None if that is unknown, or it does not wait. `pools`: returns those of the backend, which takes long to build for
     each of many creates.
     """
-    if (waiter := core.waiters.get(ask)) is None:
+    if (waiter := core.asks.get(ask)) is None:
         return None
     for status in (pools or backend.pools)():
         if not status.failures or not status.message:

@@ -1,13 +1,15 @@
 # This file is a copy of contract/src/sandlot_contract/python_driver.py by tools/python_driver.py: do not change it.
 """The program of a Python context: runs cells in one namespace, for Python 3.8 or later and its standard library alone.
 
-Clients send this file's text as `python3 -c TEXT [OUTPUT_LIMIT]`, so it imports nothing of Sandlot. The first process
+Clients send this program's text as `python3 -c TEXT [OUTPUT_LIMIT]`, so it imports nothing of Sandlot. The first process
 speaks the protocol and never runs code of cells; a child does, whose namespace and output pipes are its own. So code
 cannot write into the protocol by accident, and neither a busy nor a dead child stops interrupts, timeouts and restarts.
 
 Its input and output are lines of JSON (docs/python-contexts.md). It ignores input that is no request, such as the
 begin of one that was cut off and sent again.
 """
+
+# tools/python_driver.py joins this file from contract/python_driver: do not change it.
 
 from __future__ import annotations
 
@@ -46,15 +48,15 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
     Bundle = tuple[dict[str, Any], dict[str, Any]]
 
+
+# The lines of JSON between client, first process and child: their encoding, checks and limits.
+
+
 TOTAL = 256 << 20  # bytes of the protocol in all, the `output_limit` of the op
 LIMIT = 8 << 20  # bytes of one cell's output, unless its request says otherwise
 SLACK = 6 << 20  # bytes of a cell's other messages
-GRACE = 2.0  # seconds from a timeout's interrupt to the kill
-KILLED_TOO = 1.0  # seconds until this process is killed, too, if its child was for the memory limit
 MAX_LINE = 64 << 20  # bytes of a line from the child or the client
 MAX_VALUE, MAX_TRACEBACK = 4 << 20, 128 << 10  # bytes of an error; frameworks return objects as its value
-KNOWN_IDS = 10_000  # cells whose repetition is noticed
-READ = 1 << 16
 
 
 class Corrupt(Exception):
@@ -90,450 +92,6 @@ def write_all(fd: int, data: bytes) -> None:
         done = 0
         while done < len(view):
             done += os.write(fd, view[done:])
-
-
-# The first process
-
-
-def prctl(option: int, value: int) -> None:
-    try:
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-    except (OSError, AttributeError):
-        return  # without it, processes that left the child's group outlive it
-
-
-def descendants() -> list[int]:
-    """Return all processes below this one."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-            children.setdefault(parent, []).append(int(name))
-    found: list[int] = []
-    todo = [os.getpid()]
-    while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
-    return found
-
-
-def kill_descendants() -> None:
-    """Kill all processes below this one, also those that left their group or lost their parent."""
-    for _ in range(100):
-        pids = descendants()
-        if not pids:
-            return
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
-        time.sleep(0.005)
-        reap()
-
-
-def ignore(number: int, frame: object) -> None:
-    """Handle a signal whose arrival is noticed by its byte in the wakeup pipe."""
-
-
-def reap() -> dict[int, int]:
-    """Return the wait statuses of all children that have ended."""
-    ended: dict[int, int] = {}
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if not pid:
-            return ended
-        ended[pid] = status
-
-
-class Cell:
-    """A cell that runs or waits."""
-
-    def __init__(self, request: Message) -> None:
-        self.id: str = request["id"]
-        self.code: str = request["code"]
-        self.env: dict[str, str] = request.get("env") or {}
-        if type(self.code) is not str or type(self.id) is not str or not is_environment(self.env):
-            raise TypeError
-        self.timeout: float | None = request.get("timeout")
-        self.left: int = request.get("limit", LIMIT)
-        self.begun = 0.0
-        self.deadline: float | None = None
-        self.started = False  # the child says so
-        self.interrupted = False
-        self.timed_out = False
-        self.truncated = False
-
-
-class Child:
-    """The process that runs the cells, with this side's ends of its pipes."""
-
-    def __init__(self) -> None:
-        commands, self.commands = os.pipe()
-        self.control, control = os.pipe()
-        stdout, out = os.pipe()
-        stderr, err = os.pipe()
-        self.pid = os.fork()
-        if not self.pid:
-            for fd in (self.commands, self.control, stdout, stderr):
-                os.close(fd)
-            become_child(commands=commands, control=control, out=out, err=err)
-        for fd in (commands, control, out, err):
-            os.close(fd)
-        self.streams = {"stdout": stdout, "stderr": stderr}
-        for fd in (self.commands, *self.streams.values()):
-            os.set_blocking(fd, False)
-        self.lines = Lines()
-        self.outgoing = b""
-        self.decoders = {
-            "stdout": codecs.getincrementaldecoder("utf-8")("replace"),
-            "stderr": codecs.getincrementaldecoder("utf-8")("replace"),
-        }
-
-    def interrupt(self) -> None:
-        """Send SIGINT to the child and the programs that it runs, as a terminal does."""
-        try:
-            os.killpg(self.pid, signal.SIGINT)
-        except OSError:
-            return
-
-    def flush(self) -> None:
-        """Write what the child has not been sent yet, as far as it reads."""
-        try:
-            self.outgoing = self.outgoing[os.write(self.commands, self.outgoing) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.outgoing = b""  # its end is noticed by its pipes
-
-    def close(self) -> None:
-        for fd in (self.commands, self.control, *self.streams.values()):
-            os.close(fd)
-
-
-class Supervisor:
-    """Takes requests from descriptor 0, and runs their cells one after the other in a child."""
-
-    def __init__(self, total: int) -> None:
-        self._left = total
-        self._requests = Lines()
-        self._queue: deque[Cell] = deque()
-        self._known: dict[str, None] = {}
-        self._cell: Cell | None = None
-        self._child: Child | None = None
-        self._lost = ""  # why there is no child
-        self._count = 0
-        self._ending = False  # no further requests come
-        self._wake, wake = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(self._wake, False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, ignore)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-
-    def serve(self) -> None:
-        """Serve requests until the end of the input, until an `end` is done, or until the output is used up."""
-        self._start(None)
-        while True:
-            self._next()
-            if self._ending and self._cell is None:
-                break
-            ready = self._poll()
-            if self._wake in ready:
-                os.read(self._wake, READ)
-                ended = reap()
-                if self._child is not None and self._child.pid in ended:
-                    self._ended(ended[self._child.pid])
-            child = self._child
-            if child is not None and child.control in ready:
-                self._control(child)
-            if child is not None and child is self._child:
-                if child.outgoing:
-                    child.flush()
-                for name, fd in list(child.streams.items()):
-                    if fd in ready:
-                        self._read(child, name)
-            if 0 in ready and not self._input():
-                break
-            self._check_time()
-        kill_descendants()
-
-    def _poll(self) -> list[int]:
-        poll = select.poll()
-        if not self._ending:
-            poll.register(0, select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
-        child = self._child
-        if child is not None:
-            for fd in (child.control, *child.streams.values()):
-                poll.register(fd, select.POLLIN)
-            if child.outgoing:
-                poll.register(child.commands, select.POLLOUT)
-        wait = None
-        if self._cell is not None and self._cell.deadline is not None:
-            wait = max(0.0, self._cell.deadline - time.monotonic()) * 1000 + 1
-        return [fd for fd, _ in poll.poll(wait)]
-
-    # requests
-
-    def _input(self) -> bool:
-        data = os.read(0, READ)
-        if not data:
-            return False
-        try:
-            lines = self._requests.feed(data)
-        except Corrupt:
-            return False
-        for line in lines:
-            try:
-                request = json.loads(line)
-                kind, name = request["type"], request["id"]
-                cell = Cell(request) if kind == "run" else None
-                if not is_name(name):
-                    continue
-            except (ValueError, TypeError, KeyError, RecursionError):
-                continue
-            if cell is not None and name not in self._known:
-                self._know(name)
-                self._queue.append(cell)
-            elif kind == "end":
-                self._ending = True
-                break
-            elif kind == "interrupt":
-                self._interrupt(name, kill_after=request.get("kill_after"))
-            elif kind == "restart" and name not in self._known:
-                self._know(name)
-                if self._child is None or request.get("only_lost") is not True:
-                    self._restart(name)
-        return True
-
-    def _know(self, name: str) -> None:
-        self._known[name] = None
-        if len(self._known) > KNOWN_IDS:
-            del self._known[next(iter(self._known))]
-
-    def _interrupt(self, name: str | None, *, kill_after: Any) -> None:
-        if self._cell is not None and name in (None, self._cell.id):
-            self._interrupt_running(self._cell)
-            if is_seconds(kill_after):
-                self._cell.timed_out = True
-                self._cell.deadline = time.monotonic() + kill_after
-            return
-        cell = next((cell for cell in self._queue if cell.id == name), None)
-        if cell is not None:
-            self._queue.remove(cell)
-        elif name is None or name in self._known:
-            return
-        else:
-            # Its request is still on its way, from a client that no longer waits. It is answered now, since it will
-            # be ignored as a repetition.
-            self._know(name)
-            cell = Cell({"id": name, "code": ""})
-        error = {"name": "KeyboardInterrupt", "value": "", "traceback": ["KeyboardInterrupt\n"]}
-        self._done(cell, "error", error=error)
-
-    def _interrupt_running(self, cell: Cell) -> None:
-        cell.interrupted = True
-        if cell.started and self._child is not None:  # before, the child ignores it
-            self._child.interrupt()
-
-    def _restart(self, name: str) -> None:
-        self._lose("the context was restarted")
-        while self._queue:
-            self._done(self._queue.popleft(), "refused", message="the context was restarted")
-        self._count = 0
-        self._start(name)
-
-    # the child
-
-    def _start(self, restart: str | None) -> None:
-        self._child = Child()
-        self._lost = ""
-        self._send({"type": "ready", "id": restart, "python": ".".join(map(str, sys.version_info[:3]))})
-
-    def _next(self) -> None:
-        while self._queue and self._cell is None:
-            cell = self._queue.popleft()
-            if self._left < cell.left + SLACK:
-                message = (
-                    "the context has used up its output: what it may write in all, not what one cell may"
-                )
-                self._done(cell, "refused", message=message)
-                kill_descendants()
-                raise SystemExit(0)
-            if self._child is None:
-                self._done(cell, "refused", message=self._lost)
-                continue
-            self._cell = cell
-            self._count += 1
-            cell.begun = time.monotonic()
-            if cell.timeout is not None:
-                cell.deadline = cell.begun + cell.timeout
-            self._send({"type": "begin", "id": cell.id, "execution_count": self._count})
-            self._child.outgoing = encode({"code": cell.code, "count": self._count, "env": cell.env})
-            self._child.flush()
-
-    def _check_time(self) -> None:
-        cell, child = self._cell, self._child
-        if cell is None or child is None or cell.deadline is None or time.monotonic() < cell.deadline:
-            return
-        if cell.timed_out:
-            self._lose("the cell reached its time limit and ignored the interrupt", status="timeout")
-        else:
-            cell.timed_out = True
-            cell.deadline = time.monotonic() + GRACE
-            self._interrupt_running(cell)
-
-    def _control(self, child: Child) -> None:
-        data = os.read(child.control, READ)
-        if not data:
-            for _ in range(100):  # an ending process closes it a moment before its end
-                pid, status = os.waitpid(child.pid, os.WNOHANG)
-                if pid:
-                    self._ended(status)
-                    return
-                time.sleep(0.005)
-            self._lose("its process closed its connection to the context")
-            return
-        try:
-            for line in child.lines.feed(data):
-                self._message(child, line)
-        except Corrupt as error:
-            self._lose(f"its process sent an invalid message: {error}")
-
-    def _message(self, child: Child, line: bytes) -> None:
-        try:
-            message: Any = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise Corrupt("no JSON") from error
-        self._take(child, message)
-
-    def _take(self, child: Child, message: Any) -> None:
-        if not is_object(message):
-            raise Corrupt("no object")
-        for name in list(child.streams):  # written before it, so also delivered before it
-            self._read(child, name)
-        cell = self._cell
-        kind, data, metadata = message.get("type"), message.get("data"), message.get("metadata")
-        if kind in ("display", "result") and is_object(data) and is_object(metadata):
-            if cell is not None:
-                self._bounded({"type": kind, "id": cell.id, "data": data, "metadata": metadata})
-        elif kind == "started" and cell is not None:
-            cell.started = True
-            if cell.interrupted:
-                child.interrupt()
-        elif kind == "done" and cell is not None:
-            error = clipped(message.get("error"))
-            for name, decoder in child.decoders.items():
-                self._text(name, decoder.decode(b"", True))
-            self._cell = None
-            status = "timeout" if cell.timed_out else "ok" if error is None else "error"
-            self._done(cell, status, error=error)
-        else:
-            raise Corrupt("an unknown message")
-
-    def _read(self, child: Child, name: str) -> None:
-        fd = child.streams[name]
-        for _ in range(32):  # a writer that never stops must not keep the rest waiting
-            try:
-                data = os.read(fd, READ)
-            except BlockingIOError:
-                return
-            if not data:
-                os.close(child.streams.pop(name))
-                return
-            self._text(name, child.decoders[name].decode(data))
-
-    def _text(self, name: str, text: str) -> None:
-        if (
-            text and self._cell is not None
-        ):  # what a cell's threads and programs write after its end is dropped
-            self._bounded({"type": name, "id": self._cell.id, "text": text})
-
-    def _ended(self, status: int) -> None:
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            if number == signal.SIGKILL:
-                time.sleep(KILLED_TOO)  # else chance decides whether the child's end or the limit is told
-            try:
-                called = signal.Signals(number).name
-            except ValueError:
-                called = "signal"
-            text = f"was killed by {called} (signal {number})"
-        else:
-            text = f"ended with exit code {os.WEXITSTATUS(status)}"
-        self._lose("its Python process " + text)
-
-    def _lose(self, reason: str, *, status: str = "died") -> None:
-        """Give up the child, which is dead or must be, and end its cell."""
-        child, self._child = self._child, None
-        self._lost = reason
-        if child is not None:
-            for name in list(child.streams):
-                self._read(child, name)
-            child.close()
-        kill_descendants()
-        cell, self._cell = self._cell, None
-        if cell is not None:
-            self._done(cell, "timeout" if cell.timed_out else status, message=reason, lost=True)
-        elif child is not None:
-            self._send({"type": "lost", "message": reason})
-
-    # answers
-
-    def _bounded(self, message: Message) -> None:
-        """Send a message of a cell's output, or what its limit leaves of its text."""
-        cell = self._cell
-        if cell is None or cell.truncated:
-            return
-        line = encode(message)
-        if len(line) > cell.left:
-            cell.truncated = True
-            text = cut(message.get("text", ""), cell.left - 256)  # without the message's other fields
-            if not text:
-                return
-            line = encode(dict(message, text=text))
-        cell.left -= len(line)
-        self._write(line)
-
-    def _done(
-        self,
-        cell: Cell,
-        status: str,
-        *,
-        error: Message | None = None,
-        message: str = "",
-        lost: bool = False,
-    ) -> None:
-        if status == "refused":
-            self._known.pop(cell.id, None)  # else its repetition, after a restart, has no answer
-        self._send(
-            {
-                "type": "done",
-                "id": cell.id,
-                "status": status,
-                "error": error,
-                "message": message,
-                "state_lost": lost,
-                "truncated": cell.truncated,
-                "seconds": round(time.monotonic() - cell.begun, 6) if cell.begun else 0.0,
-            }
-        )
-
-    def _send(self, message: Message) -> None:
-        self._write(encode(message))
-
-    def _write(self, line: bytes) -> None:
-        self._left -= len(line)
-        write_all(1, line)
 
 
 def is_object(value: object) -> bool:
@@ -591,7 +149,161 @@ def cut(text: str, limit: int) -> str:
     return text
 
 
-# The child
+# Processes below this one: their attributes, ends and kills.
+
+
+def prctl(option: int, value: int) -> None:
+    try:
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    except (OSError, AttributeError):
+        return  # without it, processes that left the child's group outlive it
+
+
+def descendants() -> list[int]:
+    """Return all processes below this one."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found: list[int] = []
+    todo = [os.getpid()]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def kill_descendants() -> None:
+    """Kill all processes below this one, also those that left their group or lost their parent."""
+    for _ in range(100):
+        pids = descendants()
+        if not pids:
+            return
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        time.sleep(0.005)
+        reap()
+
+
+def reap() -> dict[int, int]:
+    """Return the wait statuses of all children that have ended."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if not pid:
+            return ended
+        ended[pid] = status
+
+
+def how_ended(status: int) -> str:
+    """Return how a process ended, by its wait status."""
+    if not os.WIFSIGNALED(status):
+        return f"ended with exit code {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    try:
+        called = signal.Signals(number).name
+    except ValueError:
+        called = "signal"
+    return f"was killed by {called} (signal {number})"
+
+
+# What objects and exceptions of cells look like to clients.
+
+
+FORMATS = (
+    ("_repr_html_", "text/html"),
+    ("_repr_markdown_", "text/markdown"),
+    ("_repr_svg_", "image/svg+xml"),
+    ("_repr_png_", "image/png"),
+    ("_repr_jpeg_", "image/jpeg"),
+    ("_repr_latex_", "text/latex"),
+    ("_repr_json_", "application/json"),
+    ("_repr_javascript_", "application/javascript"),
+    ("_repr_pdf_", "application/pdf"),
+)
+
+
+def method(value: Any, name: str) -> Any:
+    """Return a method by which an object describes itself; none of a class, or of one that has every attribute."""
+    if isinstance(value, type):
+        return None
+    try:
+        if hasattr(value, "_ipython_canary_method_should_not_exist_"):
+            return None
+        found = getattr(value, name, None)
+    except Exception:
+        return None
+    return found if callable(found) else None
+
+
+def text_of(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value
+
+
+def has_metadata(found: object) -> bool:
+    return isinstance(found, tuple)
+
+
+def bundle(value: Any) -> Bundle:
+    """Return what an object is in each media type, and the metadata; a broken method leaves its type out."""
+    data: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    for name, media in (*FORMATS, ("_repr_mimebundle_", "")):
+        call = method(value, name)
+        if call is None:
+            continue
+        try:
+            found: Any = call() if media else call(include=None, exclude=None)
+            more: Any = {}
+            if has_metadata(found):
+                found, more = found
+            if found is None:
+                continue
+            if media:
+                data[media] = text_of(found)
+                if more:
+                    metadata[media] = more
+            else:
+                data.update((str(key), text_of(item)) for key, item in found.items())
+                metadata.update(more)
+        except Exception:
+            continue
+    if "text/plain" not in data:
+        data = {"text/plain": repr(value), **data}
+    return data, metadata
+
+
+def described(error: BaseException, name: str) -> Message:
+    """Return the name, value and traceback of what a cell raised, without this file's frames."""
+    try:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != name:
+            trace = trace.tb_next
+        below = trace
+        while below is not None:
+            while below.tb_next is not None and below.tb_next.tb_frame.f_globals is globals():
+                below.tb_next = below.tb_next.tb_next
+            below = below.tb_next
+        lines = traceback.format_exception(type(error), error, trace)
+        value = str(error)
+    except BaseException:
+        lines, value = [type(error).__name__ + "\n"], "<its text cannot be made>"
+    return {"name": type(error).__name__, "value": value, "traceback": lines}
+
+
+# The child, which runs the code of cells.
 
 
 def become_child(*, commands: int, control: int, out: int, err: int) -> None:
@@ -827,85 +539,404 @@ def no_input(prompt: object = "") -> str:
     )
 
 
-FORMATS = (
-    ("_repr_html_", "text/html"),
-    ("_repr_markdown_", "text/markdown"),
-    ("_repr_svg_", "image/svg+xml"),
-    ("_repr_png_", "image/png"),
-    ("_repr_jpeg_", "image/jpeg"),
-    ("_repr_latex_", "text/latex"),
-    ("_repr_json_", "application/json"),
-    ("_repr_javascript_", "application/javascript"),
-    ("_repr_pdf_", "application/pdf"),
-)
+# The first process's side of the child.
 
 
-def method(value: Any, name: str) -> Any:
-    """Return a method by which an object describes itself; none of a class, or of one that has every attribute."""
-    if isinstance(value, type):
-        return None
-    try:
-        if hasattr(value, "_ipython_canary_method_should_not_exist_"):
-            return None
-        found = getattr(value, name, None)
-    except Exception:
-        return None
-    return found if callable(found) else None
+class Child:
+    """The process that runs the cells, with this side's ends of its pipes."""
 
+    def __init__(self) -> None:
+        commands, self.commands = os.pipe()
+        self.control, control = os.pipe()
+        stdout, out = os.pipe()
+        stderr, err = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            for fd in (self.commands, self.control, stdout, stderr):
+                os.close(fd)
+            become_child(commands=commands, control=control, out=out, err=err)
+        for fd in (commands, control, out, err):
+            os.close(fd)
+        self.streams = {"stdout": stdout, "stderr": stderr}
+        for fd in (self.commands, *self.streams.values()):
+            os.set_blocking(fd, False)
+        self.lines = Lines()
+        self.outgoing = b""
+        self.decoders = {
+            "stdout": codecs.getincrementaldecoder("utf-8")("replace"),
+            "stderr": codecs.getincrementaldecoder("utf-8")("replace"),
+        }
 
-def text_of(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value
-
-
-def has_metadata(found: object) -> bool:
-    return isinstance(found, tuple)
-
-
-def bundle(value: Any) -> Bundle:
-    """Return what an object is in each media type, and the metadata; a broken method leaves its type out."""
-    data: dict[str, Any] = {}
-    metadata: dict[str, Any] = {}
-    for name, media in (*FORMATS, ("_repr_mimebundle_", "")):
-        call = method(value, name)
-        if call is None:
-            continue
+    def interrupt(self) -> None:
+        """Send SIGINT to the child and the programs that it runs, as a terminal does."""
         try:
-            found: Any = call() if media else call(include=None, exclude=None)
-            more: Any = {}
-            if has_metadata(found):
-                found, more = found
-            if found is None:
+            os.killpg(self.pid, signal.SIGINT)
+        except OSError:
+            return
+
+    def flush(self) -> None:
+        """Write what the child has not been sent yet, as far as it reads."""
+        try:
+            self.outgoing = self.outgoing[os.write(self.commands, self.outgoing) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.outgoing = b""  # its end is noticed by its pipes
+
+    def close(self) -> None:
+        for fd in (self.commands, self.control, *self.streams.values()):
+            os.close(fd)
+
+
+# A cell, and what the client is told of it.
+
+
+class Cell:
+    """A cell that runs or waits."""
+
+    def __init__(self, request: Message) -> None:
+        self.id: str = request["id"]
+        self.code: str = request["code"]
+        self.env: dict[str, str] = request.get("env") or {}
+        if type(self.code) is not str or type(self.id) is not str or not is_environment(self.env):
+            raise TypeError
+        self.timeout: float | None = request.get("timeout")
+        self.left: int = request.get("limit", LIMIT)
+        self.begun = 0.0
+        self.deadline: float | None = None
+        self.started = False  # the child says so
+        self.interrupted = False
+        self.timed_out = False
+        self.truncated = False
+
+
+class Answers:
+    """Messages to the client, on descriptor 1; `left` is how many bytes may still be written."""
+
+    def __init__(self, total: int) -> None:
+        self.left = total
+
+    def bounded(self, cell: Cell, message: Message) -> None:
+        """Send a message of a cell's output, or what its limit leaves of its text."""
+        if cell.truncated:
+            return
+        line = encode(message)
+        if len(line) > cell.left:
+            cell.truncated = True
+            text = cut(message.get("text", ""), cell.left - 256)  # without the message's other fields
+            if not text:
+                return
+            line = encode(dict(message, text=text))
+        cell.left -= len(line)
+        self._write(line)
+
+    def done(
+        self,
+        cell: Cell,
+        status: str,
+        *,
+        error: Message | None = None,
+        message: str = "",
+        lost: bool = False,
+    ) -> None:
+        self.send(
+            {
+                "type": "done",
+                "id": cell.id,
+                "status": status,
+                "error": error,
+                "message": message,
+                "state_lost": lost,
+                "truncated": cell.truncated,
+                "seconds": round(time.monotonic() - cell.begun, 6) if cell.begun else 0.0,
+            }
+        )
+
+    def send(self, message: Message) -> None:
+        self._write(encode(message))
+
+    def _write(self, line: bytes) -> None:
+        self.left -= len(line)
+        write_all(1, line)
+
+
+# The first process, which speaks the protocol and never runs code of cells.
+
+
+GRACE = 2.0  # seconds from a timeout's interrupt to the kill
+KILLED_TOO = 1.0  # seconds until this process is killed, too, if its child was for the memory limit
+KNOWN_IDS = 10_000  # cells whose repetition is noticed
+READ = 1 << 16
+
+
+def ignore(number: int, frame: object) -> None:
+    """Handle a signal whose arrival is noticed by its byte in the wakeup pipe."""
+
+
+class Supervisor:
+    """Takes requests from descriptor 0, and runs their cells one after the other in a child."""
+
+    def __init__(self, total: int) -> None:
+        self._answers = Answers(total)
+        self._requests = Lines()
+        self._queue: deque[Cell] = deque()
+        self._known: dict[str, None] = {}
+        self._cell: Cell | None = None
+        self._child: Child | None = None
+        self._lost = ""  # why there is no child
+        self._count = 0
+        self._ending = False  # no further requests come
+        self._wake, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(self._wake, False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, ignore)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Serve requests until the end of the input, until an `end` is done, or until the output is used up."""
+        self._start(None)
+        while True:
+            self._next()
+            if self._ending and self._cell is None:
+                break
+            ready = self._poll()
+            if self._wake in ready:
+                os.read(self._wake, READ)
+                ended = reap()
+                if self._child is not None and self._child.pid in ended:
+                    self._ended(ended[self._child.pid])
+            child = self._child
+            if child is not None and child.control in ready:
+                self._control(child)
+            if child is not None and child is self._child:
+                if child.outgoing:
+                    child.flush()
+                for name, fd in list(child.streams.items()):
+                    if fd in ready:
+                        self._read(child, name)
+            if 0 in ready and not self._input():
+                break
+            self._check_time()
+        kill_descendants()
+
+    def _poll(self) -> list[int]:
+        poll = select.poll()
+        if not self._ending:
+            poll.register(0, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        child = self._child
+        if child is not None:
+            for fd in (child.control, *child.streams.values()):
+                poll.register(fd, select.POLLIN)
+            if child.outgoing:
+                poll.register(child.commands, select.POLLOUT)
+        wait = None
+        if self._cell is not None and self._cell.deadline is not None:
+            wait = max(0.0, self._cell.deadline - time.monotonic()) * 1000 + 1
+        return [fd for fd, _ in poll.poll(wait)]
+
+    # requests
+
+    def _input(self) -> bool:
+        data = os.read(0, READ)
+        if not data:
+            return False
+        try:
+            lines = self._requests.feed(data)
+        except Corrupt:
+            return False
+        for line in lines:
+            try:
+                request = json.loads(line)
+                kind, name = request["type"], request["id"]
+                cell = Cell(request) if kind == "run" else None
+                if not is_name(name):
+                    continue
+            except (ValueError, TypeError, KeyError, RecursionError):
                 continue
-            if media:
-                data[media] = text_of(found)
-                if more:
-                    metadata[media] = more
-            else:
-                data.update((str(key), text_of(item)) for key, item in found.items())
-                metadata.update(more)
-        except Exception:
-            continue
-    if "text/plain" not in data:
-        data = {"text/plain": repr(value), **data}
-    return data, metadata
+            if cell is not None and name not in self._known:
+                self._know(name)
+                self._queue.append(cell)
+            elif kind == "end":
+                self._ending = True
+                break
+            elif kind == "interrupt":
+                self._interrupt(name, kill_after=request.get("kill_after"))
+            elif kind == "restart" and name not in self._known:
+                self._know(name)
+                if self._child is None or request.get("only_lost") is not True:
+                    self._restart(name)
+        return True
 
+    def _know(self, name: str) -> None:
+        self._known[name] = None
+        if len(self._known) > KNOWN_IDS:
+            del self._known[next(iter(self._known))]
 
-def described(error: BaseException, name: str) -> Message:
-    """Return the name, value and traceback of what a cell raised, without this file's frames."""
-    try:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != name:
-            trace = trace.tb_next
-        below = trace
-        while below is not None:
-            while below.tb_next is not None and below.tb_next.tb_frame.f_globals is globals():
-                below.tb_next = below.tb_next.tb_next
-            below = below.tb_next
-        lines = traceback.format_exception(type(error), error, trace)
-        value = str(error)
-    except BaseException:
-        lines, value = [type(error).__name__ + "\n"], "<its text cannot be made>"
-    return {"name": type(error).__name__, "value": value, "traceback": lines}
+    def _interrupt(self, name: str | None, *, kill_after: Any) -> None:
+        if self._cell is not None and name in (None, self._cell.id):
+            self._interrupt_running(self._cell)
+            if is_seconds(kill_after):
+                self._cell.timed_out = True
+                self._cell.deadline = time.monotonic() + kill_after
+            return
+        cell = next((cell for cell in self._queue if cell.id == name), None)
+        if cell is not None:
+            self._queue.remove(cell)
+        elif name is None or name in self._known:
+            return
+        else:
+            # Its request is still on its way, from a client that no longer waits. It is answered now, since it will
+            # be ignored as a repetition.
+            self._know(name)
+            cell = Cell({"id": name, "code": ""})
+        error = {"name": "KeyboardInterrupt", "value": "", "traceback": ["KeyboardInterrupt\n"]}
+        self._answers.done(cell, "error", error=error)
+
+    def _interrupt_running(self, cell: Cell) -> None:
+        cell.interrupted = True
+        if cell.started and self._child is not None:  # before, the child ignores it
+            self._child.interrupt()
+
+    def _restart(self, name: str) -> None:
+        self._lose("the context was restarted")
+        while self._queue:
+            self._refuse(self._queue.popleft(), "the context was restarted")
+        self._count = 0
+        self._start(name)
+
+    # the child
+
+    def _start(self, restart: str | None) -> None:
+        self._child = Child()
+        self._lost = ""
+        self._answers.send(
+            {"type": "ready", "id": restart, "python": ".".join(map(str, sys.version_info[:3]))}
+        )
+
+    def _next(self) -> None:
+        while self._queue and self._cell is None:
+            cell = self._queue.popleft()
+            if self._answers.left < cell.left + SLACK:
+                message = (
+                    "the context has used up its output: what it may write in all, not what one cell may"
+                )
+                self._refuse(cell, message)
+                kill_descendants()
+                raise SystemExit(0)
+            if self._child is None:
+                self._refuse(cell, self._lost)
+                continue
+            self._cell = cell
+            self._count += 1
+            cell.begun = time.monotonic()
+            if cell.timeout is not None:
+                cell.deadline = cell.begun + cell.timeout
+            self._answers.send({"type": "begin", "id": cell.id, "execution_count": self._count})
+            self._child.outgoing = encode({"code": cell.code, "count": self._count, "env": cell.env})
+            self._child.flush()
+
+    def _refuse(self, cell: Cell, message: str) -> None:
+        self._known.pop(cell.id, None)  # else its repetition, after a restart, has no answer
+        self._answers.done(cell, "refused", message=message)
+
+    def _check_time(self) -> None:
+        cell, child = self._cell, self._child
+        if cell is None or child is None or cell.deadline is None or time.monotonic() < cell.deadline:
+            return
+        if cell.timed_out:
+            self._lose("the cell reached its time limit and ignored the interrupt", status="timeout")
+        else:
+            cell.timed_out = True
+            cell.deadline = time.monotonic() + GRACE
+            self._interrupt_running(cell)
+
+    def _control(self, child: Child) -> None:
+        data = os.read(child.control, READ)
+        if not data:
+            for _ in range(100):  # an ending process closes it a moment before its end
+                pid, status = os.waitpid(child.pid, os.WNOHANG)
+                if pid:
+                    self._ended(status)
+                    return
+                time.sleep(0.005)
+            self._lose("its process closed its connection to the context")
+            return
+        try:
+            for line in child.lines.feed(data):
+                self._message(child, line)
+        except Corrupt as error:
+            self._lose(f"its process sent an invalid message: {error}")
+
+    def _message(self, child: Child, line: bytes) -> None:
+        try:
+            message: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise Corrupt("no JSON") from error
+        self._take(child, message)
+
+    def _take(self, child: Child, message: Any) -> None:
+        if not is_object(message):
+            raise Corrupt("no object")
+        for name in list(child.streams):  # written before it, so also delivered before it
+            self._read(child, name)
+        cell = self._cell
+        kind, data, metadata = message.get("type"), message.get("data"), message.get("metadata")
+        if kind in ("display", "result") and is_object(data) and is_object(metadata):
+            if cell is not None:
+                self._answers.bounded(cell, {"type": kind, "id": cell.id, "data": data, "metadata": metadata})
+        elif kind == "started" and cell is not None:
+            cell.started = True
+            if cell.interrupted:
+                child.interrupt()
+        elif kind == "done" and cell is not None:
+            error = clipped(message.get("error"))
+            for name, decoder in child.decoders.items():
+                self._text(name, decoder.decode(b"", True))
+            self._cell = None
+            status = "timeout" if cell.timed_out else "ok" if error is None else "error"
+            self._answers.done(cell, status, error=error)
+        else:
+            raise Corrupt("an unknown message")
+
+    def _read(self, child: Child, name: str) -> None:
+        fd = child.streams[name]
+        for _ in range(32):  # a writer that never stops must not keep the rest waiting
+            try:
+                data = os.read(fd, READ)
+            except BlockingIOError:
+                return
+            if not data:
+                os.close(child.streams.pop(name))
+                return
+            self._text(name, child.decoders[name].decode(data))
+
+    def _text(self, name: str, text: str) -> None:
+        if (
+            text and self._cell is not None
+        ):  # what a cell's threads and programs write after its end is dropped
+            self._answers.bounded(self._cell, {"type": name, "id": self._cell.id, "text": text})
+
+    def _ended(self, status: int) -> None:
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            time.sleep(KILLED_TOO)  # else chance decides whether the child's end or the limit is told
+        self._lose("its Python process " + how_ended(status))
+
+    def _lose(self, reason: str, *, status: str = "died") -> None:
+        """Give up the child, which is dead or must be, and end its cell."""
+        child, self._child = self._child, None
+        self._lost = reason
+        if child is not None:
+            for name in list(child.streams):
+                self._read(child, name)
+            child.close()
+        kill_descendants()
+        cell, self._cell = self._cell, None
+        if cell is not None:
+            self._answers.done(cell, "timeout" if cell.timed_out else status, message=reason, lost=True)
+        elif child is not None:
+            self._answers.send({"type": "lost", "message": reason})
 
 
 def main() -> None:

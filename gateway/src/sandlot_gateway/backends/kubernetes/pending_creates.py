@@ -11,17 +11,17 @@ from typing import Any
 
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
-from sandlot_kube import clock, ends, paths
-from sandlot_kube.answers import read
+from sandlot_kube import clock, ends
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Sandbox, SandboxState
+from sandlot_kube.objects import Sandbox
 from sandlot_kube.waiting import wait_set
 
 from ...core.owners import PendingCreate
-from .translate import asked_for, safe_name, sandbox_body, to_kube
-from .writes import Writes, differ, uid_in, unless_ended, unless_missing
+from .pending_create_requests import PendingCreateRequests
+from .translate import asked_for, safe_name
+from .writes import Writes, differ
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class PendingCreates:
         writes: Writes,
     ) -> None:
         self._client = client
-        self._namespace = namespace
+        self._requests = PendingCreateRequests(client, namespace=namespace, lasts=lasts)
         self._lasts = lasts
         self._found = found
         self._over = over
@@ -246,48 +246,32 @@ class PendingCreates:
         """Send one or two requests; return the seconds until the next, or None to wait for news."""
         if work.done or (work.paused and not work.ending):
             return None
-        path = paths.sandboxes(self._namespace, name)
         if work.dropped:
             # Also without an answer to the create: it may have succeeded.
-            await unless_missing(self._client, "DELETE", path)
+            await self._requests.delete(name)
             self._there.pop(name, None)
             work.done = True
         elif not work.there and work.pending_create is not None:
             await self._create(name, work, pending_create=work.pending_create)
         elif work.ended is not None:
-            await unless_ended(self._client, path, ends.status(work.ended))
+            await self._requests.end(name, work.ended)
             self._there.pop(name, None)
             work.done = True
         else:
-            await unless_missing(self._client, "PATCH", path, body={"spec": {"waitingUntil": self._until()}})
+            await self._requests.renew(name)
         return 0.0 if work.ended is not None else self._lasts / 2
 
     async def _create(self, name: str, work: _Work, *, pending_create: PendingCreate) -> None:
-        body = sandbox_body(
-            name,
-            {
-                "template": to_kube(pending_create.template),
-                "sandboxId": pending_create.sandbox_id,
-                "tenant": pending_create.tenant,
-                "labels": list(pending_create.labels),
-                "state": SandboxState.PENDING,
-                "waitingUntil": self._until(),
-            },
-            request=pending_create.request,
-        )
         try:
-            uid = uid_in(await self._client.request("POST", paths.sandboxes(self._namespace), body=body))
+            uid = await self._requests.create(name, pending_create)
         except KubeError as error:
             if error.status != 409:
                 raise
             # Our own from before a lost answer or a restart; or its claim record, if it has an instance by now.
-            path = paths.sandboxes(self._namespace, name)
-            there = read(await self._client.request("GET", path), Sandbox)
+            there = await self._requests.find(name)
             work.there = True
             if there.spec.waits and ends.of(there) is None:
-                await unless_missing(
-                    self._client, "PATCH", path, body={"spec": {"waitingUntil": self._until()}}
-                )
+                await self._requests.renew(name)
             # Once it is done, the watch has shown more than this answer, such as the deletion.
             if there.spec.waits and not work.done:
                 self.changed(there, shown=False)
@@ -296,6 +280,3 @@ class PendingCreates:
             if not work.done:  # likewise
                 self._there[name] = _Waiting(pending_create.sandbox_id, uid, shown=False)
         work.tried.set()
-
-    def _until(self) -> str:
-        return clock.text(self._client.now() + self._lasts)
