@@ -20,8 +20,9 @@ from loadtests.interrupts import end_in_order
 from loadtests.load import judge, profile_files
 from loadtests.load.figures import write_figures
 from loadtests.load.generators import GeneratorFailed
+from loadtests.load.local_place import Local
 from loadtests.load.page import write_page
-from loadtests.load.places import Local, Needs, Place, PlaceFailed
+from loadtests.load.places import Needs, Place, PlaceFailed
 from loadtests.load.plots import plots
 from loadtests.load.profile_files import Loaded, ProfileError
 from loadtests.load.server import Server

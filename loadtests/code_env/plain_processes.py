@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Also that of a local stack's sandboxes (loadtests/load/places.py), so that both run the same Python: with that of a
+# Also that of a local stack's sandboxes (loadtests/load/local_place.py), so that both run the same Python: with that of a
 # shell, `python` may be a script that looks for one, which takes ten times as long as the test.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

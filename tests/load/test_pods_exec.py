@@ -27,7 +27,7 @@ from loadtests.load import profile_files
 from loadtests.load.baselines import Called, Callers, MakeSandbox
 from loadtests.load.exec_callers import exec_callers
 from loadtests.load.generators import GeneratorFailed
-from loadtests.load.places import Local
+from loadtests.load.local_place import Local
 from loadtests.load.trial import events_of, trial
 
 LONG = 2.5  # seconds for calls of a moment: on a busy machine a thread may not have its turn for a second
