@@ -12,7 +12,7 @@ from sandlot import Client, Sandbox
 
 from tests.sdk.service.server import Service
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(60)
 
 
 class Collecting(AbstractContextManager[None]):
