@@ -40,10 +40,10 @@ def test_a_stream_that_is_collected_in_a_thread_with_the_lock_stops_nothing(serv
         (pool,) = client.transport._pools.values()
         cycle: list[object] = [stream]
         cycle.append(cycle)
+        lock = pool._lock
         gc.disable()
         try:
             del stream, cycle
-            lock = pool._lock
             pool._lock = Collecting(lock)  # type: ignore[assignment]
             call = threading.Thread(target=lambda: box.files.exists("/tmp"), daemon=True)
             call.start()
