@@ -124,6 +124,39 @@ async def test_a_sandbox_that_another_gateway_has_just_made_is_waited_for_longer
     assert not Directory(clock=lambda: 1000.0).may_come(new_sandbox_id(990.0))  # no other gateway makes any
 
 
+async def test_who_hangs_up_ends_no_others_wait_and_hides_no_later_one() -> None:
+    sought: list[str] = []
+    directory = Directory(patience=60.0, clock=lambda: 1000.0, sought=sought.append)
+    unknown = new_sandbox_id(999.5)
+    for searches in (1, 2):  # the one that comes after all have hung up looks for it again
+        leaving = asyncio.create_task(directory.appear(unknown))
+        staying = asyncio.create_task(directory.appear(unknown))
+        await loop_turns()
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        assert sought == [unknown] * searches
+        if searches == 1:
+            staying.cancel()
+            await asyncio.wait([staying])
+    spec = Spec(name="late", image="host")
+    directory.add(Sandbox(id=unknown, tenant="t", spec=spec, created_at=999.5, updated_at=999.5))
+    await asyncio.wait_for(staying, 10)
+
+
+async def test_a_sandbox_wakes_who_still_waits_for_it_when_another_has_given_it_up() -> None:
+    now = 1061.0
+    directory = Directory(patience=0.5, clock=lambda: now)
+    unknown = new_sandbox_id(1000.0)
+    brief = asyncio.create_task(directory.appear(unknown))
+    await loop_turns()
+    now = 1059.0  # the clock was set back: the sandbox is new, and waited for longer
+    long = asyncio.create_task(directory.appear(unknown))
+    await brief
+    spec = Spec(name="late", image="host")
+    directory.add(Sandbox(id=unknown, tenant="t", spec=spec, created_at=1000.0, updated_at=1000.0))
+    await asyncio.wait_for(long, 2.5)
+
+
 _MANY = """
 import os, resource, time
 import sandlot_gateway.app

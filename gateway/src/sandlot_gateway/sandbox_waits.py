@@ -34,7 +34,7 @@ class SandboxWaits:
         self._on_missed = missed
         self._elsewhere = elsewhere
         self._clock = clock
-        self._changes: dict[SandboxId, asyncio.Event] = {}
+        self._changes: dict[SandboxId, _Change] = {}
         self._released = False
 
     async def change(self, sandbox_id: SandboxId, *, timeout: float, background: bool = False) -> None:
@@ -44,28 +44,24 @@ class SandboxWaits:
         """
         if timeout <= 0 or (self._released and not background):
             return
-        event = self._changes.setdefault(sandbox_id, asyncio.Event())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await event.wait()
+        await self._wait(sandbox_id, self._changes.setdefault(sandbox_id, _Change()), timeout=timeout)
 
     async def appearance(self, sandbox_id: SandboxId) -> None:
         """Wait for an unknown sandbox that another gateway may have just created."""
         if not self._patience or created_at(sandbox_id) is None:
             return
         new = self._is_new(sandbox_id)
+        timeout = self._patience * (NEW_PATIENCE if new else 1)
+        change = self._changes.setdefault(sandbox_id, _Change())
+        loop = asyncio.get_running_loop()
         # Beyond this age no gateway knows one that has ended.
-        if self._is_younger(sandbox_id, max(self._keep, NEW_SECONDS)) and sandbox_id not in self._changes:
+        young = self._is_younger(sandbox_id, max(self._keep, NEW_SECONDS))
+        if young and loop.time() >= change.sought_until:
+            change.sought_until = loop.time() + timeout
             self._on_sought(sandbox_id)
-        event = self._changes.setdefault(sandbox_id, asyncio.Event())
-        missed = asyncio.get_running_loop().call_later(MISSED_AFTER, self._on_missed, new)
+        missed = loop.call_later(MISSED_AFTER, self._on_missed, new)
         try:
-            async with asyncio.timeout(self._patience * (NEW_PATIENCE if new else 1)):
-                await event.wait()
-        except TimeoutError:
-            # Nothing else removes the event of a sandbox that never comes.
-            if self._changes.get(sandbox_id) is event:
-                del self._changes[sandbox_id]
+            await self._wait(sandbox_id, change, timeout=timeout)
         finally:
             missed.cancel()
 
@@ -85,9 +81,28 @@ class SandboxWaits:
         for sandbox_id in list(self._changes):
             self.wake(sandbox_id)
 
+    async def _wait(self, sandbox_id: SandboxId, change: _Change, *, timeout: float) -> None:
+        change.waiting += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await change.wait()
+        finally:
+            change.waiting -= 1
+            # Nothing else removes that of a sandbox that never comes.
+            if not change.waiting and self._changes.get(sandbox_id) is change:
+                del self._changes[sandbox_id]
+
     def _is_new(self, sandbox_id: SandboxId) -> bool:
         return self._is_younger(sandbox_id, NEW_SECONDS)
 
     def _is_younger(self, sandbox_id: SandboxId, seconds: float) -> bool:
         made = created_at(sandbox_id)
         return made is not None and abs(self._clock() - made) < seconds
+
+
+class _Change(asyncio.Event):
+    """The next change of a sandbox, and who waits for it."""
+
+    waiting = 0  # calls
+    sought_until = 0.0  # on the loop's clock; another search would tell nothing new before

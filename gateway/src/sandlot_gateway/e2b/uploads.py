@@ -88,6 +88,8 @@ async def write_file(call: SidecarCall, path: str, content: AsyncIterator[bytes]
         if source.error is not None:
             raise source.error from None
         raise
+    finally:
+        await source.close()
     if told.status != 200:
         raise of_sidecar(told.status, told.body, call.route.sandbox_id)
 
@@ -97,21 +99,38 @@ class _Source:
 
     def __init__(self, content: AsyncIterator[bytes]) -> None:
         self._content = content
+        self._coming: asyncio.Task[bytes | None] | None = None
         self._ended = False
         self.error: BaseException | None = None
 
     async def __call__(self) -> Message:
         if self._ended:
             await asyncio.get_running_loop().create_future()  # the answer comes next
+        # `forward` cancels a look at the next piece and asks for it again; a cancel would end the iterator itself.
+        if self._coming is None:
+            self._coming = asyncio.create_task(self._next())
+        coming = self._coming
         try:
-            piece = await anext(self._content)
-        except StopAsyncIteration:
-            self._ended = True
-            return {"type": "http.request", "body": b"", "more_body": False}
+            piece = await asyncio.shield(coming)
         except (ClientGone, EnvdFailure) as error:
             self.error = error
             return {"type": "http.disconnect"}
+        self._coming = None
+        if piece is None:
+            self._ended = True
+            return {"type": "http.request", "body": b"", "more_body": False}
         return {"type": "http.request", "body": piece, "more_body": True}
+
+    async def close(self) -> None:
+        """End a wait for a piece that nobody takes any more."""
+        if self._coming is not None:
+            self._coming.cancel()
+            await asyncio.wait([self._coming])
+            if not self._coming.cancelled():
+                self._coming.exception()  # retrieved: what `forward` raised is told
+
+    async def _next(self) -> bytes | None:
+        return await anext(self._content, None)
 
 
 class _Told:

@@ -40,5 +40,7 @@ class Body:
             self._pool.release(self._connection, stream=True)
 
     def abandon(self) -> None:
-        """Close a body that has no reader any more."""
-        self.close()
+        """Cut the connection at once, from any thread, whatever that has locked."""
+        if not self._closed:
+            self._closed = True
+            self._pool.abandon(self._connection)

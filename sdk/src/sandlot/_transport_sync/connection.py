@@ -13,6 +13,7 @@ from sandlot._protocol.http1 import ProtocolError, ResponseParser
 from sandlot._protocol.messages import TransportError, os_reason
 
 RECEIVE = 256 * 1024
+EARLY = 0.01  # seconds by which the end of a wait may seem to come early
 
 
 class Connection:
@@ -35,15 +36,16 @@ class Connection:
 
     def send(self, data: bytes, *, timeout: float | None) -> None:
         """Send bytes. If the peer has closed its side, the next wait may still find its response."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         with CancellableCall(self.cut):
             try:
                 self.sock.settimeout(timeout)
                 self.sock.sendall(data)
-            except TimeoutError as error:
-                raise TransportError(
-                    f"could not send within {timeout:g} s", sent=True, timed_out=True
-                ) from error
-            except OSError:
+            except OSError as error:
+                if _is_over(error, deadline):
+                    raise TransportError(
+                        f"could not send within {timeout:g} s", sent=True, timed_out=True
+                    ) from error
                 self.lost = True
 
     def answered(self) -> bool:
@@ -89,9 +91,10 @@ class Connection:
             try:
                 self.sock.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
                 data = self.sock.recv(RECEIVE)
-            except TimeoutError as error:
-                raise TransportError(f"no answer within {timeout:g} s", sent=True, timed_out=True) from error
             except OSError as error:
+                if _is_over(error, deadline):
+                    message = f"no answer within {timeout:g} s"
+                    raise TransportError(message, sent=True, timed_out=True) from error
                 raise TransportError(os_reason(error), sent=True) from error
             try:
                 if data:
@@ -110,3 +113,15 @@ class Connection:
 
     def close(self) -> None:
         self.sock.close()
+
+
+def _is_over(error: OSError, deadline: float | None) -> bool:
+    """Return whether a wait has come to its end, up to `deadline`, and not to one that the kernel knows of.
+
+    Raises `error` if it is the program's own: its handler of a signal raised it, as for a time limit by `alarm`.
+    """
+    if not isinstance(error, TimeoutError) or error.errno is not None:
+        return False
+    if deadline is None or time.monotonic() < deadline - EARLY:
+        raise error
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import ssl
 
 IDLE_LIMIT = 60.0  # seconds before an idle connection is closed
+LOOK = 1.0  # seconds between two looks for abandoned connections while all others are in use
 MOST_IDLE = 64  # connections that wait, beyond which that of a finished stream is closed
 
 
@@ -28,12 +30,15 @@ class Pool:
         self.idle: deque[Connection] = deque()
         self.open: set[Connection] = set()
         self.closed = False
+        self._abandoned: deque[Connection] = deque()
         self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(most_connections())
+        self._most = most_connections()
+        self._slots = threading.BoundedSemaphore(self._most)
         self._ssl: ssl.SSLContext | None = None
 
     def acquire(self, *, fresh: bool, within: float | None = None) -> Connection:
         """Return an unused connection; a `fresh` one has carried no request before. A new one opens within seconds."""
+        self._discard_abandoned()
         if not fresh:
             connection = self._take_idle()
             if connection is not None:
@@ -62,6 +67,22 @@ class Pool:
         if known:
             self._slots.release()
 
+    def abandon(self, connection: Connection) -> None:
+        """Cut a connection that has no reader any more; garbage collection may do this in a thread with the lock."""
+        connection.close()
+        self._abandoned.append(connection)
+
+    def forget(self) -> None:
+        """Leave all connections to the parent of this process, which was forked."""
+        self._lock = threading.Lock()  # a thread of the parent may have had it
+        self._slots = threading.BoundedSemaphore(self._most)
+        self._abandoned = deque()
+        connections, self.open = self.open, set()
+        self.idle = deque()
+        for connection in connections:
+            connection.lost = True
+            connection.close()
+
     def close(self) -> None:
         with self._lock:
             self.closed = True
@@ -69,6 +90,11 @@ class Pool:
             self.idle.clear()
         for connection in connections:
             self.discard(connection)
+
+    def _discard_abandoned(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self.discard(self._abandoned.popleft())
 
     def _take_idle(self) -> Connection | None:
         while True:
@@ -93,12 +119,15 @@ class Pool:
         origin = self.origin
         if self.closed:
             raise closed(sent=False)
+        give_up = time.monotonic() + CONNECT_TIMEOUT
         while not self._slots.acquire(blocking=False):
             # Idle connections count towards the limit and stay open.
             if not self._drop_idle():
-                if self._slots.acquire(timeout=CONNECT_TIMEOUT):
+                if self._slots.acquire(timeout=LOOK):
                     break
-                raise TransportError("too many open connections in this process", sent=False)
+                self._discard_abandoned()
+                if time.monotonic() >= give_up:
+                    raise TransportError("too many open connections in this process", sent=False)
         try:
             sock = connect(origin, within=within)
             again: tuple[type[OSError], ...] = (BlockingIOError,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 
 from sandlot._protocol.http1 import Origin, chunk, request_head
@@ -11,6 +12,8 @@ from sandlot._protocol.messages import Request, Response, TransportError, closed
 from sandlot._transport_sync.body import Body
 from sandlot._transport_sync.connection import Connection
 from sandlot._transport_sync.pool import Pool
+
+_transports: weakref.WeakSet[Transport] = weakref.WeakSet()
 
 
 class Transport:
@@ -20,7 +23,7 @@ class Transport:
         self._pools: dict[Origin, Pool] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._pid = os.getpid()
+        _transports.add(self)
 
     def request(self, request: Request) -> Response:
         """Send a buffered request and read its whole response. Raises TransportError."""
@@ -90,12 +93,14 @@ class Transport:
         for pool in pools:
             pool.close()
 
+    def forget(self) -> None:
+        """In a forked child: sockets shared with the parent would mix two processes' responses."""
+        self._lock = threading.Lock()  # a thread of the parent may have had it
+        for pool in self._pools.values():
+            pool.forget()
+
     def _pool(self, origin: Origin) -> Pool:
         with self._lock:
-            if self._pid != os.getpid():
-                # Sockets shared with the parent would mix two processes' responses.
-                self._pools = {}
-                self._pid = os.getpid()
             pool = self._pools.get(origin)
             if pool is None:
                 if self._closed:
@@ -135,3 +140,12 @@ def _send(
         raise ValueError("the source gave fewer bytes than its length")
     if length is None:
         connection.send(chunk(b""), timeout=timeout)
+
+
+def _forget() -> None:
+    for transport in list(_transports):
+        transport.forget()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import Any
 
+    from ..core.ends import End
     from .http import Http
     from .instance import Instance
     from .request import Request
@@ -164,19 +165,24 @@ class LayerRoutes:
         try:
             document = await self._take(request, limit=limit)
         except ApiError as error:
-            await instance.end(not_restored(error.message), generation=generation)
+            await self._end(not_restored(error.message), generation=generation)
             raise
         except (ClientGone, OSError, asyncio.CancelledError):
             end = not_restored("the checkpoint was cut off in transfer")
             instance.tasks.spawn(instance.end(end, generation=generation))
             raise
         except Exception as error:  # otherwise its claim would wait for files that never come
-            await instance.end(not_restored(f"{type(error).__name__}: {error}"), generation=generation)
+            await self._end(not_restored(f"{type(error).__name__}: {error}"), generation=generation)
             raise
         finally:
             instance.use.stream_ends()
         instance.restoration.done(generation=generation)
         request.respond_json(document)
+
+    async def _end(self, end: End, *, generation: int) -> None:
+        # A task of its own: an end is carried out once, also if the gateway goes meanwhile.
+        ending = self._instance.tasks.spawn_quiet(self._instance.end(end, generation=generation))
+        await asyncio.shield(ending)
 
     async def _send(self, request: Request, process: LayerProcess, *, selected: bool) -> None:
         line, rest = await _line(process)
