@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import tarfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from sandlot.cli.cluster.backup import archive
 from sandlot.cli.cluster.backup.items import Item, Kept
 from sandlot.cli.cluster.release import Release as Named
-from sandlot_contract.names import (
-    APP,
-    LABEL_COMPONENT,
-    LABEL_NAME,
-    LABEL_USAGE_DAY,
-    RUN_COMPONENT,
-    USAGE_COMPONENT,
-)
-from sandlot_gateway.backends.kubernetes.usage_store import pack
-from sandlot_gateway.core.runs import Lease, RunId
-from sandlot_gateway.core.usage import Amounts, Document, Key, Totals, day_of
+from sandlot_gateway.core.usage import day_of
 
+from tests.chart.filled_release import NUMPY, RUN, filled, forget, inside, opaque_secret, resource
 from tests.chart.programs import add_node, ask, command_of, items_of, running, until, variables_of
 from tests.chart.release import Release
 from tests.chart.test_cluster_doctor import sandlot
 
-TENANT = "default"  # of `ask`
-RUN = f"sandlot-run-{hashlib.sha256(f'{TENANT}/grpo-7'.encode()).hexdigest()[:32]}"
-OURS = "/apis/sandlot.dev/v1alpha1"
-NUMPY = {"template": {"image": "numpy:1"}, "size": 1, "owner": "training", "reuse": {"policy": "never"}}
+__all__ = ["filled"]
+
 VALUES: dict[str, Any] = {
     "pools": {"default": {"size": 2, "template": {"image": "python:3.12"}}},
     "gateway": {"replicas": 1},
@@ -45,52 +30,6 @@ VALUES: dict[str, Any] = {
 TRACED = VALUES | {
     "gateway": {"tracing": {"endpoint": "http://collector:4318", "headersSecret": "collector"}}
 }
-
-
-def inside(release: Release, plural: str, base: str = OURS) -> str:
-    return f"{base}/namespaces/{release.sandboxes}/{plural}"
-
-
-def fill(release: Release) -> None:
-    """What operators, users and gateways make in a running installation."""
-    call = release.server.call
-    call("POST", inside(release, "sandboxpools"), _ours("SandboxPool", "numpy", NUMPY))
-    warmup = {"tenant": "training", "images": [{"name": "numpy:1"}]}
-    call("POST", inside(release, "imagewarmups"), _ours("ImageWarmup", "warmup-1", warmup))
-    sandbox = {"template": {"image": "numpy:1"}, "podName": "i-0123456789abcdef", "sandboxId": "sbx-1"}
-    call("POST", inside(release, "sandboxes"), _ours("Sandbox", "sbx-1", sandbox))
-    totals, day = Totals(), day_of(time.time())
-    totals.add(Key(int(time.time() // 3600), "training", "grpo-7"), Amounts(3, 60.0, 120.0, 60.0, 300.0, 0.0))
-    sums = base64.b64encode(pack(Document().plus(totals, marks=[1]))).decode()
-    labels = {LABEL_NAME: APP, LABEL_COMPONENT: USAGE_COMPONENT, LABEL_USAGE_DAY: str(day)}
-    body = {
-        "metadata": {"name": f"sandlot-usage-{day}-records", "labels": labels},
-        "binaryData": {"sums": sums},
-    }
-    call("POST", inside(release, "configmaps", "/api/v1"), body)
-    call("POST", inside(release, "configmaps", "/api/v1"), lease())
-    call("POST", inside(release, "secrets", "/api/v1"), _opaque("pull"))
-
-
-def lease() -> dict[str, Any]:
-    """The lease of a run that nobody has renewed for long."""
-    held = Lease(
-        TENANT, RunId("grpo-7"), 3, 3, "n1:7", 86_400.0, created_at=1.0, began_at=1.0, renewed_at=1.0
-    )
-    labels = {LABEL_NAME: APP, LABEL_COMPONENT: RUN_COMPONENT}
-    return {
-        "metadata": {"name": RUN, "labels": labels},
-        "data": {"lease": msgspec.json.encode(held).decode()},
-    }
-
-
-def _ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": "sandlot.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def _opaque(name: str, value: str = "old") -> dict[str, Any]:
-    data = {"headers": base64.b64encode(value.encode()).decode()}
-    return {"metadata": {"name": name}, "type": "Opaque", "data": data}
 
 
 def run(release: Release, *words: str, code: int = 0) -> str:
@@ -123,34 +62,13 @@ def hostile(path: Path, **changed: Any) -> Path:
     return made
 
 
-def forget(release: Release) -> None:
-    """Delete what the namespace controller would, which does not run here."""
-    for path in (
-        inside(release, "sandboxpools"),
-        inside(release, "imagewarmups"),
-        inside(release, "sandboxes"),
-        inside(release, "configmaps", "/api/v1"),
-        inside(release, "secrets", "/api/v1"),
-    ):
-        release.server.call("DELETE", path)
-
-
-@pytest.fixture
-def filled(release: Release) -> Iterator[Release]:
-    fill(release)
-    try:
-        yield release
-    finally:
-        forget(release)
-
-
 @pytest.mark.parametrize("release", [TRACED], ids=["pool"], indirect=True)
 def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
     filled: Release, tmp_path: Path
 ) -> None:
     path, plain = tmp_path / "backup.tar.gz", tmp_path / "plain.tar.gz"
     secrets = f"/api/v1/namespaces/{filled.namespace}/secrets"
-    filled.server.call("POST", secrets, _opaque("collector"))
+    filled.server.call("POST", secrets, opaque_secret("collector"))
     record = f"{secrets}/sh.helm.release.v1.{filled.name}.v1"
     timed_out = {"metadata": {"labels": {"status": "failed"}}}
     filled.server.call("PATCH", record, timed_out, content_type="application/merge-patch+json")
@@ -213,7 +131,7 @@ def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
     assert filled.server.call("GET", pool)["spec"]["size"] == 1
 
     # A key that was removed since the backup comes back only on demand.
-    new = _opaque("collector", "new")
+    new = opaque_secret("collector", "new")
     filled.server.call("PUT", f"{secrets}/collector", new)
     assert did(filled, str(path), "--overwrite", code=1)["secret collector"] == "kept"
     assert filled.server.call("GET", f"{secrets}/collector")["data"] == new["data"]
@@ -225,7 +143,7 @@ def test_a_restore_creates_what_is_missing_and_keeps_what_has_changed(
     refused = did(filled, str(path), "--overwrite", code=1)
     assert refused[f"usage sandlot-usage-{day}-records"] == "failed"
 
-    bad = _ours("SandboxPool", "bad", NUMPY | {"\x1b[2J": 1})
+    bad = resource("SandboxPool", "bad", NUMPY | {"\x1b[2J": 1})
     bad["metadata"]["namespace"] = filled.sandboxes
     said = run(filled, "restore", str(hostile(path, items=(Item(Kept.POOL, bad),))), "--dry-run", code=1)
     assert "stored without spec.?[2J" in said
@@ -249,7 +167,7 @@ def test_an_installation_made_anew_has_its_keys_pools_and_usage(
     assert "which is not installed here" in run(filled, "restore", str(path), code=2)
     unnamed = sandlot("restore", str(path), "--only-secrets", "--kubeconfig", str(filled.kubeconfig))
     assert (unnamed.returncode, "name it with --namespace" in unnamed.stderr) == (2, True)
-    alien: dict[str, Any] = _opaque("alien") | {"apiVersion": "v1", "kind": "Secret"}
+    alien: dict[str, Any] = opaque_secret("alien") | {"apiVersion": "v1", "kind": "Secret"}
     alien["metadata"]["namespace"] = "default"
     named = Named(filled.name, filled.namespace, "default")
     aimed = hostile(path, release=named, items=(Item(Kept.SECRET, alien),))

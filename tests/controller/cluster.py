@@ -1,4 +1,4 @@
-"""Plays scheduler, kubelets and gateway over a real API server: binds pods, writes their status, claims and ends."""
+"""Plays scheduler and kubelets over a real API server: binds pods and writes their status; runs controllers there."""
 
 from __future__ import annotations
 
@@ -15,24 +15,21 @@ from sandlot_controller.act.node_agents import NodeAgents
 from sandlot_controller.act.sidecars import Sidecars
 from sandlot_controller.controller import Controller
 from sandlot_controller.settings import Settings
-from sandlot_controller.tokens import InstanceTokens
-from sandlot_kube import clock, ends, paths
+from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod
 
+from tests.controller.gateway_requests import GatewayRequests
 from tests.controller.objects import container_status, is_ready
-from tests.controller.sidecars import FakeSidecars
-from tests.controller.watched import TIMEOUT, Watched
+from tests.controller.watched import TIMEOUT
 
 ROOM = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti"}
 
 
-class Cluster(Watched):
+class Cluster(GatewayRequests):
     def __init__(self, client: KubeClient, *, key_file: Path) -> None:
-        super().__init__(client)
-        self.key_file = key_file
-        self.sidecars = FakeSidecars(self.pods, tokens=InstanceTokens.from_file(key_file))
+        super().__init__(client, key_file=key_file)
         self.agents: NodeAgents | None = None  # None: the setting says
         self.seen_through = client  # by controllers
         self.made: list[str] = []  # every pod there ever was
@@ -116,63 +113,6 @@ class Cluster(Watched):
                 await task
 
     # What the test does.
-
-    async def apply(self, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-        """As `kubectl apply --server-side` does."""
-        collection = paths.sandboxes if kind == "Sandbox" else paths.pools
-        body = {
-            "apiVersion": "sandlot.dev/v1alpha1",
-            "kind": kind,
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        answer = await self.client.request(
-            "PATCH",
-            collection(self.namespace, name),
-            params={"fieldManager": "test", "force": "true"},
-            body=body,
-            content_type="application/apply-patch+yaml",
-        )
-        return json.loads(answer)
-
-    async def pool(self, name: str = "p", *, size: int, image: str = "python:3.12", **spec: Any) -> None:
-        await self.apply("SandboxPool", name, {"template": {"image": image}, "size": size, **spec})
-
-    async def sandbox(self, name: str, *, image: str = "python:3.12", **spec: Any) -> None:
-        await self.apply("Sandbox", name, {"template": {"image": image}, **spec})
-
-    async def claim(self, pod: str, *, record: bool = True, generation: int | None = None) -> str:
-        """As a gateway does: at the sidecar first. `generation`: of a reused pod."""
-        self.sidecars.claimed.add(pod)
-        name = f"sbx-{secrets.token_hex(4)}"
-        slot = {"podName": pod}
-        if generation is not None:
-            self.sidecars.owners[pod] = name
-            self.sidecars.generations[pod] = generation
-            slot |= {"generation": generation}
-        if record:
-            await self.sandbox(name, **slot, sandboxId=name, state="Running")
-        return name
-
-    def reset(self, pod: str) -> None:
-        """As a gateway has it done."""
-        self.sidecars.claimed.discard(pod)
-        self.sidecars.owners.pop(pod, None)
-
-    async def end(
-        self, sandbox: str, verdict: str = "deleted", *, at: float | None = None, **more: Any
-    ) -> None:
-        """As a gateway does."""
-        ended = ends.Ended(verdict, clock.text(time.time() if at is None else at), **more)
-        await self.client.request(
-            "PATCH",
-            paths.sandboxes(self.namespace, sandbox) + "/status",
-            body={"status": ends.status(ended)},
-            content_type=MERGE_PATCH,
-        )
-
-    async def delete(self, path: str, **body: Any) -> None:
-        await self.client.request("DELETE", path, body=body or None)
 
     async def node(self, *, ready: str = "True") -> str:
         name = f"node-{secrets.token_hex(4)}"

@@ -54,6 +54,16 @@ def enveloped(document: Any) -> bytes:
     return b"\0" + len(payload).to_bytes(4, "big") + payload
 
 
+def messages(stream: bytes) -> list[tuple[int, Any]]:
+    """The flags and the document of each message."""
+    found: list[tuple[int, Any]] = []
+    while stream:
+        end = 5 + int.from_bytes(stream[1:5], "big")
+        found.append((stream[0], json.loads(stream[5:end])))
+        stream = stream[end:]
+    return found
+
+
 def signed(box: Box, path: str, *, operation: str = "read", expiration: int | None = None) -> dict[str, str]:
     text = f"{path}:{operation}::{box.token}" + ("" if expiration is None else f":{expiration}")
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")

@@ -154,3 +154,13 @@ async def box(state_dir: Path, machine: Machine):
     """A running gateway with default settings."""
     async with running(state_dir, machine) as gateway:
         yield gateway
+
+
+@pytest.fixture
+async def mcp(state_dir: Path, machine: Machine) -> AsyncIterator[Running]:
+    """One that serves MCP, with a second key of tenant alpha."""
+    keys = f"{API_KEYS},key-a2:alpha"
+    async with running(
+        state_dir, machine, mcp=True, mcp_origins="https://console.example", api_keys=keys
+    ) as box:
+        yield box

@@ -1,26 +1,20 @@
-"""SandboxFusion's run_code over plain HTTP on the real local backend: answers, limits, isolation, and no lost samples."""
+"""SandboxFusion's run_code over plain HTTP on the real local backend: answers, limits and isolation."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import shutil
-import signal
 import time
-from collections.abc import AsyncIterator, Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
 
 from tests import plain_http
-from tests.e2e import processes
 from tests.gateway.audit_records import records
-from tests.sidecar.processes import command_line, descendants
-from tests.stack import Stack, private_stack
+from tests.gateway.fusion_stack import KEY, ONE_SANDBOX, SANDBOXES, _no_leaks, run, send, stack, workers
+from tests.stack import Stack
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -28,46 +22,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces, mounts and cgroups"),
 ]
 
-KEY = "key-of-alpha"
-ONE_SANDBOX = "key-of-beta"  # with a quota
-SANDBOXES = 3
+__all__ = ["_no_leaks", "stack"]
+
 RARE = {"lean": "lean", "racket": "racket", "julia": "julia", "lua": "lua"}  # with their programs
-
-
-@pytest.fixture
-def _no_leaks() -> None:
-    """All of the stack is looked at instead, see `stack`."""
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    keys = {"SANDLOT_API_KEYS": f"{KEY}:alpha,{ONE_SANDBOX}:beta:1"}
-    options = ("--fusion", "host,perl=@code,php=@missing", "--fusion-sandboxes", str(SANDBOXES))
-    with private_stack(
-        *options, "--pool", "code=1", "--audit-log", "audit.log", "--log-level", "debug", env=keys
-    ) as running:
-        yield running
-
-
-def send(
-    stack: Stack, code: str, language: str = "bash", *, query: str = "", **fields: Any
-) -> httpx.Response:
-    # The usual 10 seconds each may pass on a loaded machine before a program runs, or a sandbox is free for it.
-    body = {"code": code, "language": language, "compile_timeout": 60, "run_timeout": 60, **fields}
-    return plain_http.post(f"{stack.url}/fusion/{KEY}/run_code{query}", json=body, timeout=200)
-
-
-def run(stack: Stack, code: str, language: str = "bash", **fields: Any) -> dict[str, Any]:
-    answer = send(stack, code, language, **fields)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def workers(stack: Stack) -> list[dict[str, Any]]:
-    """The live sandboxes in which code runs."""
-    headers = {"Authorization": f"Bearer {KEY}"}
-    query = {"labels": "sandbox-fusion", "is_active": "true"}
-    return plain_http.get(f"{stack.url}/api/v1/sandbox", params=query, headers=headers).json()["sandboxes"]
 
 
 def test_an_answer_has_every_field_of_sandbox_fusions(stack: Stack) -> None:
@@ -192,16 +149,6 @@ def test_a_bad_patience_is_named(stack: Stack) -> None:
     assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "patience"])
 
 
-async def test_large_bodies_in_flight_are_bounded(stack: Stack) -> None:
-    large = {"x": "x" * (29 << 20), "run_timeout": 60}
-    async with _left_running(stack, 2, large):
-        answer = send(stack, "true", **large)
-        assert answer.status_code == 504
-        assert "too large together" in answer.json()["detail"]
-        assert send(stack, "true").status_code == 200
-    assert send(stack, "true", **large).status_code == 200
-
-
 def test_a_thousand_files_are_written(stack: Stack) -> None:
     told = run(stack, "ls | wc -l", files=dict.fromkeys(map(str, range(1000)), ""))
     assert told["run_result"]["stdout"] == "1001\n", told
@@ -236,26 +183,6 @@ def test_a_tenants_quota_bounds_its_sandboxes(stack: Stack) -> None:
         assert one("perl") != bash  # which needs another image, so this one gives way
 
 
-async def test_code_whose_caller_leaves_is_killed(stack: Stack) -> None:
-    async with _left_running(stack, 1, {"run_timeout": 60}):
-        pass
-
-
-@asynccontextmanager
-async def _left_running(stack: Stack, count: int, fields: dict[str, Any]) -> AsyncIterator[None]:
-    """Have requests run until the block ends; then their callers leave, and their code is gone."""
-    url = f"{stack.url}/fusion/{KEY}/run_code"
-    body = {"code": "sleep 50", "language": "bash", **fields}
-    async with plain_http.async_client(timeout=60) as client:
-        callers = [asyncio.create_task(client.post(url, json=body)) for _ in range(count)]
-        await asyncio.to_thread(wait_until, lambda: _running(stack) == count)
-        yield
-        for caller in callers:
-            caller.cancel()
-        await asyncio.wait(callers)
-    await asyncio.to_thread(wait_until, lambda: not _running(stack))
-
-
 def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
     run(stack, "true")
     wrong = plain_http.post(f"{stack.url}/fusion/a-stranger/run_code", json={"code": "", "language": "bash"})
@@ -287,71 +214,3 @@ def test_the_key_is_in_no_log_and_no_metric(stack: Stack) -> None:
         assert text
         assert KEY not in text
         assert "a-stranger" not in text
-
-
-def test_code_of_a_lost_sandbox_runs_in_another(stack: Stack) -> None:
-    run(stack, "true")
-    with ThreadPoolExecutor(1) as callers:
-        told: Future[dict[str, Any]] = callers.submit(run, stack, "echo begun; sleep 5002.5; echo done")
-        lost = wait_until(lambda: _sleepers(stack, "5002.5"))
-        for sidecar in processes.sidecars(stack):
-            os.kill(sidecar, signal.SIGKILL)
-        [sleep] = wait_until(lambda: _sleepers(stack, "5002.5", but=lost))
-        os.kill(sleep, signal.SIGTERM)
-        assert told.result()["run_result"]["stdout"] == "begun\ndone\n"
-
-
-def test_a_client_with_patience_outlasts_three_lost_sandboxes(stack: Stack) -> None:
-    run(stack, "true")
-    lost: set[int] = set()
-    with ThreadPoolExecutor(1) as callers:
-        told = callers.submit(send, stack, "sleep 5002.75; echo done", query="?patience=100")
-        for _ in range(3):
-            [(sleep, owner)] = wait_until(lambda: _sleepers(stack, "5002.75", but=lost)).items()
-            os.kill(owner, signal.SIGKILL)
-            lost.add(sleep)
-        [sleep] = wait_until(lambda: _sleepers(stack, "5002.75", but=lost))
-        os.kill(sleep, signal.SIGTERM)
-        answer = told.result()
-    assert (answer.status_code, answer.json()["run_result"]["stdout"]) == (200, "done\n")
-
-
-def _sleepers(stack: Stack, seconds: str, *, but: Collection[int] = ()) -> dict[int, int]:
-    """The processes of code that sleep so long until a test ends them, with their sidecars; what is lost may end late."""
-    return {
-        pid: sidecar
-        for sidecar in processes.sidecars(stack)
-        for pid in descendants(sidecar) - set(but)
-        if command_line(pid).startswith(f"sleep\0{seconds}\0".encode())
-    }
-
-
-def _running(stack: Stack) -> int:
-    headers = {"Authorization": f"Bearer {KEY}"}
-    count = 0
-    for each in workers(stack):
-        url = f"{stack.url}/api/v1/sandbox/{each['id']}/commands"
-        listed = plain_http.get(url, headers=headers).json()["commands"]
-        count += any(one["state"] == "running" for one in listed)
-    return count
-
-
-def test_what_waits_too_long_and_what_a_stop_cuts_is_a_504() -> None:
-    options = ("--fusion", "host", "--fusion-sandboxes", "1", "--fusion-idle", "1", "--drain", "0")
-    with private_stack(*options, env={"SANDLOT_API_KEYS": f"{KEY}:alpha"}) as stack:
-        run(stack, "true")
-        wait_until(lambda: not workers(stack))  # nobody used it
-        with ThreadPoolExecutor(2) as callers:
-            cut = callers.submit(send, stack, "sleep 60", run_timeout=60)
-            wait_until(lambda: _running(stack))
-            began = time.monotonic()
-            short = {"compile_timeout": 0, "run_timeout": 0.1}
-            patient = callers.submit(send, stack, "true", query="?patience=50", **short)
-            late = send(stack, "true", **short)
-            assert late.status_code == 504
-            assert "busy" in late.json()["detail"]
-            # verl would give up after 10.1 seconds, of which a loaded machine may take more than the gateway does.
-            assert time.monotonic() - began < 30
-            assert not patient.done()
-            stack.terminate()
-            assert [each.result().status_code for each in (cut, patient)] == [504, 504]

@@ -6,46 +6,19 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
 from sandlot import AsyncClient, AsyncSandbox, Busy, SandboxLost
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.engine import group_members
 
 from tests.gateway.conftest import KEY, Running, running
+from tests.gateway.group_calls import HOST, ask_for_group, create_group, ids_of, nothing_left
 from tests.gateway.warm_pool import warmed
 from tests.waiting import until
-
-HOST = {"docker_image": "host"}
-
-
-async def _asked(
-    box: Running, members: list[dict[str, Any]], *, key: str = "", **fields: Any
-) -> httpx.Response:
-    headers = box.as_tenant(key) if key else {}
-    body = {"members": members, **fields}
-    return await box.client.post("/api/v1/group", json=body, headers=headers)
-
-
-async def _group(box: Running, count: int, **fields: Any) -> dict[str, Any]:
-    answer = await _asked(box, [{**HOST, "count": count}], **fields)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
-
-
-def _ids(group: dict[str, Any]) -> list[str]:
-    return [member["id"] for member in group["sandboxes"]]
-
-
-async def _nothing_left(box: Running) -> None:
-    await until(lambda: box.gateway.directory.total_live == 0)
-    await until(lambda: box.machine.claimed() == [])
-    assert box.gateway.supply.waiting == 0
 
 
 async def test_a_group_of_several_templates_comes_as_a_whole_and_goes_as_one(box: Running) -> None:
     members = [{**HOST, "count": 2, "labels": ["a"]}, {**HOST, "cpu_cores": 2.0, "name": "big"}]
-    answer = await _asked(box, members)
+    answer = await ask_for_group(box, members)
     assert answer.status_code == 201, answer.text
     group = answer.json()
     assert group["status"] == "RUNNING"
@@ -56,16 +29,16 @@ async def test_a_group_of_several_templates_comes_as_a_whole_and_goes_as_one(box
     assert all(member["gatewayAuth"]["token"] for member in group["sandboxes"])
     again = (await box.client.get(f"/api/v1/group/{group['id']}")).json()
     assert again["status"] == "RUNNING"
-    assert _ids(again) == _ids(group)
+    assert ids_of(again) == ids_of(group)
     listed = (await box.client.get("/api/v1/sandbox", params={"group": group["id"]})).json()
-    assert {one["id"] for one in listed["sandboxes"]} == set(_ids(group))
+    assert {one["id"] for one in listed["sandboxes"]} == set(ids_of(group))
     other = box.as_tenant("key-b")
     assert (await box.client.get(f"/api/v1/group/{group['id']}", headers=other)).status_code == 404
     assert (await box.client.delete(f"/api/v1/group/{group['id']}", headers=other)).status_code == 404
     deleted = (await box.client.delete(f"/api/v1/group/{group['id']}")).json()
-    assert set(deleted["succeeded"]) == set(_ids(group))
+    assert set(deleted["succeeded"]) == set(ids_of(group))
     assert (await box.client.get(f"/api/v1/group/{group['id']}")).json()["status"] == "ENDED"
-    await _nothing_left(box)
+    await nothing_left(box)
 
 
 async def test_a_warm_group_does_not_wait_for_one_that_collects(state_dir, machine) -> None:
@@ -73,10 +46,10 @@ async def test_a_warm_group_does_not_wait_for_one_that_collects(state_dir, machi
         await warmed(box)
         machine.room = len(machine.instances)
         waits = asyncio.create_task(
-            _asked(box, [{**HOST, "cpu_cores": 3.0, "count": 2}], deadline_seconds=60)
+            ask_for_group(box, [{**HOST, "cpu_cores": 3.0, "count": 2}], deadline_seconds=60)
         )
         await until(lambda: box.gateway.supply.waiting == 2)
-        group = await _group(box, 3)
+        group = await create_group(box, 3)
         assert [member["poolHit"] for member in group["sandboxes"]] == [True] * 3
         waits.cancel()
 
@@ -84,106 +57,27 @@ async def test_a_warm_group_does_not_wait_for_one_that_collects(state_dir, machi
 async def test_what_has_no_room_in_time_leaves_nothing_and_says_when_to_ask_again(state_dir, machine) -> None:
     machine.room = 2
     async with running(state_dir, machine, spare_seconds=0.0) as box:
-        answer = await _asked(box, [{**HOST, "count": 3}], deadline_seconds=0.5, wait_seconds=25)
+        answer = await ask_for_group(box, [{**HOST, "count": 3}], deadline_seconds=0.5, wait_seconds=25)
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) > 0
         assert "whole group" in answer.json()["detail"]
-        await _nothing_left(box)
+        await nothing_left(box)
         counts = await box.metrics()  # as if no sandbox had been asked for
         assert 'sandlot_sandbox_ends_total{verdict="deleted"} 0.0' in counts
         assert 'sandlot_creates_total{outcome="failed",source="cold"} 0.0' in counts
-        assert len((await _group(box, 2))["sandboxes"]) == 2  # the room is free again
+        assert len((await create_group(box, 2))["sandboxes"]) == 2  # the room is free again
 
 
 async def test_two_groups_that_fit_only_one_after_the_other_both_come(state_dir, machine) -> None:
     machine.room = 4
     async with running(state_dir, machine, spare_seconds=0.0) as box:
-        asked = [asyncio.create_task(_group(box, 3, wait_seconds=25)) for _ in range(2)]
+        asked = [asyncio.create_task(create_group(box, 3, wait_seconds=25)) for _ in range(2)]
         done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         first = done.pop().result()
         assert len(box.machine.claimed()) == 3  # the other one holds none
         await box.client.delete(f"/api/v1/group/{first['id']}")
         groups = await asyncio.gather(*asked)
         assert {len(group["sandboxes"]) for group in groups} == {3}
-
-
-async def test_a_key_is_one_group_also_while_it_waits(box: Running) -> None:
-    box.machine.hold_ready = asyncio.Event()
-    pending = await _group(box, 3, idempotency_key="k", wait_seconds=0)
-    assert (pending["status"], pending["sandboxes"]) == ("PENDING", [])
-    assert pending["queuePosition"] == 1
-    assert (await box.client.get(f"/api/v1/group/{pending['id']}")).json()["status"] == "PENDING"
-    asked = [asyncio.create_task(_group(box, 3, idempotency_key="k", wait_seconds=25)) for _ in range(5)]
-    other_size = await _asked(box, [HOST], idempotency_key="k")
-    assert other_size.status_code == 409
-    box.machine.hold_ready.set()
-    groups = [await task for task in asked]
-    assert len({tuple(_ids(group)) for group in groups}) == 1
-    assert _ids(await _group(box, 3, idempotency_key="k")) == _ids(groups[0])
-    assert len(box.machine.claimed()) == 3
-    other = await _asked(box, [{**HOST, "count": 3}], key="key-b", idempotency_key="k")
-    assert set(_ids(other.json())).isdisjoint(_ids(groups[0]))
-
-
-async def test_a_gateway_that_restarts_finds_the_group_of_a_key(state_dir, machine) -> None:
-    async with running(state_dir, machine) as box:
-        before = _ids(await _group(box, 3, idempotency_key="k"))
-    async with running(state_dir, machine) as box:
-        assert _ids(await _group(box, 3, idempotency_key="k")) == before
-        assert len(machine.claimed()) == 3
-
-
-async def test_a_group_of_which_a_part_runs_may_wait_for_its_turn(
-    state_dir, machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_more_room(claim: dict[str, Any]) -> None:
-        machine.room = 2
-
-    async with running(state_dir, machine, spare_seconds=0.0, drain=0.1) as box:
-        machine.hold_ready = asyncio.Event()
-        await _group(box, 3, idempotency_key="k", wait_seconds=0)
-        await until(lambda: len(machine.sidecars) == 3)
-        *_, lost = machine.sidecars.values()
-        lost.before_claim, lost.lose_answers = no_more_room, 100
-        machine.hold_ready.set()
-        await until(lambda: len(box.gateway.directory.list(tenant="alpha", status="RUNNING").sandboxes) == 2)
-        await until(lambda: len(machine.instances) == 2)
-    before = {sidecar.claim["sandbox_id"] for sidecar in machine.claimed()}
-    monkeypatch.setattr(group_members, "PATIENCE", 0.2)
-    monkeypatch.setattr(group_members, "_LOOK_EVERY", 0.05)
-    async with running(state_dir, machine, spare_seconds=0.0) as box:
-        machine.room = 3
-        ahead = asyncio.create_task(
-            _group(box, 2, idempotency_key="ahead", wait_seconds=25, deadline_seconds=60)
-        )
-        await until(lambda: len(machine.instances) == 3)
-        waits = await _group(box, 3, idempotency_key="k", wait_seconds=1)
-        assert (waits["status"], waits["queuePosition"]) == ("PENDING", 2), waits
-        machine.room = 5
-        assert (await ahead)["status"] == "RUNNING"
-        after = await _group(box, 3, idempotency_key="k", wait_seconds=25)
-        assert after["status"] == "RUNNING", after
-        assert before < set(_ids(after))
-
-
-async def test_the_key_of_a_group_that_failed_is_free_also_after_a_restart(state_dir, machine) -> None:
-    go_on = asyncio.Event()
-
-    async def slow(claim: dict[str, Any]) -> None:
-        await go_on.wait()
-
-    async with running(state_dir, machine) as box:
-        await warmed(box)
-        next(iter(box.machine.sidecars.values())).before_claim = slow
-        answer = await _asked(
-            box, [{**HOST, "count": 3}], idempotency_key="k", deadline_seconds=5, wait_seconds=25
-        )
-        assert answer.status_code == 503
-        assert "2 of 3 sandboxes ran" in answer.json()["detail"]
-        go_on.set()
-        await _nothing_left(box)
-    async with running(state_dir, machine) as box:
-        assert len((await _group(box, 3, idempotency_key="k"))["sandboxes"]) == 3
 
 
 async def test_a_member_that_dies_ends_the_group(box: Running) -> None:
@@ -196,7 +90,7 @@ async def test_a_member_that_dies_ends_the_group(box: Running) -> None:
 
     slow_one, *_ = box.machine.sidecars.values()
     slow_one.before_claim = slow
-    asked = asyncio.create_task(_group(box, 3))
+    asked = asyncio.create_task(create_group(box, 3))
     await accepting.wait()
     await until(lambda: len(box.machine.claimed()) == 2)
     lost = box.machine.claimed()[0]
@@ -211,12 +105,12 @@ async def test_a_member_that_dies_ends_the_group(box: Running) -> None:
 
 
 async def test_a_quota_counts_the_whole_group(box: Running) -> None:
-    never = await _asked(box, [{**HOST, "count": 3}], key="key-small")
+    never = await ask_for_group(box, [{**HOST, "count": 3}], key="key-small")
     assert never.status_code == 422
     assert never.json()["errors"][0]["param"] == "members"
-    made = await _asked(box, [{**HOST, "count": 1}], key="key-small")
+    made = await ask_for_group(box, [{**HOST, "count": 1}], key="key-small")
     assert made.status_code == 201
-    later = await _asked(box, [{**HOST, "count": 2}], key="key-small")
+    later = await ask_for_group(box, [{**HOST, "count": 2}], key="key-small")
     assert later.status_code == 429
     assert later.headers["retry-after"]
     assert len(box.machine.claimed()) == 1
@@ -226,11 +120,11 @@ async def test_a_burst_that_a_group_exceeds_is_named(state_dir, machine) -> None
     path = state_dir / "quotas.json"
     path.write_text(json.dumps({"alpha": {"creates_per_second": 0.01, "creates_burst": 2}}))
     async with running(state_dir, machine, quotas_file=path) as box:
-        answer = await _asked(box, [{**HOST, "count": 3}])
+        answer = await ask_for_group(box, [{**HOST, "count": 3}])
         assert answer.status_code == 422
         assert "creates_burst" in answer.json()["detail"]
-        assert len((await _group(box, 2))["sandboxes"]) == 2
-        assert (await _asked(box, [HOST])).status_code == 429
+        assert len((await create_group(box, 2))["sandboxes"]) == 2
+        assert (await ask_for_group(box, [HOST])).status_code == 429
 
 
 @pytest.mark.parametrize(
@@ -245,7 +139,7 @@ async def test_a_burst_that_a_group_exceeds_is_named(state_dir, machine) -> None
     ],
 )
 async def test_a_wrong_member_is_named(box: Running, member: dict[str, Any], field: str) -> None:
-    answer = await _asked(box, [HOST, member])
+    answer = await ask_for_group(box, [HOST, member])
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["param"] == field
     assert box.gateway.directory.total_live == 0
@@ -259,12 +153,12 @@ async def test_a_caller_that_leaves_for_good_leaves_nothing(state_dir, machine, 
         await _hang_up(box, body)
         await until(lambda: box.gateway.directory.total_live == 0)
         machine.hold_ready.set()
-        await _nothing_left(box)
+        await nothing_left(box)
 
 
 async def test_a_caller_that_leaves_is_noticed_while_its_answer_is_held(box: Running) -> None:
     box.machine.hold_ready = asyncio.Event()
-    earlier = asyncio.create_task(_asked(box, [HOST], key="key-b", wait_seconds=25))
+    earlier = asyncio.create_task(ask_for_group(box, [HOST], key="key-b", wait_seconds=25))
     await until(lambda: box.gateway.directory.total_live == 1)
     await _hang_up(box, {"members": [{**HOST, "count": 3}], "wait_seconds": 25})
     await until(lambda: box.gateway.directory.total_live == 1)
@@ -272,7 +166,7 @@ async def test_a_caller_that_leaves_is_noticed_while_its_answer_is_held(box: Run
     box.machine.hold_ready.set()
     made = (await earlier).json()
     await box.client.delete(f"/api/v1/group/{made['id']}", headers=box.as_tenant("key-b"))
-    await _nothing_left(box)
+    await nothing_left(box)
 
 
 async def _hang_up(box: Running, body: dict[str, Any]) -> None:
@@ -289,15 +183,15 @@ async def _hang_up(box: Running, body: dict[str, Any]) -> None:
 
 async def test_a_group_that_waits_can_be_deleted(box: Running) -> None:
     box.machine.hold_ready = asyncio.Event()
-    asked = asyncio.create_task(_group(box, 2, idempotency_key="k", wait_seconds=25))
+    asked = asyncio.create_task(create_group(box, 2, idempotency_key="k", wait_seconds=25))
     await until(lambda: box.gateway.supply.waiting == 2)
     listed = (await box.client.get("/api/v1/sandbox")).json()["sandboxes"]
     answer = await box.client.delete(f"/api/v1/group/{listed[0]['group']}")
     assert answer.status_code == 200, answer.text
     assert ((await asked)["status"], (await asked)["verdict"]) == ("FAILED", "deleted")
     box.machine.hold_ready.set()
-    await _nothing_left(box)
-    assert (await _group(box, 2, idempotency_key="k"))["status"] == "RUNNING"
+    await nothing_left(box)
+    assert (await create_group(box, 2, idempotency_key="k"))["status"] == "RUNNING"
 
 
 async def test_the_sdk_makes_waits_for_and_deletes_a_group(box: Running) -> None:
@@ -315,7 +209,7 @@ async def test_the_sdk_makes_waits_for_and_deletes_a_group(box: Running) -> None
             assert result.ok
             listed = await AsyncSandbox.list(group=group.id, client=client)
             assert {info.id for info in listed} == {one.id for one in group}
-        await _nothing_left(box)
+        await nothing_left(box)
 
 
 async def test_a_group_of_the_sdk_is_of_the_run_of_its_environment(box: Running, monkeypatch) -> None:
@@ -343,4 +237,4 @@ async def test_the_sdk_tells_a_group_without_room_from_a_lost_one(state_dir, mac
             await AsyncSandbox.create_group(2, client=client, wait=20.0)
         with pytest.raises(ValueError, match="idle: not an argument"):
             await AsyncSandbox.create_group(2, client=client, idle=1)
-        await _nothing_left(box)
+        await nothing_left(box)

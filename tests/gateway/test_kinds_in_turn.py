@@ -12,7 +12,7 @@ from sandlot_gateway.core.fair_queue import Scheduling
 from sandlot_gateway.core.template_line import Waiter
 from sandlot_gateway.core.waiting import WaitList
 
-from tests.gateway.test_priorities import Runs, line_with
+from tests.gateway.priority_line import Runs, line_with
 from tests.gateway.test_wait_list import TEMPLATES, served, waiter
 
 CPU, GPU = TEMPLATES[0], TEMPLATES[2]

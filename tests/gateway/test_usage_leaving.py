@@ -20,8 +20,8 @@ from sandlot_gateway.usage.early import RECORDS
 from sandlot_gateway.usage.files import FileStore
 from sandlot_kube.client import KubeClient
 
-from tests.gateway.test_usage_crashes import BEGIN, sums
 from tests.gateway.test_usage_records import WithLateRecords
+from tests.gateway.usage_life import BEGIN, sums
 from tests.kube.apiserver import ApiServer
 from tests.waiting import SECONDS
 

@@ -14,7 +14,7 @@ from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.usage.accounts import Accounts, stay_of
 from sandlot_gateway.usage.files import FilesOnly
 
-from tests.gateway.test_usage_crashes import BEGIN, sums
+from tests.gateway.usage_life import BEGIN, sums
 
 
 class Recorded(FilesOnly):

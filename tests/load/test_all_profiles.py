@@ -5,7 +5,6 @@ Not alone: a short version has bounds of what must never happen, and none of tim
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -19,25 +18,11 @@ import pytest
 
 from loadtests import publish
 from loadtests.load import events, profile_files
-from tests.load.short_runs import Result, run_all
+from tests.load.short_runs import Result, whole
 
 pytestmark = [pytest.mark.loads, pytest.mark.longest, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """The short version of every profile, one after the other on one stack: once for all workers of this run."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: real namespaces and cgroups")
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    reports, done = shared / "load", shared / "load.json"
-    with (shared / "load.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            done.write_text(json.dumps(run_all(reports)))
-    code, said = json.loads(done.read_text())
-    return Result(code, said, reports)
+__all__ = ["whole"]
 
 
 def test_every_profile_keeps_its_bounds(whole: Result) -> None:
@@ -213,8 +198,7 @@ def test_a_killed_gateway_is_told_and_its_callers_only_waited(whole: Result) -> 
     begun = min(event.intended for event in of_it)
     assert fault["at"] - begun == pytest.approx(float(given["kill_at"]), abs=3)
     # The new process is the one that is sampled after it.
-    lines = (whole.reports / "failover" / "samples.jsonl").read_text().splitlines()
-    assert "gateway" in json.loads(lines[-1])["parts"]
+    assert "gateway" in whole.samples("failover")[-1]["parts"]
     assert "gateway killed" in (whole.reports / "failover" / "report.html").read_text()
 
 
@@ -227,8 +211,7 @@ def test_strangers_hold_connections_while_others_work_and_leave_with_their_phase
     assert told["before"] > 20 << 20
     assert told["grown_mib"] == pytest.approx((told["most"] - told["before"]) / (1 << 20), abs=0.01)
     assert "connections held" in (whole.reports / "strangers" / "report.html").read_text()
-    lines = (whole.reports / "strangers" / "samples.jsonl").read_text().splitlines()
-    running = [json.loads(line)["sandboxes"].get("running", 0) for line in lines]
+    running = [one["sandboxes"].get("running", 0) for one in whole.samples("strangers")]
     assert max(running) == int(given["sandboxes"]) + int(given["attackers"])
     assert running[-1] <= 1  # that of the baselines
 
@@ -241,8 +224,7 @@ def test_the_parts_of_the_stack_are_sampled(whole: Result) -> None:
     busy = whole.summary("code-reward")["phases"]["rollouts"]["parts"]
     assert busy["gateway"]["cores"] > 0
     assert busy["generator"]["processes"] == 2
-    lines = (whole.reports / "idle" / "samples.jsonl").read_text().splitlines()
-    running = [json.loads(line)["sandboxes"].get("running", 0) for line in lines]
+    running = [one["sandboxes"].get("running", 0) for one in whole.samples("idle")]
     assert max(running) == profile_files.load("idle", short=True).parameters["sandboxes"]
 
 

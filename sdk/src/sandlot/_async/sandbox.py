@@ -1,13 +1,13 @@
-"""One sandbox: create, find, wait for and delete it; its base classes run commands, set its network and so on."""
+"""One sandbox: create, find and reset it; its base classes delete it, run commands, set its network and so on."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from sandlot._async import groups
+from sandlot._async.bulk import AsyncBulk
 from sandlot._async.checkpoints import AsyncCheckpoints
 from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
@@ -16,26 +16,32 @@ from sandlot._async.contexts import AsyncPythonContexts
 from sandlot._async.files import AsyncFiles
 from sandlot._async.forks import AsyncForks
 from sandlot._async.groups import AsyncGroup
+from sandlot._async.lifecycle import AsyncLifecycle, delete_quietly
 from sandlot._async.network import AsyncNetwork
 from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol import groups as group_bodies
 from sandlot._protocol.checks import Command
-from sandlot._protocol.messages import with_query
 from sandlot._resume import ResultFile, result_keys
-from sandlot._tasks_async import ABANDONED, each, now, shielded, sleep
+from sandlot._tasks_async import ABANDONED, each, now, shielded
 from sandlot.builds import Built
-from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
-from sandlot.models import CheckpointInfo, DeleteResult, Progress, SandboxInfo
+from sandlot.errors import SandboxLost, SandlotError
+from sandlot.models import CheckpointInfo, Progress, SandboxInfo
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Results = list[Any]  # inside the class, `list` is a method
 
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
 class AsyncSandbox(
-    AsyncCommands, AsyncPythonContexts, AsyncNetwork, AsyncCheckpoints, AsyncForks, AsyncComposed
+    AsyncLifecycle,
+    AsyncBulk,
+    AsyncCommands,
+    AsyncPythonContexts,
+    AsyncNetwork,
+    AsyncCheckpoints,
+    AsyncForks,
+    AsyncComposed,
 ):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
@@ -140,7 +146,7 @@ class AsyncSandbox(
                     await box.wait_ready(timeout=max(0.0, deadline - now()))
                 except (*ABANDONED, SandlotError):
                     if idempotency_key is None:
-                        await shielded(lambda: _delete_quietly(client, box.id))
+                        await shielded(lambda: delete_quietly(client, box.id))
                     raise
         return box
 
@@ -180,70 +186,6 @@ class AsyncSandbox(
         return cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
 
     @classmethod
-    async def list(
-        cls,
-        *,
-        labels: Sequence[str] = (),
-        run: str | None = None,
-        group: str | None = None,
-        active: bool | None = True,
-        limit: int | None = None,
-        client: AsyncClient | None = None,
-    ) -> list[SandboxInfo]:
-        """Return this API key's sandboxes with all `labels`, of this `run` and `group`, newest first.
-
-        `active=None`: also ended ones.
-        """
-        client = client or await default_client()
-        found: list[SandboxInfo] = []
-        page = 1
-        query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in checks.labels(labels))
-        if run is not None:
-            query += f"&run={checks.run(run)}"
-        if group is not None:
-            query += f"&{with_query('', {'group': group})[1:]}"
-        if active is not None:
-            query += f"&is_active={str(active).lower()}"
-        while True:
-            per_page = 1000 if limit is None else max(1, min(1000, limit))
-            document = await client.call(
-                "GET", f"/sandbox?overview=true&page={page}&per_page={per_page}{query}"
-            )
-            infos = (documents.sandbox_info(item) for item in document.get("sandboxes") or ())
-            # A gateway that knows no runs or groups ignores the query: the caller would get, and might delete, all sandboxes.
-            found += [info for info in infos if run in (None, info.run) and group in (None, info.group)]
-            page += 1
-            if not document.get("has_next") or (limit is not None and len(found) >= limit):
-                return found if limit is None else found[:limit]
-
-    @classmethod
-    async def delete_many(
-        cls,
-        sandbox_ids: Sequence[str] = (),
-        *,
-        labels: Sequence[str] = (),
-        client: AsyncClient | None = None,
-    ) -> DeleteResult:
-        """Delete sandboxes by id, or all that have every one of `labels`."""
-        if bool(sandbox_ids) == bool(labels):
-            raise ValueError("give either sandbox ids or labels, not both")
-        if isinstance(sandbox_ids, str):
-            raise ValueError("sandbox_ids: must be a list of ids, not one string")
-        ids = list(sandbox_ids)
-        client = client or await default_client()
-        bodies: list[dict[str, Any]] = [
-            {"sandbox_ids": list(ids[begin : begin + 500])} for begin in range(0, len(ids), 500)
-        ]
-        deleted: list[str] = []
-        failed: dict[str, str] = {}
-        for body in bodies or [{"labels": checks.labels(labels)}]:
-            document = await client.call("DELETE", "/sandbox", body=body, timeout=120.0)
-            deleted += document.get("succeeded") or ()
-            for item in document.get("failed") or ():
-                failed[str(item.get("sandbox_id"))] = str(item.get("error"))
-        return DeleteResult(deleted=tuple(deleted), failed=failed)
-
-    @classmethod
     async def map(
         cls,
         function: Callable[[AsyncSandbox, Item], Awaitable[Result]],
@@ -257,7 +199,7 @@ class AsyncSandbox(
         key: Callable[[Item], str] | None = None,
         create_for: Callable[[Item], Awaitable[Mapping[str, Any]]] | None = None,
         **create: Any,
-    ) -> Results:
+    ) -> list[Any]:
         """Call `function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
 
         At most `concurrency` calls run at once; results are in the order of the items. `progress` is called after
@@ -313,48 +255,7 @@ class AsyncSandbox(
         finally:
             kept.close()
 
-    # lifecycle
-
-    async def __aenter__(self) -> AsyncSandbox:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            await shielded(lambda: _delete_quietly(self.client, self.id))
-        else:
-            await shielded(self.delete)
-
-    async def delete(self) -> None:
-        """End the sandbox and all that runs in it; a sandbox that has already ended is no error."""
-        try:
-            await self.client.call("DELETE", f"/sandbox/{self.id}", sandbox_id=self.id)
-        except (NotFound, SandboxLost):
-            return
-
-    async def refresh(self) -> SandboxInfo:
-        """Read the sandbox's state from the server, set `info` and return it."""
-        document = await self.client.call("GET", f"/sandbox/{self.id}", sandbox_id=self.id)
-        self.info = documents.sandbox_info(document)
-        return self.info
-
-    async def wait_ready(self, *, timeout: float = 300.0) -> None:
-        """Wait until commands can run. Raises SandboxLost if the sandbox ends first, WaitTimeout after `timeout` s."""
-        deadline = now() + timeout
-        delay = 0.05
-        while self.info.status != "RUNNING":
-            if self.info.ended:
-                message = self.info.message or f"the sandbox is {self.info.status}"
-                raise SandboxLost(message, verdict=self.info.verdict or "start_failed", sandbox_id=self.id)
-            if now() + delay > deadline:
-                why = f" ({self.info.pending_message})" if self.info.pending_message else ""
-                raise WaitTimeout(
-                    f"sandbox {self.id} is {self.info.status} after {timeout:g} s{why}: wait longer, or keep a pool of its image"
-                )
-            await sleep(delay)
-            delay = min(delay * 1.5, 1.0)
-            await self.refresh()
+    # reset
 
     async def reset(self) -> SandboxInfo:
         """Kill all processes and drop all changes, so that the sandbox is as it was when created; it stays yours."""
@@ -366,19 +267,6 @@ class AsyncSandbox(
         await begin_again(self.files, document.get("startCommand"))
         return self.info
 
-    async def logs(self, *, tail: int | None = None) -> str:
-        """Return the output of the start command, or its last `tail` bytes."""
-        route = with_query("/logs", {"stream": "all", "tail": tail})
-        return (await self._plane.send("GET", route)).body.decode("utf-8", "replace")
-
-
-async def _delete_quietly(client: AsyncClient, sandbox_id: str) -> None:
-    """Delete the sandbox and ignore failures, which would hide the error that is being raised."""
-    try:
-        await client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=CLEANUP, patience=CLEANUP)
-    except SandlotError:
-        return
-
 
 async def _forget(client: AsyncClient, body: Mapping[str, Any]) -> None:
     """Delete the sandbox of an abandoned create; repeating its idempotency key returns the id."""
@@ -387,4 +275,4 @@ async def _forget(client: AsyncClient, body: Mapping[str, Any]) -> None:
         document = await client.call("POST", "/sandbox", body=again, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
-    await _delete_quietly(client, str(document.get("id", "")))
+    await delete_quietly(client, str(document.get("id", "")))

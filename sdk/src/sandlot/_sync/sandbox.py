@@ -1,19 +1,18 @@
 # This file is auto-generated from sdk/src/sandlot/_async/sandbox.py by tools/async_to_sync.py: do not change it.
-"""One sandbox: create, find, wait for and delete it; its base classes run commands, set its network and so on."""
+"""One sandbox: create, find and reset it; its base classes delete it, run commands, set its network and so on."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from sandlot._protocol import calls, checks, documents, tracing
 from sandlot._protocol import groups as group_bodies
 from sandlot._protocol.checks import Command
-from sandlot._protocol.messages import with_query
 from sandlot._resume import ResultFile, result_keys
 from sandlot._sync import groups
+from sandlot._sync.bulk import Bulk
 from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
@@ -22,20 +21,29 @@ from sandlot._sync.contexts import PythonContexts
 from sandlot._sync.files import Files
 from sandlot._sync.forks import Forks
 from sandlot._sync.groups import Group
+from sandlot._sync.lifecycle import Lifecycle, delete_quietly
 from sandlot._sync.network import Network
-from sandlot._tasks_sync import ABANDONED, each, now, shielded, sleep
+from sandlot._tasks_sync import ABANDONED, each, now, shielded
 from sandlot.builds import Built
-from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
-from sandlot.models import CheckpointInfo, DeleteResult, Progress, SandboxInfo
+from sandlot.errors import SandboxLost, SandlotError
+from sandlot.models import CheckpointInfo, Progress, SandboxInfo
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Results = list[Any]  # inside the class, `list` is a method
 
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
+class Sandbox(
+    Lifecycle,
+    Bulk,
+    Commands,
+    PythonContexts,
+    Network,
+    Checkpoints,
+    Forks,
+    Composed,
+):
     """A sandbox on a server. `with` deletes it at the end of the block."""
 
     def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:
@@ -137,7 +145,7 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
                     box.wait_ready(timeout=max(0.0, deadline - now()))
                 except (*ABANDONED, SandlotError):
                     if idempotency_key is None:
-                        shielded(lambda: _delete_quietly(client, box.id))
+                        shielded(lambda: delete_quietly(client, box.id))
                     raise
         return box
 
@@ -177,68 +185,6 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
         return cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
 
     @classmethod
-    def list(
-        cls,
-        *,
-        labels: Sequence[str] = (),
-        run: str | None = None,
-        group: str | None = None,
-        active: bool | None = True,
-        limit: int | None = None,
-        client: Client | None = None,
-    ) -> list[SandboxInfo]:
-        """Return this API key's sandboxes with all `labels`, of this `run` and `group`, newest first.
-
-        `active=None`: also ended ones.
-        """
-        client = client or default_client()
-        found: list[SandboxInfo] = []
-        page = 1
-        query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in checks.labels(labels))
-        if run is not None:
-            query += f"&run={checks.run(run)}"
-        if group is not None:
-            query += f"&{with_query('', {'group': group})[1:]}"
-        if active is not None:
-            query += f"&is_active={str(active).lower()}"
-        while True:
-            per_page = 1000 if limit is None else max(1, min(1000, limit))
-            document = client.call("GET", f"/sandbox?overview=true&page={page}&per_page={per_page}{query}")
-            infos = (documents.sandbox_info(item) for item in document.get("sandboxes") or ())
-            # A gateway that knows no runs or groups ignores the query: the caller would get, and might delete, all sandboxes.
-            found += [info for info in infos if run in (None, info.run) and group in (None, info.group)]
-            page += 1
-            if not document.get("has_next") or (limit is not None and len(found) >= limit):
-                return found if limit is None else found[:limit]
-
-    @classmethod
-    def delete_many(
-        cls,
-        sandbox_ids: Sequence[str] = (),
-        *,
-        labels: Sequence[str] = (),
-        client: Client | None = None,
-    ) -> DeleteResult:
-        """Delete sandboxes by id, or all that have every one of `labels`."""
-        if bool(sandbox_ids) == bool(labels):
-            raise ValueError("give either sandbox ids or labels, not both")
-        if isinstance(sandbox_ids, str):
-            raise ValueError("sandbox_ids: must be a list of ids, not one string")
-        ids = list(sandbox_ids)
-        client = client or default_client()
-        bodies: list[dict[str, Any]] = [
-            {"sandbox_ids": list(ids[begin : begin + 500])} for begin in range(0, len(ids), 500)
-        ]
-        deleted: list[str] = []
-        failed: dict[str, str] = {}
-        for body in bodies or [{"labels": checks.labels(labels)}]:
-            document = client.call("DELETE", "/sandbox", body=body, timeout=120.0)
-            deleted += document.get("succeeded") or ()
-            for item in document.get("failed") or ():
-                failed[str(item.get("sandbox_id"))] = str(item.get("error"))
-        return DeleteResult(deleted=tuple(deleted), failed=failed)
-
-    @classmethod
     def map(
         cls,
         function: Callable[[Sandbox, Item], Result],
@@ -252,7 +198,7 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
         key: Callable[[Item], str] | None = None,
         create_for: Callable[[Item], Mapping[str, Any]] | None = None,
         **create: Any,
-    ) -> Results:
+    ) -> list[Any]:
         """Call `function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
 
         At most `concurrency` calls run at once; results are in the order of the items. `progress` is called after
@@ -308,48 +254,7 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
         finally:
             kept.close()
 
-    # lifecycle
-
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            shielded(lambda: _delete_quietly(self.client, self.id))
-        else:
-            shielded(self.delete)
-
-    def delete(self) -> None:
-        """End the sandbox and all that runs in it; a sandbox that has already ended is no error."""
-        try:
-            self.client.call("DELETE", f"/sandbox/{self.id}", sandbox_id=self.id)
-        except (NotFound, SandboxLost):
-            return
-
-    def refresh(self) -> SandboxInfo:
-        """Read the sandbox's state from the server, set `info` and return it."""
-        document = self.client.call("GET", f"/sandbox/{self.id}", sandbox_id=self.id)
-        self.info = documents.sandbox_info(document)
-        return self.info
-
-    def wait_ready(self, *, timeout: float = 300.0) -> None:
-        """Wait until commands can run. Raises SandboxLost if the sandbox ends first, WaitTimeout after `timeout` s."""
-        deadline = now() + timeout
-        delay = 0.05
-        while self.info.status != "RUNNING":
-            if self.info.ended:
-                message = self.info.message or f"the sandbox is {self.info.status}"
-                raise SandboxLost(message, verdict=self.info.verdict or "start_failed", sandbox_id=self.id)
-            if now() + delay > deadline:
-                why = f" ({self.info.pending_message})" if self.info.pending_message else ""
-                raise WaitTimeout(
-                    f"sandbox {self.id} is {self.info.status} after {timeout:g} s{why}: wait longer, or keep a pool of its image"
-                )
-            sleep(delay)
-            delay = min(delay * 1.5, 1.0)
-            self.refresh()
+    # reset
 
     def reset(self) -> SandboxInfo:
         """Kill all processes and drop all changes, so that the sandbox is as it was when created; it stays yours."""
@@ -359,19 +264,6 @@ class Sandbox(Commands, PythonContexts, Network, Checkpoints, Forks, Composed):
         begin_again(self.files, document.get("startCommand"))
         return self.info
 
-    def logs(self, *, tail: int | None = None) -> str:
-        """Return the output of the start command, or its last `tail` bytes."""
-        route = with_query("/logs", {"stream": "all", "tail": tail})
-        return (self._plane.send("GET", route)).body.decode("utf-8", "replace")
-
-
-def _delete_quietly(client: Client, sandbox_id: str) -> None:
-    """Delete the sandbox and ignore failures, which would hide the error that is being raised."""
-    try:
-        client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=CLEANUP, patience=CLEANUP)
-    except SandlotError:
-        return
-
 
 def _forget(client: Client, body: Mapping[str, Any]) -> None:
     """Delete the sandbox of an abandoned create; repeating its idempotency key returns the id."""
@@ -380,4 +272,4 @@ def _forget(client: Client, body: Mapping[str, Any]) -> None:
         document = client.call("POST", "/sandbox", body=again, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
-    _delete_quietly(client, str(document.get("id", "")))
+    delete_quietly(client, str(document.get("id", "")))

@@ -15,6 +15,7 @@ from sandlot.cli import (
     backups,
     bench,
     builds,
+    commands,
     copy,
     doctor,
     events,
@@ -65,6 +66,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     """Build the application. Commands of other packages are added only when called, or for the help."""
     for module in (
         local,
+        commands,
         sandboxes,
         shell,
         copy,

@@ -9,12 +9,12 @@ import time
 
 from . import wire
 from .counters import Counters, refusals
-from .crowded_bombs import CrowdedBombs
 from .descendants import Descendants, signal_each
 from .group_kill import SIGNALS
+from .limit_checks import LimitChecks
 from .oom_events import OOM_PAUSE_MS, OomEvents
 from .oom_score import OomScore
-from .op import FULL_INTERVAL, Op
+from .op import Op
 from .op_limits import OpLimits, limit_cpu_seconds
 from .spawn import Spawner, StartFailed
 
@@ -59,10 +59,9 @@ class Runner:
         self._watch = watch
         self._number = number
         self._baseline = baseline
-        self._memory_check_at = self._pids_check_at = 0.0  # monotonic times of the next checks
         self._last_counters: Counters | None = None  # None: may have changed since the last op
         self._limits = OpLimits(group, watch)
-        self._bombs = CrowdedBombs()
+        self._checks = None if watch is None else LimitChecks(group, watch)
         self._oom = OomEvents(group if watch is None else None, self.poll)
         self.score = OomScore(proc)
 
@@ -76,8 +75,10 @@ class Runner:
             if self._oom.checks:
                 self._check_oom()
             # Skip the check if the op has ended: the caller waits for the report of its end.
-            if self._watch is not None and self.op is not None and not self._has_ended(ready):
-                self._check_limits(self.op, self._watch)
+            if self._checks is not None and self.op is not None and not self._has_ended(ready):
+                exceeded = self._checks.exceeded(self.op)
+                if exceeded is not None:
+                    self._kill_over_limit(self.op, exceeded)
             for fd, _ in ready:
                 if fd == self._oom.fd:
                     self._oom_event()
@@ -106,8 +107,8 @@ class Runner:
         if self._oom.checks:
             return OOM_PAUSE_MS
         dues = [] if op.report_start_at is None else [op.report_start_at]
-        if self._watch is not None and not op.over_limit:
-            dues.append(min(self._memory_check_at, self._pids_check_at))
+        if self._checks is not None and not op.over_limit:
+            dues.append(self._checks.due)
         return max(0.0, (min(dues) - time.monotonic()) * 1000) if dues else None
 
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
@@ -169,10 +170,8 @@ class Runner:
         self.op.memory, self.op.peak = memory, peak
         if asked_at is not None:
             self.op.timed = asked_at, time.monotonic()
-        if self._watch is not None:
-            self._bombs = CrowdedBombs()  # what earlier ops used is not this one's
-            self._memory_check_at = self._watch.first_check()
-            self._pids_check_at = self._memory_check_at
+        if self._checks is not None:
+            self._checks.begin()
         seconds = (run.get("limits") or {}).get("cpu_seconds")
         if seconds:
             limit_cpu_seconds(pid, seconds)
@@ -220,25 +219,6 @@ class Runner:
         if self.op is None:
             self._oom.checks = 0
         self._check_oom()
-
-    def _check_limits(self, op: Op, watch: MemoryWatch) -> None:
-        if op.over_limit or not self.group:
-            return
-        now = time.monotonic()
-        if now >= self._memory_check_at:
-            self._memory_check_at, op.oom = watch.check(self.group)
-            if op.oom:
-                self._kill_over_limit(op, "oom")
-                return
-        if now >= self._pids_check_at:
-            self._pids_check_at = now + FULL_INTERVAL
-            if op.full_with is None:
-                op.full_with = self.group.full_with()
-            many = op.full_with is not None and watch.found >= op.full_with
-            op.check_full(many and self.group.full(), now=now)
-            op.crowded_bomb = self._bombs.has(self.group, watch, now=now)
-            if op.is_bomb:
-                self._kill_over_limit(op, "pids_limit")
 
     def _kill_over_limit(self, op: Op, cause: str) -> None:
         """Kill an op over its limit; first its process group in few calls, since a fork bomb delays each call."""

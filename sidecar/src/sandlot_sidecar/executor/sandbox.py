@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 
 from . import egress, file_worker, spawn, syscalls
 from .ahead import Ahead
 from .boot import Boot
 from .children import reap_ended
+from .claim_application import ClaimApplication, network_of
 from .disk_usage import DiskUsage
-from .errors import ExecutorError, SetupError
+from .errors import ExecutorError
 from .exchange import Exchange
 from .limits import validate
 from .privileges import CAPABILITIES
@@ -20,17 +20,16 @@ from .runners import Runners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
     from typing import Any
 
-    from .image import Image
     from .limits import Limits
     from .namespaces import Home
     from .plan import Plan
     from .pod import Pod
     from .replies import Answer
 
-NETWORKS = ("full", "none")
 LOST_WITHIN, LOST_MOST = 10.0, 5
 
 
@@ -48,6 +47,10 @@ class Sandbox:
         self._limits = limits
         self._pod = pod
         self._default_hostname = hostname  # unless a claim sets another
+        self._application = ClaimApplication(
+            boot=self._boot, runners=self.runners, limits=limits, ahead=self.ahead, exchange=self.exchange,
+            hostname=hostname, kill_all=self._kill_all, restart=self._restart,
+        )  # fmt: skip
         self._egress: egress.Egress | None = None
         self._lost: list[float] = []
 
@@ -172,64 +175,9 @@ class Sandbox:
             syscalls.setns(boot.init.namespaces["net"], syscalls.CLONE_NEWNET)
 
     def apply(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Apply a claim's image, limits, network and host name; `shell` is the one of a new image.
-
-        `unused` in the request: this generation has had no owner, so its processes may stay. `shared`: the descriptor is
-        the mount namespace of a layer to put above the image.
-        """
+        """Put a claim in force, see `ClaimApplication`. Raises ExecutorError."""
         self.check_running()
-        network, image = self._network(message), self._boot.plan.claimed(message, fds)
-        notes: list[str] = []
-        laid: dict[str, Any] = {}
-        if message.get("limits") is not None:
-            notes = self._limit(validate(message["limits"]))
-        hostname = message.get("hostname")
-        if image is not None:
-            kept = self._lay(image, network, unused=bool(message.get("unused")))
-            notes += self._boot.notes
-            laid = {"shell": spawn.path_of_shell("sh") or None, "runners": kept}
-        elif network != self._boot.network:
-            self._boot.hostname = str(hostname or self._boot.hostname)
-            self._boot.network = network
-            # Restart all processes in the new network; keep the files if possible.
-            self._restart()
-        if hostname and hostname != self._boot.hostname:
-            self._boot.hostname = str(hostname)
-            socket.sethostname(self._boot.hostname)
-        return {"notes": notes, **laid}
-
-    def _limit(self, values: dict[str, Any]) -> list[str]:
-        """Enforce a claim's limits on the current root and runners, unless they are; return notes."""
-        limits = self._limits
-        if limits.are_set(values):
-            return list(limits.notes)
-        notes = [*limits.replace(values), *limits.resize(self._boot.root)]
-        self.runners.limit()  # by the limits that are set now
-        return notes
-
-    def _lay(self, image: Image, network: str, *, unused: bool) -> bool:
-        """Lay an image; return whether the runners have stayed, which then have to hear of it."""
-        boot = self._boot
-        if not boot.plan.overlay:
-            raise ExecutorError("no_overlay", "the root is not an overlay: leave image out", field="image")
-        if unused and (network, self._default_hostname) == (boot.network, boot.hostname):
-            self.ahead.discard()
-            if self.exchange.run(image):
-                return True
-        self.ahead.drop()
-        self._kill_all()
-        self.runners.retired.await_empty()
-        if boot.fresh is not None and (left := boot.fresh.left_sockets(boot.home)):
-            raise SetupError(f"the earlier image left sockets: {str(left)[:200]}; start another sandbox")
-        boot.network, boot.hostname = network, self._default_hostname  # which a reset compares with
-        boot.lay(image)
-        return False
-
-    def _network(self, message: dict[str, Any]) -> str:
-        network = message.get("network") or self._boot.network
-        if network not in NETWORKS:
-            raise ExecutorError("bad_request", "network must be full or none", field="network")
-        return network
+        return self._application.apply(message, fds)
 
     def egress(self, message: dict[str, Any]) -> dict[str, Any]:
         """Set the egress programs, also for running processes; raises ExecutorError if they cannot be enforced."""
@@ -246,7 +194,7 @@ class Sandbox:
         if not boot.plan.overlay:
             raise ExecutorError("no_overlay", "cannot reset, the root is not an overlay: create another")
         self._check_recorded()
-        boot.network, boot.hostname = self._network(message), self._default_hostname
+        boot.network, boot.hostname = network_of(message, boot), self._default_hostname
         return Reset(
             boot=boot, runners=self.runners, limits=self._limits, ahead=self.ahead, kill_all=self._kill_all
         ).run(message)
@@ -260,7 +208,7 @@ class Sandbox:
         self._check_recorded()
         limits = validate(message.get("limits"))
         return self.ahead.prepare(
-            boot.conditions(self._network(message), self._default_hostname, limits),
+            boot.conditions(network_of(message, boot), self._default_hostname, limits),
             limits=limits,
             probe=message["probe"],
             exit_code=int(message["exit_code"]),

@@ -10,14 +10,13 @@ from sandlot_contract.verdicts import CommandVerdict
 
 from ..core import ends
 from ..core.errors import ApiError, SidecarError
-from ..core.instance import CONTRACT_PHASES, InstanceState, Outcome, Phase
+from ..core.instance import CONTRACT_PHASES, InstanceState, Outcome
 from . import claim as claims
 from . import gateway as gateways
 from . import log, nameservers, readiness, statedoc
 from . import record as records
 from .claim_application import ClaimApplication
 from .disk import Disk
-from .egress import body as egress
 from .egress.owned import OwnedPolicy
 from .ending import PATIENCE, Ending
 from .executor_client import ExecutorClient, ExecutorError, ExecutorGone
@@ -25,9 +24,12 @@ from .journal import Journal
 from .links.owned import OwnedLinks
 from .losses import Losses
 from .ops import Ops
+from .owner_changes import OwnerChanges
+from .resetting import Resetting
 from .restoration import Restoration
 from .sandbox import Sandbox
-from .tasks import Tasks, beside
+from .serving import Serving
+from .tasks import Tasks
 from .use import Use
 from .waiting_ends import WaitingEnds
 from .webhooks import CLAIM_TOLD_AFTER, Webhooks
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..core.ends import Conditions, End
-    from .runners import Made
     from .tls import Tls
 
 
@@ -52,7 +53,6 @@ class Instance:
         self.life = InstanceState(records.load(config.state_dir))
         self.record = self.life.record
         self.sandbox = Sandbox(config, executor)
-        self.ready_at: float | None = None
         self.impossible = 0  # events that cannot happen in their phase
         self.ops = Ops(executor=executor, limits=config.ops, state_dir=config.state_dir)
         self.journal = Journal(config.state_dir)
@@ -80,6 +80,20 @@ class Instance:
         self.restoration = Restoration(
             self.life, state_dir=config.state_dir, late=self._end_of_use, heard=self._heard,
             ready=self._restored,
+        )  # fmt: skip
+        self.serving = Serving(
+            self.life, in_pod=bool(config.target), sandbox=self.sandbox, ops=self.ops, use=self.use,
+            webhooks=self.webhooks,
+        )  # fmt: skip
+        self._resetting = Resetting(
+            self.life, state_dir=config.state_dir, sandbox=self.sandbox, use=self.use, ops=self.ops,
+            policy=self._egress, links=self._links, journal=self.journal, disk=self.disk,
+            restoration=self.restoration, heard=self._heard, released=lambda: self.on_token(None),
+            ready=self.serving.begin,
+        )  # fmt: skip
+        self.changes = OwnerChanges(
+            self.life, lock=self._lock, sandbox=self.sandbox, use=self.use, policy=self._egress,
+            links=self._links, store=self._store,
         )  # fmt: skip
         self.ops.on_change = self._ops_changed
         self.ops.journal = self.journal.write
@@ -139,26 +153,8 @@ class Instance:
         if claim is not None:
             self._open_to_owner()
             self.sandbox.notes += ["the sidecar restarted: earlier processes are gone", *missing]
-        self._go_on()
+        self.serving.begin()
         log.event("ready", phase=self.phase, notes=self.sandbox.notes)
-
-    def _go_on(self) -> None:
-        """Begin to serve after a start or reset: the owner if there is one, else the warm pool."""
-        if self.life.phase is Phase.CLAIMED:
-            self.use.begin(self.record)
-            self.use.run_start_command(self.record)
-        else:
-            self._nobody_waits()
-        self.ready_at = time.time()
-        self.webhooks.ready()
-
-    def _nobody_waits(self) -> None:
-        # A pod costs many times what a runner does, and its owner's first command would have to wait for a new runner.
-        if not self.config.target:
-            # Without control groups, a runner has the limits of the owner for whom it was forked.
-            has_groups = self.sandbox.setup.get("cgroup") != "none"
-            (self.ops.pool.rest_later if has_groups else self.ops.pool.rest)()
-        self.use.ahead.begin(self.record)
 
     def _open_to_owner(self) -> None:
         if self.record.claim is not None:
@@ -183,7 +179,7 @@ class Instance:
                 await self._application.apply(claim)
             except BaseException as error:
                 self._heard(self.life.claim_failed())
-                self._nobody_waits()
+                self.serving.await_claim()
                 if isinstance(error, ExecutorError) and error.code == "setup":
                     await self._end(ends.not_built(str(error)))
                 if isinstance(error, ExecutorGone):
@@ -205,41 +201,9 @@ class Instance:
         # A pod does not survive a crash of its node: there the record only has to outlive this process.
         records.store(self.config.state_dir, self.record, durable=not self.config.target)
 
-    async def set_egress(self, body: dict[str, Any]) -> None:
-        """Apply an egress policy and record it, or neither. Raises ApiError."""
-        wanted = egress.parse(body)
-        async with self._lock:
-            if self.life.owned()["network"] != "full":
-                raise ApiError(409, "unsupported", "the sandbox has no network: claim it with network full")
-            try:
-                await self._egress.replace(wanted)
-            except ExecutorGone as error:
-                raise ApiError(503, "broken", str(error)) from error
-
-    async def set_deadline(self, sandbox_id: str, *, seconds: float, only_later: bool) -> None:
-        """Set the owner's deadline, `seconds` from now, and record it; `only_later`: never to an earlier time.
-
-        Raises ApiError, also if another sandbox owns the instance.
-        """
-        async with self._lock:
-            if self.life.owned()["sandbox_id"] != sandbox_id:
-                raise ApiError(409, "claimed", "another sandbox owns this instance", field="sandbox_id")
-            deadline, former = time.time() + seconds, self.record.deadline_at()
-            if only_later and (former is None or former >= deadline):
-                return
-            self.record.deadline = deadline
-            self._store()
-            self.use.arm_deadline(self.record)
-
     def _renewed(self) -> None:
         """Link the services again after the init was replaced: its network is another one, its files may be."""
-        self.tasks.spawn(self._link_again(self.record.generation))
-
-    async def _link_again(self, generation: int) -> None:
-        async with self._lock:
-            if self.life.phase is Phase.CLAIMED and self.record.generation == generation:
-                missing = await self._links.begin_again(self.record.claim)
-                self.sandbox.notes += [note for note in missing if note not in self.sandbox.notes]
+        self.tasks.spawn(self.changes.link_again(self.record.generation))
 
     def _restored(self) -> None:
         self.use.run_start_command(self.record)
@@ -263,41 +227,15 @@ class Instance:
             self.use.stop()
             self._links.stop()
             self.webhooks.stop()
-            cause, message = CommandVerdict.SANDBOX_ENDED, "the sandbox was reset"
-            if not self._waiting_ends.one_applies() and self.use.begin_stop(cause, message=message):
-                await self.use.stopped()
-            await self.ops.end_all(cause, message=message)
-            self.use.forget()
+            await self._resetting.end_ops(graceful=not self._waiting_ends.one_applies())
             try:
-                works = [self.journal.clear]
-                if kept is None:
-                    works.append(lambda: records.store_next(self.config.state_dir, self.record))
-                (answer, made), _ = await asyncio.gather(self.sandbox.reset(kept), beside(*works))
-                if answer.get("equal"):
-                    await self._begin_anew(made, ready=bool(answer.get("prepared")))
+                answer = await self._resetting.empty(kept)
             except SidecarError as error:
                 await self._end(ends.not_reset(str(error)))
                 raise ApiError(503, "reset_failed", str(error)) from error
             if not answer.get("equal"):
                 await self._end(ends.not_fresh(answer["proof"]["differences"]))
         return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
-
-    async def _begin_anew(self, made: Made | None, *, ready: bool) -> None:
-        """Serve again after a reset, with the runner that was `made`. `ready`: a first command has run already."""
-        await self._egress.emptied(kept=self.life.keeps)
-        await self._links.begin(self.record.claim if self.life.keeps else None)
-        over = self._heard(self.life.emptied())
-        if over:
-            self.restoration.reset()
-            self.on_token(None)
-        self.sandbox.prepare(self.ops, self.record.claim)
-        self.ops.forget(made, ready=ready)
-        self.disk.emptied()
-        if not ready:
-            await readiness.run_first_command(self.ops, owned=self.life.keeps)
-        self._heard(self.life.built())
-        log.event("reset", generation=self.record.generation, prepared=ready)
-        self._go_on()
 
     # -- end -------------------------------------------------------------------------------------------------
 

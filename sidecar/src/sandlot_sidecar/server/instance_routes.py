@@ -77,7 +77,7 @@ class InstanceRoutes:
 
     async def set_egress(self, request: Request) -> None:
         """Set the egress policy; responds once it is in force."""
-        await self._instance.set_egress(request.json())
+        await self._instance.changes.set_egress(request.json())
         self.egress(request)
 
     async def set_deadline(self, request: Request) -> None:
@@ -88,7 +88,7 @@ class InstanceRoutes:
         if seconds is None:
             raise bad_input("timeout is required: the seconds until the sandbox ends", field="timeout")
         only_later = fields.flag(body, "only_later", default=False)
-        await self._instance.set_deadline(sandbox_id, seconds=seconds, only_later=only_later)
+        await self._instance.changes.set_deadline(sandbox_id, seconds=seconds, only_later=only_later)
         request.respond_json(self._instance.state())
 
     def use(self, request: Request) -> None:

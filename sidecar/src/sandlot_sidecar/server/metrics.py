@@ -28,7 +28,8 @@ def render(instance: Instance, http: Http) -> str:
     add("ops_queued", "gauge", [("", len(table.queue))])
     add("results_bytes", "gauge", [("", table.held)])
     ends = [
-        (f'{{verdict="{verdict}"}}', float(count)) for verdict, count in sorted(instance.ops.counts.items())
+        (f'{{verdict="{verdict}"}}', float(count))
+        for verdict, count in sorted(instance.ops.results.counts.items())
     ]
     add("ops_total", "counter", ends)
     impossible = [

@@ -8,10 +8,9 @@ import time
 from sandlot_contract.frames import START
 from sandlot_contract.verdicts import CommandVerdict
 
-from ..core.errors import busy
 from ..core.op import Action, State, Stdin
 from . import command
-from .dedupe_cache import DedupeCache
+from .op_signals import OpSignals
 from .output import OpOutput
 from .spec import QUIET
 
@@ -48,15 +47,14 @@ monotonic = time.monotonic
 KILL_ALONE = 0.3
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
 MUCH = 4096  # unread bytes in the pipes: the smallest pipes are full then
-MOST_UNSENT = 64  # signals the runner has not read; code can keep it busy
 
 
 class OpRun:
     """The I/O of one op: created with it, given a runner by `launch`, released by `close`."""
 
     __slots__ = (
-        "_deadline", "_early", "_kill", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_starting",
-        "input", "op", "output", "runner", "runner_pid", "watchers",
+        "_deadline", "_kill", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_starting", "input", "op",
+        "output", "runner", "runner_pid", "watchers",
     )  # fmt: skip
 
     def __init__(self, ops: Ops, op: Op) -> None:
@@ -73,8 +71,7 @@ class OpRun:
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
-        self._signals: DedupeCache | None = None
-        self._early: tuple[tuple[int, bool], ...] = ()  # number and tree of signals before it had a runner
+        self._signals: OpSignals | None = None
         self.watchers: list[asyncio.Future[None]] = []
         terminal = op.spec.pty is not None
         if terminal or op.spec.stdin is True:
@@ -107,9 +104,8 @@ class OpRun:
             if stdin != ops.devnull:
                 os.close(stdin)
         # The runner reads them once the command runs: sent before it, they would hit nothing, or what an earlier op left.
-        early, self._early = self._early, ()
-        for number, tree in early:
-            self._send_signal(runner, number, tree=tree)
+        if self._signals is not None:
+            self._signals.send_early(runner)
         if spec.timeout is not None:
             self._deadline = ops.loop.call_later(spec.timeout, self._timeout)
         if self._quiet:
@@ -265,25 +261,9 @@ class OpRun:
 
         Raises 503 if too many are unread.
         """
-        runner = self.runner
-        known = self._signals
-        if dedupe is not None and known is not None and known.get(dedupe) is not None:
-            known.put(dedupe, 1)
-            return
-        unread = len(self._early) if runner is None else runner.unsent
-        if unread >= MOST_UNSENT:
-            raise busy(f"{unread} signals to this op are pending: try again after Retry-After")
-        if dedupe is not None:
-            known = self._signals = known or DedupeCache()
-            known.put(dedupe, 1)
-        if runner is not None:
-            self._send_signal(runner, number, tree=tree)
-        elif self.op.state is State.QUEUED:
-            self._early += ((number, tree),)
-
-    def _send_signal(self, runner: Runner, number: int, *, tree: bool) -> None:
-        self.op.sent_signal = number
-        runner.send({"signal": number, "tree": tree})
+        if self._signals is None:
+            self._signals = OpSignals(self.op)
+        self._signals.signal(self.runner, number, tree=tree, dedupe=dedupe)
 
     def close(self) -> None:
         """Release all descriptors and timers after the op's end."""
@@ -295,7 +275,8 @@ class OpRun:
         runner, self.runner = self.runner, None
         if runner is not None:
             self._ops.pool.give_back(runner, clean=False)
-        self._early = ()
+        if self._signals is not None:
+            self._signals.forget_early()
         self.output.close()
         if self.input is not None:
             self.input.close()

@@ -11,12 +11,14 @@ from sandlot_contract.verdicts import CommandVerdict
 from .. import kernel
 from ..core.op import ANY, Action, Op
 from ..core.table import OpTable
-from ..core.verdicts import LIMITS_REACHED, REPEATED_ON_STDERR
+from ..core.verdicts import LIMITS_REACHED
 from . import log, trace
 from .diagnosis import OpDiagnosis
 from .framelog import FrameLog, spill_file
 from .oprun import OpRun
 from .pace import Pace
+from .pending_ends import PendingEnds
+from .results import Results
 from .runners import RunnerPool
 from .spec import Spec
 from .tasks import Tasks
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 monotonic = time.monotonic
-PATIENCE = 10.0  # seconds for an op to settle: less than one, where nothing keeps the init from ending
 
 
 class Ops:
@@ -53,12 +54,12 @@ class Ops:
         self._made_before = 0
         self.pool: RunnerPool = self._new_pool()
         self.tasks = Tasks()
+        self.results = Results(self.table, self.loop)
+        self._pending_ends = PendingEnds(self.loop, reasons=self.reasons, tasks=self.tasks, move=self.move)
         self.watchers = Watchers(self.table, kill=self.kill)
-        self.counts: dict[str, int] = {}
         self.impossible = 0  # events that cannot happen in their op's state
         self.on_change: Callable[[], None] = lambda: None
         self.journal: Callable[[str, str], None] | None = None
-        self._sweep: asyncio.TimerHandle | None = None
         # Limit on ops that are starting. More of them than cores evict each other from the caches, and let some callers
         # wait for seconds while others are served twice.
         self.max_starting = 2
@@ -198,20 +199,13 @@ class Ops:
         elif do is Action.KILL:
             op.io.kill()
         elif do is Action.ASK:
-            self.tasks.spawn(self._explain(op))
+            self._pending_ends.explain(op)
         elif do is Action.AWAIT:
-            self.loop.call_later(PATIENCE, self._settled, op)
+            self._pending_ends.expect(op)
         elif do is Action.IMPOSSIBLE:
             self.impossible += 1
             fields = {"op": op.op_id, "state": op.state.name, "event": op.impossible}
             log.event("impossible", **fields, **trace.ids(op.trace))
-
-    def _settled(self, op: Op) -> None:
-        """End an op if it is not settled yet: what keeps the init from ending must not keep its caller."""
-        self.move(op, op.settled(now=monotonic()))
-
-    async def _explain(self, op: Op) -> None:
-        self.move(op, await self.reasons.explain(op))
 
     def kill(self, op: Op, cause: str, *, message: str | None = None) -> None:
         """End an op for a reason; it has ended once its processes are dead."""
@@ -267,55 +261,28 @@ class Ops:
             self.pace.ended(op.cpu)
         op.ended_at = time.time()
         op.io.close()
-        verdict = op.verdict or ""
-        if op.trace is not None and op.trace.sampled:
-            log.event("op_ended", op=op.op_id, verdict=verdict, **op.trace.ids)
-        self.counts[verdict] = self.counts.get(verdict, 0) + 1
         if op.chosen and self.journal is not None:
             self.journal("-", op.op_id)
-        if verdict in REPEATED_ON_STDERR and op.message:
-            op.log.say(f"sandlot: {op.message}\n".encode("utf-8", "replace"))
-        op.command = op.spec.line()
-        op.spec = None
+        self.results.complete(op)
         self.watchers.tell_end(op)
         op.io.changed()
         if table.queue:
             self.pump()
-        if self._sweep is None or table.held - table.read > self.limits.result_bytes:
-            self.sweep()
+        self.results.added()
         if table.running == 0 and not table.queue:
             self.on_change()
 
-    # -- results ---------------------------------------------------------------------------------------------
-
-    def sweep(self) -> None:
-        """Drop old results and set a timer for the next; no timer if nothing is kept."""
-        self._stop_sweeping()
-        dropped, due = self.table.expire(now=monotonic())
-        for op in dropped:
-            op.log.close()
-        if due is not None:
-            self._sweep = self.loop.call_later(max(due, 0.5), self.sweep)
+    # -- reset and exit --------------------------------------------------------------------------------------
 
     def forget(self, made: Made | None, *, ready: bool) -> None:
         """Clear ops and runners after a reset; one runner may be `made` already. `ready`: the next claim needs no other."""
-        self._forget_results()
+        self.results.forget()
         self._replace_pool()
         if made is not None or not ready:
             self.pool.open(made)
 
     async def close(self) -> None:
         """Release everything."""
-        self._forget_results()
+        self.results.forget()
         await self.tasks.wait()
         os.close(self.devnull)
-
-    def _forget_results(self) -> None:
-        for op in self.table.forget():
-            op.log.close()
-        self._stop_sweeping()
-
-    def _stop_sweeping(self) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..core.instance import InstanceState
     from .ops import Ops
     from .sandbox import Sandbox
+    from .serving import Serving
     from .use import Use
 
     class Instance(Protocol):
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         def phase(self) -> str: ...
 
         sandbox: Sandbox
-        ready_at: float | None
+        serving: Serving
 
 
 NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
@@ -48,7 +49,7 @@ def state(instance: Instance) -> dict[str, Any]:
         "generation": record.generation,
         "phase": instance.phase,
         "claiming": instance.life.claiming,
-        "ready_at": instance.ready_at,
+        "ready_at": instance.serving.ready_at,
         "bound_to": instance.life.bound_to,
         "uses": instance.life.uses,
         "version": __version__,
