@@ -182,8 +182,9 @@ def test_what_the_runtime_uses_by_itself_is_not_the_sandboxes_own() -> None:
         }
         return Sample(at=seconds, parts=used, sandboxes={})
 
-    span = Span(name="p", begun=0.0, ended=10.0, done=[done()])
+    span = Span(name="p", begun=0.0, ended=10.0, done=[done()], rate=0.4711)
     found = summary.of_phase(span, events=[], samples=[at(0, bare=True), at(10, bare=True)])
+    assert found["rate"] == 0.471
     assert found["own"]["cores"] == pytest.approx(0.05 - 20 * 0.002)
     found = summary.of_phase(span, events=[], samples=[at(0, bare=False), at(10, bare=False)])
     assert found["own"]["cores"] == pytest.approx(0.05), "nothing beside them to compare with"
