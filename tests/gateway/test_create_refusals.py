@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from sandlot_gateway.core.backend import BackendError
+from sandlot_gateway.engine.open_creates import Part
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.warm_pool import warmed
@@ -56,6 +58,28 @@ async def test_a_claim_the_sidecar_refuses_names_the_field(box: Running) -> None
     assert answer.json()["errors"][0]["param"] == "workdir"
     assert box.machine.claimed() == []
     assert box.gateway.supply.slots.warm.count("warm") >= 3
+
+
+async def test_one_that_was_deleted_while_a_sidecar_refused_its_claim_stays_known(box: Running) -> None:
+    """It was taken for a create that is refused at once, of which nothing remains: its id was unknown."""
+    await warmed(box)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def refuses(_claim: dict[str, Any]) -> tuple[int, dict[str, str]]:
+        asked.set()
+        await go_on.wait()
+        return 400, {"error": "bad", "field": "workdir", "message": "no such"}
+
+    for sidecar in box.machine.sidecars.values():
+        sidecar.before_claim = refuses
+    made = await box.create(workdir="/x", wait_seconds=0)
+    await asyncio.wait_for(asked.wait(), 60)
+    assert (await box.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+    go_on.set()
+    await until(lambda: not box.gateway.lifecycle.creates.those(Part.BRINGS_UP))
+    told = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
+    assert (told.get("status"), told.get("verdict")) == ("TERMINATED", "deleted")
+    assert box.machine.claimed() == []
 
 
 async def test_a_policy_that_cannot_be_held_names_its_list(box: Running) -> None:

@@ -170,5 +170,8 @@ async def test_a_create_whose_question_fails_in_an_unexpected_way_has_an_end(
             again = await one.settled(await one.create(idempotency_key="k"))
         assert (failed["status"], failed["errorType"]) == ("ERROR", "START_FAILED")
         assert again["id"] == failed["id"]
+        counted = one.gateway.metrics.registry.get_sample_value
+        assert counted("sandlot_creates_total", {"source": "cold", "outcome": "failed"}) == 1.0
+        assert counted("sandlot_sandbox_ends_total", {"verdict": "start_failed"}) == 1.0
         assert (await one.made(idempotency_key="k2"))["status"] == "RUNNING"
         assert one.gateway.supply.waiting == 0

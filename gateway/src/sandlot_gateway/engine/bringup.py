@@ -124,6 +124,13 @@ class BringUp:
             self._reading[sandbox.id] = asyncio.Event()
         self._tasks.spawn(self._run(sandbox, secrets=secrets, ticket=ticket, losses=losses, patient=patient))
 
+    def failed(self, sandbox: Sandbox) -> None:
+        """End and count a create that failed in an unexpected way before its bring-up could begin."""
+        self._creates.brought_up(sandbox.id)
+        self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message="internal error")
+        if self._directory.get(sandbox.id) is sandbox:
+            self._observer.created(sandbox, seconds=0.0)
+
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str], losses: int = 0) -> None:
         """Take over a bring-up of another or an earlier gateway, patiently: its caller has the id already.
 
@@ -146,8 +153,7 @@ class BringUp:
         except Abandoned:
             return
         except (BadRequestField, CannotStart, QueueFull) as error:
-            if sandbox.live:  # else it was deleted, and has a record
-                is_sandbox = self._refuse(sandbox, error, patient=patient)
+            is_sandbox = self._refuse(sandbox, error, patient=patient)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
             if field == "egress" and sandbox.spec.egress is not None:
@@ -244,6 +250,8 @@ class BringUp:
         """Refuse a create; return whether a sandbox remains."""
         # A caller that holds the create open gets a 422 or 503, and no sandbox remains. One that was answered PENDING has
         # the id: its sandbox must exist, and its end says the same.
+        if not sandbox.live:  # it was deleted, and has a record
+            return True
         loop = asyncio.get_running_loop()
         self._refusals[sandbox.id] = refusal
         loop.call_later(_REFUSAL_KEPT, self._refusals.pop, sandbox.id, None)

@@ -129,8 +129,7 @@ class Following:
             await self._ask_and_begin(sandbox, secrets=secrets, ticket=ticket)
         except Exception:  # else the create would be pending for ever, and hold its key
             _log.exception("a create failed in an unexpected way", extra={"sandbox": sandbox.id})
-            self._creates.brought_up(sandbox.id)
-            self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message="internal error")
+            self._bringup.failed(sandbox)
         finally:
             self._asking.pop(sandbox.id).set()
 
