@@ -52,7 +52,8 @@ class UnansweredEnds:
         if slot.phase is Phase.ENDING and loss.verdict == SandboxVerdict.SANDBOX_LOST:
             return False  # an older sidecar's word for a claim that is given back
         sandbox = self._directory.get(claim.sandbox_id)
-        if sandbox is None or loss.verdict in UNSAID:  # another instance may have it, see `Following.lost`
+        if sandbox is None or not sandbox.live or loss.verdict in UNSAID:
+            # Of the instance alone: another one may have the sandbox, see `Following.lost`.
             self._backend.ended(slot.instance.id, loss, claim=claim, heard=True)
         else:
             self._ended_in(slot.instance.id, sandbox, loss, claimed_at=claim.at)
