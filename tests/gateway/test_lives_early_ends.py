@@ -11,6 +11,7 @@ from sandlot_gateway.sandboxes import Sandbox
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_kept import calls
 from tests.gateway.lives_kubernetes import KubernetesWorld, faultless_world
+from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
 from tests.gateway.lives_messages import Call
 
 
@@ -75,6 +76,7 @@ def test_its_end_is_the_same_at_all_gateways(
     maker, _ = world.gateways
     sandbox, claim = accepted(world)
     if is_handed_out:
+        assert isinstance(maker, KubernetesGateway)
         maker.answer_pending(sandbox)
     ends(world, claim, "deadline")
     assert told(world, sandbox) >= {("TIMEOUT", "deadline", claim.instance_id)}
