@@ -12,7 +12,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.owners import RecordedEnd
+from sandlot_gateway.core.owners import Claim, RecordedEnd
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import (
@@ -140,14 +140,19 @@ class Adoption:
         known = self._directory.get(sandbox_id)
         return known is None or known.live
 
+    def claim_in(self, state: dict[str, Any], loss: Loss) -> Claim | None:
+        """Return the claim in a sidecar's report of its end, or None if that is no news of its sandbox."""
+        if not self.is_news(owner_in(state), loss):
+            return None
+        try:
+            return recovered(state, now=self._clock()).ownership()
+        except ForeignClaim as error:
+            _log.warning("a claim cannot be read: %s", error, extra={"instance": state.get("instance_id")})
+            return None
+
     def ended(self, instance_id: InstanceId, state: dict[str, Any], loss: Loss) -> None:
         """Handle a sidecar's report of its end after the backend removed the instance."""
-        claim = None
-        if self.is_news(owner_in(state), loss):
-            try:
-                claim = recovered(state, now=self._clock()).ownership()
-            except ForeignClaim as error:
-                _log.warning("a claim cannot be read: %s", error, extra={"instance": instance_id})
+        claim = self.claim_in(state, loss)
         if claim is not None:
             self.over(claim.recorded_end(loss))
         self._ends.gone(instance_id, loss, heard=True, claim=claim)

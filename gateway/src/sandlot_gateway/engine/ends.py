@@ -24,6 +24,7 @@ from .orphans import Orphans
 from .pending import PendingStore
 from .retiring import Retirer
 from .supply import Supply
+from .unanswered_ends import UnansweredEnds
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,15 @@ class Ends:
         self._pending = pending
         self._observer = observer
         self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
+        self.unanswered = UnansweredEnds(
+            directory=directory,
+            supply=supply,
+            backend=backend,
+            retirer=self._retirer,
+            record=lambda sandbox, loss: self.record(
+                sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code, heard=True
+            ),
+        )
         self._unconfirmed: dict[InstanceId, Sandbox] = {}  # instance id -> sandbox of before the restart
         self.orphans = Orphans(
             grace=orphan_grace,
@@ -144,14 +154,19 @@ class Ends:
     ) -> None:
         """Handle an instance that ended by itself or died: record its sandbox's end and free its capacity.
 
-        `heard`: its sidecar reported it. `claim`: of its sandbox, if this gateway does not have it.
+        `heard`: its sidecar reported it. `claim`: of its sandbox as reported, if this gateway does not have that or waits
+        for the answer to its claim.
         """
         slot = self._supply.lost(instance_id, loss)
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
+        recorded = False
         if sandbox is None:
-            self._backend.ended(instance_id, loss, claim=claim, heard=heard)
+            if slot is not None and slot.hold is not None:
+                recorded, claim = self.unanswered.reported(slot, loss, claim), None
+            if not recorded:
+                self._backend.ended(instance_id, loss, claim=claim, heard=heard)
         elif sandbox.instance_id == instance_id and loss.verdict == SandboxVerdict.GIVEN_BACK:
             claim = sandbox.ownership()
             self._unlearn(sandbox)
@@ -164,7 +179,7 @@ class Ends:
                 exit_code=loss.exit_code,
                 heard=heard,
             )
-        if slot is None or slot.phase is not Phase.ENDING:
+        if recorded or slot is None or slot.phase is not Phase.ENDING:
             given_back = loss.verdict == SandboxVerdict.GIVEN_BACK
             self._retirer.destroy(instance_id, given_back=given_back)
 
