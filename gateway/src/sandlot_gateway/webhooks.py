@@ -174,7 +174,9 @@ class Webhooks:
             if instance is not None:
                 self._learn_owner(instance, document, state, loss)
                 slot = self._supply.slots.get(instance.id)
-                is_awaited = slot is not None and slot.hold is not None
+                is_awaited = (
+                    slot is not None and slot.hold is not None and slot.sandbox_id == document.sandbox_id
+                )
                 claim = self._adoption.claim_in(state, loss) if is_awaited else None
                 self._ends.gone(document.instance_id, loss, heard=True, claim=claim)
             else:

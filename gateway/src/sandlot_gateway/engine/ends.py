@@ -61,7 +61,6 @@ class Ends:
         self._observer = observer
         self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
         self.unanswered = UnansweredEnds(
-            directory=directory,
             supply=supply,
             backend=backend,
             retirer=self._retirer,
@@ -158,15 +157,17 @@ class Ends:
         for the answer to its claim.
         """
         slot = self._supply.lost(instance_id, loss)
+        if claim is not None and slot is not None and slot.hold and slot.sandbox_id == claim.sandbox_id:
+            awaited = self._directory.get(claim.sandbox_id)
+            if awaited is not None and awaited.live:
+                self.unanswered.reported(awaited, loss, instance_id, claimed_at=claim.at)
+                return
+            claim = None  # it was withdrawn meanwhile
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
-        recorded = False
         if sandbox is None:
-            if slot is not None and slot.hold is not None:
-                recorded, claim = self.unanswered.reported(slot, loss, claim), None
-            if not recorded:
-                self._backend.ended(instance_id, loss, claim=claim, heard=heard)
+            self._backend.ended(instance_id, loss, claim=claim, heard=heard)
         elif sandbox.instance_id == instance_id and loss.verdict == SandboxVerdict.GIVEN_BACK:
             claim = sandbox.ownership()
             self._unlearn(sandbox)
@@ -179,7 +180,7 @@ class Ends:
                 exit_code=loss.exit_code,
                 heard=heard,
             )
-        if recorded or slot is None or slot.phase is not Phase.ENDING:
+        if slot is None or slot.phase is not Phase.ENDING:
             given_back = loss.verdict == SandboxVerdict.GIVEN_BACK
             self._retirer.destroy(instance_id, given_back=given_back)
 

@@ -111,7 +111,8 @@ class Following:
             or not (given_back or (lost.loss.verdict in UNSAID and not alone))
         ):
             return False
-        self._ends.unanswered.instance_lost(sandbox, lost.loss, lost.instance_id)
+        if not given_back:
+            self._ends.unanswered.looked_for(lost.loss, lost.instance_id)
         self._creates.begin(sandbox.id, Part.MAY_GO_ON if alone else Part.LOOKS, secrets=secrets)
         self._followers.spawn(self._after_loss(sandbox, lost, secrets=secrets, losses=losses))
         return True

@@ -1,7 +1,9 @@
-"""Ends of sandboxes that an instance has accepted before this gateway has the answer to its claim.
+"""Ends of instances that have accepted a sandbox before this gateway has the answer to its claim.
 
-Other gateways may have heard of the claim and serve the sandbox's callers there. Its end names the owner in the
-instance's record: without one the instance is removed as unclaimed, which others take for the sandbox's delete.
+Other gateways may have heard of the claim and serve the sandbox's callers there, and are to say of it what this one says.
+An end by the sandbox's own doing is the sandbox's: its record names the owner, since an instance that is removed as
+unclaimed looks as if the sandbox had been deleted. A loss is the claim's alone as long as another instance may have the
+sandbox, or get it: the instance is removed as one whose claim was given back.
 """
 
 from __future__ import annotations
@@ -13,10 +15,8 @@ from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
-from sandlot_gateway.core.owners import Claim
-from sandlot_gateway.core.slot import Loss, Phase, Slot
+from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.core.slots import ENDED_ELSEWHERE
-from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 
 from .claim_failures import UNSAID
@@ -30,34 +30,27 @@ class UnansweredEnds:
     def __init__(
         self,
         *,
-        directory: Directory,
         supply: Supply,
         backend: Backend,
         retirer: Retirer,
         record: Callable[[Sandbox, Loss], bool],
     ) -> None:
-        self._directory = directory
         self._supply = supply
         self._backend = backend
         self._retirer = retirer
         self._record = record
 
-    def reported(self, slot: Slot, loss: Loss, claim: Claim | None) -> bool:
-        """Record the end that a sidecar reports while a create here has the slot. `claim`: as the report names it.
+    def reported(self, sandbox: Sandbox, loss: Loss, instance_id: InstanceId, *, claimed_at: float) -> None:
+        """Handle the end that a sidecar reports while a create here waits for the answer to this sandbox's claim."""
+        is_claims = loss.verdict in UNSAID
+        if not is_claims:
+            self._ended_in(instance_id, sandbox, loss, claimed_at=claimed_at)
+        self._retirer.destroy(instance_id, given_back=is_claims)
 
-        Return False if that is no end of the create's sandbox.
-        """
-        if claim is None or claim.sandbox_id != slot.sandbox_id:
-            return False
-        if slot.phase is Phase.ENDING and loss.verdict == SandboxVerdict.SANDBOX_LOST:
-            return False  # an older sidecar's word for a claim that is given back
-        sandbox = self._directory.get(claim.sandbox_id)
-        if sandbox is None or not sandbox.live or loss.verdict in UNSAID:
-            # Of the instance alone: another one may have the sandbox, see `Following.lost`.
-            self._backend.ended(slot.instance.id, loss, claim=claim, heard=True)
-        else:
-            self._ended_in(slot.instance.id, sandbox, loss, claimed_at=claim.at)
-        return True
+    def looked_for(self, loss: Loss, instance_id: InstanceId) -> None:
+        """Remove an instance that is lost, while others are asked for its sandbox. `lost` follows if none of them has it."""
+        self._supply.lost(instance_id, loss)
+        self._retirer.destroy(instance_id, given_back=True)
 
     def lost(self, sandbox: Sandbox, loss: Loss, instance_id: InstanceId) -> None:
         """Record the end of a sandbox whose claim was lost, see `LostAtOnce`, and that no other instance has."""
@@ -69,14 +62,6 @@ class UnansweredEnds:
         else:
             self._supply.lost(instance_id, loss)
             self._ended_in(instance_id, sandbox, loss, claimed_at=sandbox.asked_at)
-            self._retirer.destroy(instance_id, given_back=False)
-
-    def instance_lost(self, sandbox: Sandbox, loss: Loss, instance_id: InstanceId) -> None:
-        """Record the end of the instance alone: another one may have the sandbox by now."""
-        if loss.verdict in UNSAID and self._backend.instance(instance_id) is not None:
-            self._supply.lost(instance_id, loss)
-            claim = replace(sandbox.ownership(), at=sandbox.asked_at)
-            self._backend.ended(instance_id, loss, claim=claim, heard=True)
             self._retirer.destroy(instance_id, given_back=False)
 
     def _ended_in(self, instance_id: InstanceId, sandbox: Sandbox, loss: Loss, *, claimed_at: float) -> None:
