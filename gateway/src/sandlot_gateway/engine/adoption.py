@@ -182,8 +182,8 @@ class Adoption:
 
         The end of a pending create's record ends the sandbox whatever it has become since. The end of an instance's
         record counts only while no sidecar has reported the instance. It stops a bring-up here only for a delete, and
-        the search for another gateway that has the sandbox only as its result (`sought`). An unknown sandbox is added as
-        ended, if its record says enough.
+        the search for another gateway that has the sandbox only if it is `sought`: the answer, or its sidecar's word. An
+        unknown sandbox is added as ended, if its record says enough.
         """
         if end.verdict == SandboxVerdict.GIVEN_BACK and not end.of_pending_create:
             return
