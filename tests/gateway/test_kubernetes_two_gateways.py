@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from sandlot_gateway.backends.kubernetes.translate import sandbox_body
+from sandlot_gateway.engine.open_creates import Part
+from sandlot_gateway.sidecars import ClaimAnswer
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 
@@ -174,6 +176,41 @@ async def test_a_short_life_is_told_by_a_gateway_that_never_saw_it(world: World,
             sandbox_id = made["id"]
             verdict = await kubelet.until(lambda key=sandbox_id: kubelet.sandboxes[key].status.verdict)
             assert verdict == "deadline"
+
+
+async def test_an_end_before_the_answer_to_its_claim_is_told_alike(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own gateway removed the instance as that of no sandbox, and the other one took that for a delete."""
+    kubelet = world.kubelet
+    go_on = asyncio.Event()
+    async with world.gateway("a") as one, world.gateway("b") as other:
+        kubelet.webhook = one.webhook
+        sidecars = one.gateway.sidecars
+        claim = sidecars.claim
+
+        async def late(*asked: Any) -> ClaimAnswer:
+            answer = await claim(*asked)
+            await go_on.wait()
+            return answer
+
+        monkeypatch.setattr(sidecars, "claim", late)
+        made = (await one.create(wait_seconds=0)).json()
+        directory = other.gateway.directory
+        await until(lambda: (known := directory.get(made["id"])) and known.status == "RUNNING")
+        [sidecar] = kubelet.sidecars.values()
+        await sidecar.ask_end("deadline")
+        before = await one.is_ended(made["id"])
+        there = await other.is_ended(made["id"])
+        go_on.set()
+        await until(lambda: not one.gateway.lifecycle.creates.those(Part.BRINGS_UP))
+        for told in (before, there, await one.get(made["id"])):
+            assert (told["status"], told["verdict"]) == ("TIMEOUT", "deadline"), told
+        record = await kubelet.until(
+            lambda: (found := kubelet.sandboxes[sidecar.instance_id]).status.verdict and found
+        )
+        assert record.status.verdict == "deadline"
+        assert made["id"] in (record.spec.sandbox_id, record.status.sandbox_id)
 
 
 async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it_for_a_while(

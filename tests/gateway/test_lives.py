@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sandlot_contract.ids import InstanceId
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives import World
@@ -133,9 +134,10 @@ def test_an_instance_that_is_lost_while_it_accepts_its_owner_is_told(world: Worl
     world.arrive(claim)
     world.die(world.sidecars[instance_id], word="exited")
     hear(world, maker)
-    assert sandbox.status == "PENDING"
+    assert (sandbox.status, sandbox.verdict) == ("TERMINATED", "exited")
     world.answer(claim, claim.result)
     assert (sandbox.status, sandbox.verdict) == ("TERMINATED", "exited")
+    assert maker.supply.slots.get(InstanceId(instance_id)) is None
 
 
 def test_of_two_claims_that_are_heard_of_at_once_the_later_one_counts(world: World) -> None:

@@ -151,6 +151,7 @@ def test_one_that_is_lost_without_an_answer_is_still_to_be_given_back() -> None:
     lost = slots.lost("i-1", LOSS)
     assert lost is not None
     assert lost.phase is Phase.ENDING
+    assert slots.phase("i-1") is Phase.GONE, "whoever has the hold"
     assert not slots.holds.asked_again(hold)
     assert slots.holds.failed(hold)
     assert slots.phase("i-1") is Phase.GONE

@@ -42,8 +42,8 @@ class BackendEvents:
     def pending_create_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
         self._lifecycle.adoption.pending_create_found(sandbox_id, request)
 
-    def sandbox_ended_elsewhere(self, end: RecordedEnd) -> None:
-        self._lifecycle.adoption.over(end)
+    def sandbox_ended_elsewhere(self, end: RecordedEnd, *, sought: bool = False) -> None:
+        self._lifecycle.adoption.over(end, sought=sought)
 
     def generation_ended(
         self, instance_id: InstanceId, generation: int, end: RecordedEnd, *, retire: bool

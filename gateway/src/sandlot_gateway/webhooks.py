@@ -173,7 +173,12 @@ class Webhooks:
             loss = Loss(verdict, document.message, _exit_code(state))
             if instance is not None:
                 self._learn_owner(instance, document, state, loss)
-                self._ends.gone(document.instance_id, loss, heard=True)
+                slot = self._supply.slots.get(instance.id)
+                is_awaited = (
+                    slot is not None and slot.hold is not None and slot.sandbox_id == document.sandbox_id
+                )
+                claim = self._adoption.claim_in(state, loss) if is_awaited else None
+                self._ends.gone(document.instance_id, loss, heard=True, claim=claim)
             else:
                 self._adoption.ended(document.instance_id, state, loss)
         elif instance is not None and document.phase == Phase.CLAIMED:

@@ -87,8 +87,8 @@ class Events(Protocol):
     def pending_create_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
         """Report another gateway's pending create; `request` as in PendingCreate."""
 
-    def sandbox_ended_elsewhere(self, end: RecordedEnd) -> None:
-        """Report a sandbox that has ended, as its record or another gateway says."""
+    def sandbox_ended_elsewhere(self, end: RecordedEnd, *, sought: bool = False) -> None:
+        """Report a sandbox that has ended, as its record or another gateway says. `sought`: it answers `Backend.sought`."""
 
     def generation_ended(
         self, instance_id: InstanceId, generation: int, end: RecordedEnd, *, retire: bool

@@ -52,9 +52,9 @@ class Slots:
     def phase(self, instance_id: InstanceId) -> Phase | None:
         """Return the slot's phase, or None when its sidecar has not reported yet or the ledger has forgotten it."""
         slot = self._slots.get(instance_id)
-        if slot is not None:
+        if slot is not None and (slot.hold is None or slot.hold.taken is None):
             return slot.phase
-        return Phase.GONE if instance_id in self._lost else None
+        return Phase.GONE if instance_id in self._lost else None  # also while a create still has a hold on it
 
     def phases(self) -> dict[str | None, Counter[Phase]]:
         """Count the slots of each pool by phase; those of None were started for one create."""

@@ -12,7 +12,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.owners import RecordedEnd
+from sandlot_gateway.core.owners import Claim, RecordedEnd
 from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import (
@@ -27,6 +27,7 @@ from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
 from .bringup import BringUp
+from .claim_failures import UNSAID
 from .ends import Ends
 from .following import Following
 from .open_creates import OpenCreates
@@ -140,16 +141,23 @@ class Adoption:
         known = self._directory.get(sandbox_id)
         return known is None or known.live
 
+    def claim_in(self, state: dict[str, Any], loss: Loss) -> Claim | None:
+        """Return the claim in a sidecar's report of its end, or None if that is no news of its sandbox."""
+        if not self.is_news(owner_in(state), loss):
+            return None
+        try:
+            return recovered(state, now=self._clock()).ownership()
+        except ForeignClaim as error:
+            _log.warning("a claim cannot be read: %s", error, extra={"instance": state.get("instance_id")})
+            return None
+
     def ended(self, instance_id: InstanceId, state: dict[str, Any], loss: Loss) -> None:
         """Handle a sidecar's report of its end after the backend removed the instance."""
-        claim = None
-        if self.is_news(owner_in(state), loss):
-            try:
-                claim = recovered(state, now=self._clock()).ownership()
-            except ForeignClaim as error:
-                _log.warning("a claim cannot be read: %s", error, extra={"instance": instance_id})
+        claim = self.claim_in(state, loss)
+        if claim is not None and loss.verdict in UNSAID and self._creates.works_on(claim.sandbox_id):
+            claim = None  # others would take it for the sandbox's end, which may get another instance here
         if claim is not None:
-            self.over(claim.recorded_end(loss))
+            self.over(claim.recorded_end(loss), sought=True)
         self._ends.gone(instance_id, loss, heard=True, claim=claim)
 
     # From other gateways' records.
@@ -169,29 +177,33 @@ class Adoption:
             return
         self._ends.orphans.handed_out_elsewhere(sandbox_id)
 
-    def over(self, end: RecordedEnd) -> None:
+    def over(self, end: RecordedEnd, *, sought: bool = False) -> None:
         """Apply an end that another gateway or the controller recorded.
 
         The end of a pending create's record ends the sandbox whatever it has become since. The end of an instance's
-        record counts only while no sidecar has reported the instance, and stops a bring-up here only for a delete. An
+        record counts only while no sidecar has reported the instance. It stops a bring-up here only for a delete, and
+        the search for another gateway that has the sandbox only if it is `sought`: the answer, or its sidecar's word. An
         unknown sandbox is added as ended, if its record says enough.
         """
         if end.verdict == SandboxVerdict.GIVEN_BACK and not end.of_pending_create:
             return
         sandbox = self._directory.get(end.sandbox_id)
+        brings_up = self._creates.brings_up(end.sandbox_id)
+        works_on = self._creates.works_on(end.sandbox_id)
         if sandbox is None:
             if end.request is not None:
                 self._ended(end, end.request)
         elif end.of_pending_create or (sandbox.status is Status.PENDING and end.verdict in _ASKED_FOR):
             # Also during a bring-up here: the ended instance belonged to a claim whose answer was lost.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
-        elif sandbox.status is Status.PENDING and not self._creates.brings_up(end.sandbox_id):
+        elif sandbox.status is Status.PENDING and (sought or not works_on) and not brings_up:
             self._ends.record(
                 sandbox,
                 verdict=end.verdict,
                 message=end.message,
                 exit_code=end.exit_code,
-                of_instance=True,
+                # Of its own create this gateway would renew the record; only with a key can another have it elsewhere.
+                of_instance=not works_on or sandbox.spec.key is not None,
             )
 
     def _ended(self, end: RecordedEnd, request: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ from sandlot_gateway.checkpoints.errors import RestoreFailed
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.secret_refs import SecretSource
-from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
@@ -67,7 +66,7 @@ class BringUp:
         observer: Observer,
         ran: Callable[[Sandbox], None],
         refused: Callable[[Sandbox], None],
-        lost: Callable[[Sandbox, dict[str, str], Loss, int], bool],
+        lost: Callable[[Sandbox, dict[str, str], LostAtOnce, int], bool],
         secrets: SecretSource | None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
         clock: Callable[[], float],
@@ -169,11 +168,8 @@ class BringUp:
         except (NoSidecar, RestoreFailed) as error:
             self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message=str(error))
         except LostAtOnce as error:
-            loss = error.loss
-            if not self._lost(sandbox, secrets, loss, losses + 1):
-                given_back = loss.verdict == SandboxVerdict.GIVEN_BACK  # which is no sandbox's end
-                verdict = SandboxVerdict.START_FAILED if given_back else loss.verdict
-                self._ends.record(sandbox, verdict=verdict, message=loss.message, exit_code=loss.exit_code)
+            if not self._lost(sandbox, secrets, error, losses + 1):
+                self._ends.unanswered.lost(sandbox, error.loss, error.instance_id)
         except asyncio.CancelledError:
             raise
         except Exception:

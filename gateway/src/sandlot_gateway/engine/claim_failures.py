@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from sandlot_contract.ids import InstanceId
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.core.slot import Loss
+
+# Verdicts by which a gateway may know of an instance that another one has ended.
+UNSAID: frozenset[str] = frozenset(
+    {
+        SandboxVerdict.EVICTED,
+        SandboxVerdict.NODE_LOST,
+        SandboxVerdict.SIDECAR_LOST,
+        SandboxVerdict.SANDBOX_LOST,
+    }
+)
 
 
 class ClaimRefused(Exception):
@@ -18,11 +31,11 @@ class NoSidecar(Exception):
 
 
 class LostAtOnce(Exception):
-    """The claim was accepted and has ended since, before its answer was read or known, as `loss` says."""
+    """The instance accepted the claim, which has ended since, before its answer was read or known, as `loss` says."""
 
-    def __init__(self, loss: Loss) -> None:
+    def __init__(self, loss: Loss, instance_id: InstanceId) -> None:
         super().__init__(loss.message or loss.verdict)
-        self.loss = loss
+        self.loss, self.instance_id = loss, instance_id
 
 
 class Abandoned(Exception):

@@ -231,7 +231,7 @@ class Claimer:
             self._unlaid(instance, image)
             if lost is not None:
                 self._holds.outdone(hold)  # given back, its end would be told as that of no sandbox
-                raise LostAtOnce(lost)
+                raise LostAtOnce(lost, instance.id)
             _log.info(
                 "a claim went to another instance: %s",
                 answer.message,

@@ -24,6 +24,7 @@ from .orphans import Orphans
 from .pending import PendingStore
 from .retiring import Retirer
 from .supply import Supply
+from .unanswered_ends import UnansweredEnds
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,14 @@ class Ends:
         self._pending = pending
         self._observer = observer
         self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
+        self.unanswered = UnansweredEnds(
+            supply=supply,
+            backend=backend,
+            retirer=self._retirer,
+            record=lambda sandbox, loss: self.record(
+                sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code, heard=True
+            ),
+        )
         self._unconfirmed: dict[InstanceId, Sandbox] = {}  # instance id -> sandbox of before the restart
         self.orphans = Orphans(
             grace=orphan_grace,
@@ -144,9 +153,16 @@ class Ends:
     ) -> None:
         """Handle an instance that ended by itself or died: record its sandbox's end and free its capacity.
 
-        `heard`: its sidecar reported it. `claim`: of its sandbox, if this gateway does not have it.
+        `heard`: its sidecar reported it. `claim`: of its sandbox as reported, if this gateway does not have that or waits
+        for the answer to its claim.
         """
         slot = self._supply.lost(instance_id, loss)
+        if claim is not None and slot is not None and slot.hold and slot.sandbox_id == claim.sandbox_id:
+            awaited = self._directory.get(claim.sandbox_id)
+            if awaited is not None and awaited.live:
+                self.unanswered.reported(awaited, loss, instance_id, claimed_at=claim.at)
+                return
+            claim = None  # it was withdrawn meanwhile
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)

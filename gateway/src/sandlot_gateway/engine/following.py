@@ -13,12 +13,12 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.owners import KeyAnswer, KeyHolder
-from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tasks import Tasks
 
 from .bringup import BringUp
+from .claim_failures import UNSAID, LostAtOnce
 from .claims import Place
 from .ends import Ends
 from .keyed import KeyedCreates
@@ -28,15 +28,6 @@ _log = logging.getLogger(__name__)
 
 _FOLLOW_PAUSE = 1.0  # seconds between checks that the gateway bringing up a sandbox still does
 _LOSSES = 5  # claims of one create that may be given back in a row
-# Verdicts by which a gateway may know of an instance that another one has ended.
-_UNSAID: frozenset[str] = frozenset(
-    {
-        SandboxVerdict.EVICTED,
-        SandboxVerdict.NODE_LOST,
-        SandboxVerdict.SIDECAR_LOST,
-        SandboxVerdict.SANDBOX_LOST,
-    }
-)
 _INSTEAD_KEPT = 30.0  # seconds; callers that still hold the create open get the other sandbox
 
 
@@ -106,31 +97,33 @@ class Following:
             self._creates.begin(sandbox.id, Part.MAY_GO_ON, secrets=secrets)
             self._followers.spawn(self._follow(sandbox, secrets=secrets))
 
-    def lost(self, sandbox: Sandbox, *, secrets: dict[str, str], loss: Loss, losses: int) -> bool:
+    def lost(self, sandbox: Sandbox, *, secrets: dict[str, str], lost: LostAtOnce, losses: int) -> bool:
         """Take over a create of this gateway whose claim was lost before its answer, for the `losses`-th time.
 
         Return False if the loss is the sandbox's end. Else another gateway may have the sandbox: one that takes this
         gateway for dead brings it up again, and gives this one's claim back.
         """
-        given_back = loss.verdict == SandboxVerdict.GIVEN_BACK
+        given_back = lost.loss.verdict == SandboxVerdict.GIVEN_BACK
         alone = self._backend.single_gateway
         if (
             not sandbox.live
             or losses > _LOSSES
-            or not (given_back or (loss.verdict in _UNSAID and not alone))
+            or not (given_back or (lost.loss.verdict in UNSAID and not alone))
         ):
             return False
+        if not given_back:
+            self._ends.unanswered.looked_for(lost.loss, lost.instance_id)
         self._creates.begin(sandbox.id, Part.MAY_GO_ON if alone else Part.LOOKS, secrets=secrets)
-        self._followers.spawn(self._after_loss(sandbox, loss, secrets=secrets, losses=losses))
+        self._followers.spawn(self._after_loss(sandbox, lost, secrets=secrets, losses=losses))
         return True
 
     async def _after_loss(
-        self, sandbox: Sandbox, loss: Loss, *, secrets: dict[str, str], losses: int
+        self, sandbox: Sandbox, lost: LostAtOnce, *, secrets: dict[str, str], losses: int
     ) -> None:
         if not self._backend.single_gateway:
             await self._look_for(sandbox)
             self._creates.follow_as(sandbox.id, Part.MAY_GO_ON)
-        await self._follow(sandbox, secrets=secrets, loss=loss, losses=losses)
+        await self._follow(sandbox, secrets=secrets, lost=lost, losses=losses)
 
     async def _begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Place | None) -> None:
         try:
@@ -189,9 +182,9 @@ class Following:
         self.follow(known, spec=sandbox.spec, secrets=secrets)
 
     async def _follow(
-        self, sandbox: Sandbox, *, secrets: dict[str, str], loss: Loss | None = None, losses: int = 0
+        self, sandbox: Sandbox, *, secrets: dict[str, str], lost: LostAtOnce | None = None, losses: int = 0
     ) -> None:
-        """Follow the create until it has changed. If no gateway has it, go on with it, or record its `loss`."""
+        """Follow the create until it has changed. If no gateway has it, go on with it, or record how it was `lost`."""
         try:
             while self._is_followed(sandbox):
                 answer = await self._asked_again(sandbox)
@@ -201,10 +194,8 @@ class Following:
                 holder = next((one for one in answer.holders if one.sandbox_id == sandbox.id), None)
                 self._creates.follow_as(sandbox.id, Part.MAY_GO_ON if holder is None else Part.FOLLOWS)
                 if holder is None and answer.all_heard:
-                    if loss is not None and loss.verdict != SandboxVerdict.GIVEN_BACK:
-                        self._ends.record(
-                            sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code
-                        )
+                    if lost is not None and lost.loss.verdict != SandboxVerdict.GIVEN_BACK:
+                        self._ends.unanswered.lost(sandbox, lost.loss, lost.instance_id)
                         return
                     if sandbox.spec.group is not None:
                         self._ends.orphans.took_over(sandbox)

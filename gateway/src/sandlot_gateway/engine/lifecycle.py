@@ -115,8 +115,8 @@ class Lifecycle:
             observer=observer,
             ran=ran,
             refused=lambda sandbox: self.admission.refused(sandbox.tenant),
-            lost=lambda sandbox, secrets, loss, losses: self.following.lost(
-                sandbox, secrets=secrets, loss=loss, losses=losses
+            lost=lambda sandbox, secrets, lost, losses: self.following.lost(
+                sandbox, secrets=secrets, lost=lost, losses=losses
             ),
             secrets=backend.secrets,
             restore=restore,

@@ -152,7 +152,7 @@ class ClaimDiscovery:
             return
         self._doubts.exists(sandbox_id)  # until it is known here
         if isinstance(found, RecordedEnd):
-            self._view.reporter.events.sandbox_ended_elsewhere(found)
+            self._view.reporter.events.sandbox_ended_elsewhere(found, sought=True)
             return
         seen = self._view.instances.get(found)
         if seen is not None:
