@@ -14,6 +14,8 @@ from sandlot_gateway.backends.kubernetes.prober import Prober
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
 
+from tests.waiting import until
+
 ID = InstanceId("i-0123456789abcdef")
 
 
@@ -44,12 +46,17 @@ class Sidecar:
 @asynccontextmanager
 async def asking(
     told: Callable[[Prober, Instance, dict[str, Any]], bool],
+    *,
+    is_there: Callable[[InstanceId], bool] = lambda instance_id: True,
 ) -> AsyncIterator[tuple[Prober, Instance, Sidecar]]:
     sidecar = Sidecar()
     server = await asyncio.start_server(sidecar.serve, "127.0.0.1", 0)
     pool = HttpPool()
     asker = Prober(
-        pool=pool, told=lambda instance, state: told(asker, instance, state), may_start=lambda instance: False
+        pool=pool,
+        told=lambda instance, state: told(asker, instance, state),
+        is_there=is_there,
+        may_start=lambda instance: False,
     )
     host, port = server.sockets[0].getsockname()
     instance = Instance(ID, Template("python:3.12"), f"{host}:{port}", token="secret")
@@ -162,3 +169,14 @@ async def test_one_that_applies_a_claim_is_asked_until_it_names_its_owner() -> N
         sidecar.phase, sidecar.claiming = "claimed", False
         await heard.wait()
     assert phases == ["claimed"]
+
+
+async def test_one_that_is_gone_is_asked_no_more() -> None:
+    """Its start may have failed after its pod was shown: no event of it comes later."""
+    there = True
+
+    async with asking(lambda *_: False, is_there=lambda instance_id: there) as (asker, instance, sidecar):
+        asker.ask(instance)
+        await sidecar.asked.acquire()
+        there = False
+        await until(lambda: not asker._tasks)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_gateway.checkpoints import temporary as temporaries
 from sandlot_gateway.checkpoints.checkpoint import Checkpoint, State
 from sandlot_gateway.checkpoints.copies_in_use import CopiesInUse
 from sandlot_gateway.checkpoints.rules import StoreLimits
@@ -177,3 +178,26 @@ async def test_an_unexpected_error_is_a_failure_with_its_reason(started: Started
         assert made.state is State.FAILED
         assert made.error is not None
         assert made.error.startswith("an internal error of the gateway")
+
+
+async def test_an_unforeseen_failure_of_one_look_for_expired_checkpoints_ends_no_later_look(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    async def expire() -> float | None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise ValueError("a document that is none")
+        return None
+
+    monkeypatch.setattr(temporaries, "_LOOK_EVERY", 0.01)
+    async with started(StoreLimits()) as parts:
+        monkeypatch.setattr(parts.checkpoints, "expire", expire)
+        temporary = temporaries.Temporary(parts.checkpoints)
+        temporary.start()
+        try:
+            await until(lambda: looks >= 2)
+        finally:
+            await temporary.close()

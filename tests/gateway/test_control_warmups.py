@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,27 @@ async def test_a_damaged_file_is_left_behind(tmp_path: Path, caplog: pytest.LogC
     assert await warmups.all() == []
     assert "its image warm-ups are forgotten" in caplog.text
     await warmups.close()
+
+
+async def test_a_full_disk_ends_no_later_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    warmups = store.warmups(tmp_path / "warmups.json")
+    warmups.open()
+    await warmups.create(WarmupSpec(ONE, "alpha", {"a": 1}))
+    with monkeypatch.context() as patch:
+        patch.setattr("sandlot_gateway.backends.local.warmups.write_atomic", _full)
+        store.finish(1)
+        await until(lambda: "a restart will repeat it" in caplog.text)
+        with pytest.raises(BackendError):
+            await warmups.create(WarmupSpec(WarmupId("warmup-0000000000000002"), "alpha", {"lost": 1}))
+    await warmups.create(WarmupSpec(WarmupId("warmup-0000000000000003"), "alpha", {"b": 1}))
+    store.finish(1)
+    await until(lambda: store.asked == ["a", "b"])
+    assert [warmup.spec.images for warmup in await warmups.all()] == [{"a": 1}, {"b": 1}]
+    await warmups.close()
+
+
+def _full(path: Path, data: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

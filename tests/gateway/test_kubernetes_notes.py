@@ -14,7 +14,9 @@ from aiohttp import web
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_gateway.backends.kubernetes.notes import KubernetesNotes
+from sandlot_gateway.backends.kubernetes.records import Records
 from sandlot_gateway.core.backend import BackendError, Unavailable
+from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Metadata, Sandbox
 
 from tests.gateway.written_records import COLLECTION, POD, resource
@@ -50,8 +52,9 @@ def patch(key: str, text: str | None) -> tuple[str, str, Any]:
 class Noting:
     """Notes before a server with these answers; what it was sent, and what the notes told."""
 
-    def __init__(self, notes: KubernetesNotes) -> None:
+    def __init__(self, notes: KubernetesNotes, *, client: KubeClient) -> None:
         self.notes = notes
+        self.client = client
         self.sent: list[tuple[str, str, Any]] = []
         self.told: list[dict[str, Any]] = []
         notes.subscribe(lambda _, found: self.told.append(found))
@@ -67,7 +70,8 @@ async def noting(*answers: Answer) -> AsyncIterator[Noting]:
         async def resource_of(sandbox_id: str) -> str:
             return sandbox_id
 
-        made = Noting(KubernetesNotes(client, namespace="boxes", resource_of=resource_of, retry_after=0.01))
+        notes = KubernetesNotes(client, namespace="boxes", resource_of=resource_of, retry_after=0.01)
+        made = Noting(notes, client=client)
 
         def kept(answer: Answer) -> Answer:
             async def keep(request: web.Request) -> web.StreamResponse:
@@ -134,3 +138,18 @@ async def test_a_port_is_not_free_for_its_sandbox_until_the_note_is_taken_back()
         await noted.notes.close(timeout=SECONDS)
         assert await noted.put("three") is True
     assert [sent[0] for sent in noted.sent] == ["PATCH", "GET", "PATCH", "PATCH", "GET"]
+
+
+@pytest.mark.parametrize("by", ["watch", "list"])
+async def test_the_notes_of_a_sandbox_that_is_deleted_are_told_no_more(by: str) -> None:
+    async with noting() as one:
+        records = Records(one.client, namespace="boxes", seen=lambda change: None, notes=one.notes)
+        records.changed(with_notes("port"))
+        assert one.told == [{"port": DOCUMENT}]
+        if by == "watch":
+            records.deleted(with_notes("port"))
+        else:
+            records.listing()
+            records.replaced([])
+        one.notes.tell_again()  # the tenants' keys have changed
+        assert len(one.told) == 1

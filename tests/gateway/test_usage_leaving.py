@@ -156,3 +156,23 @@ async def test_gateways_that_leave_together_all_get_their_turn(apiserver: ApiSer
     assert [source.name for source in found] == [RECORDS]
     assert sum(row.amounts.sandboxes for document in found.values() for row in document.rows) == 8
     await client.close()
+
+
+async def test_a_failure_that_nobody_foresaw_does_not_end_the_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sandlot_gateway.usage.accounts._FOLD_EVERY", 0.001)
+    one = Leaving(tmp_path, FileStore(tmp_path / "days"))
+    failures = [ZeroDivisionError("in a fold")]
+    folded = asyncio.Event()
+
+    async def fold(**options: object) -> None:
+        if failures:
+            raise failures.pop()
+        folded.set()
+
+    monkeypatch.setattr(one.accounts, "fold", fold)
+    one.accounts.start()
+    await asyncio.wait_for(folded.wait(), SECONDS)
+    await one.accounts.close(timeout=SECONDS)
+    assert "in a fold" in caplog.text

@@ -11,6 +11,7 @@ from sandlot_kube.reflector import Reflector
 
 from tests.kube.following import PATH, Seen, following, requests
 from tests.kube.scripted import event, failed, listed, pod, stay_open, streamed
+from tests.waiting import until
 
 
 async def test_a_list_then_a_watch_from_there(server_and_client) -> None:
@@ -222,4 +223,25 @@ async def test_a_list_that_could_not_be_applied_is_read_again(server_and_client,
         assert reflector.failure is None
     assert failures[0] is None
     assert "of a" in (failures[1] or "")
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_failure_that_nobody_foresaw_ends_no_watch_for_ever(
+    server_and_client, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    script, client = server_and_client
+    script.lists = [listed(pod("a", 1), version=7), listed(pod("b", 8), version=9)]
+    lines, failures = client.lines, [ZeroDivisionError("of a line")]
+
+    def failing_once(*args, **options):
+        if failures:
+            raise failures.pop()
+        return lines(*args, **options)
+
+    monkeypatch.setattr(client, "lines", failing_once)
+    async with following(client, longest_wait=0.5, shortest_wait=0.5) as (reflector, seen):
+        await until(lambda: reflector.failure == "of a line", pause=0.001)
+        assert reflector.watching_since is None
+        await seen.until(lambda: len(seen.told) == 2)
+    assert seen.told == [("all", ["a"]), ("all", ["b"])]
     assert "ZeroDivisionError" in caplog.text

@@ -6,8 +6,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
+from sandlot._sync.client import Client
 from sandlot._sync.heartbeat import Heartbeat
 from sandlot.endpoint import endpoint
 from sandlot.runs import RunInfo
@@ -68,3 +70,24 @@ def test_a_renewal_that_fails_is_repeated_through_another_connection(gateways: G
     finally:
         heartbeat.stop(timeout=10.0)
     assert heartbeat.lost is None
+
+
+def test_an_unforeseen_failure_of_one_renewal_does_not_end_the_run(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = endpoint(url=f"http://127.0.0.1:{gateways.server_address[1]}", api_key="k")
+    failures = [ValueError("a proxy's answer that is no JSON")]
+    call = Client.call
+
+    def failing(self: Client, *args: Any, **kwargs: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(Client, "call", failing)
+    heartbeat = Heartbeat(server, RunInfo(id="r", epoch=1, grace=0.5), on_lost=None)
+    heartbeat.start()
+    try:
+        wait_until(lambda: gateways.statuses[200] >= 1)
+    finally:
+        heartbeat.stop(timeout=10.0)

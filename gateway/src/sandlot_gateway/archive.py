@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.appended import append_line
 from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.sandboxes import Sandbox
 
@@ -63,7 +64,7 @@ class Archive:
             if self._fd is None or self._written >= _SEGMENT_LINES or self._segment_is_old():
                 self._rotate()
             assert self._fd is not None
-            os.write(self._fd, self._encoder.encode(sandbox) + b"\n")
+            append_line(self._fd, self._encoder.encode(sandbox) + b"\n")
             self._written += 1
         except OSError as error:
             _log.error(

@@ -119,16 +119,19 @@ class Reflector(Generic[T]):
                 if not self.synced.is_set():
                     self.failure = str(error)
                 _log.info("%s: listing again: %s", self.path, error)
-            except (KubeError, msgspec.DecodeError, _NotApplied) as error:
+            except Exception as error:
                 why = explained(error, self.path)
+                foreseen = isinstance(error, (KubeError, msgspec.DecodeError, _NotApplied))
                 if self.failure is None:
-                    _log.warning("cannot watch %s, trying again: %s", self.path, why)
+                    _log.warning("cannot watch %s, trying again: %s", self.path, why, exc_info=not foreseen)
                 self.failure = why
+                rejected = False
                 if isinstance(error, KubeError):
                     asked_for = error.retry_after or 0.0
-                    if 400 <= error.status < 500 and error.status not in _PASSING:
-                        self._version = None  # the same one would be rejected every time
-                        self.watching_since = None
+                    rejected = 400 <= error.status < 500 and error.status not in _PASSING
+                if rejected or not foreseen:
+                    self._version = None  # the same one would be rejected, or fail, every time
+                    self.watching_since = None
             # The server ends a watch after some minutes as a rule; repeated ends at once must not become
             # a busy loop.
             lasted = loop.time() - began

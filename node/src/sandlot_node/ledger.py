@@ -46,7 +46,7 @@ class Ledger:
         if entry is None:
             entry = self.entries[image_id] = Entry(parts=dict(parts), last_used=now)
         _name(entry, name)
-        entry.last_used = max(entry.last_used, now)
+        entry.last_used = now
 
     def touch(self, image_id: ImageId, *, now: float, name: str | None = None) -> bool:
         """Record that an image was asked for again, by this name; False: the node does not have it."""
@@ -55,7 +55,7 @@ class Ledger:
             return False
         if name is not None:
             _name(entry, name)
-        entry.last_used = max(entry.last_used, now)
+        entry.last_used = now
         return True
 
     def use(self, image_id: ImageId, slot: SlotId, *, now: float, since: float | None = None) -> bool:
@@ -72,7 +72,7 @@ class Ledger:
         if entry is None or since is None or (until is not None and since > until):
             return
         del entry.uses[slot]
-        entry.last_used = max(entry.last_used, now)
+        entry.last_used = now
 
     def drop_dead(self, living: Collection[str], *, now: float, grace: float) -> list[SlotId]:
         """Forget uses older than `grace` of slots that LOOKS calls in a row have not seen, and return those slots.
@@ -94,9 +94,11 @@ class Ledger:
         return self.entries.pop(image_id, None)
 
     def is_idle(self, image_id: ImageId, *, now: float) -> bool:
-        """Return whether the image may be released."""
+        """Return whether the image may be released; also one that was used in the future, before the clock was set back."""
         entry = self.entries.get(image_id)
-        return entry is not None and not entry.uses and entry.last_used + self.hold <= now
+        if entry is None or entry.uses:
+            return False
+        return not entry.last_used - self.hold < now < entry.last_used + self.hold
 
     def idle(self, *, now: float) -> list[ImageId]:
         """Return the images that may be released, the least recently used first."""

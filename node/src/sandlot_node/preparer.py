@@ -129,7 +129,8 @@ class Preparer:
         key = self._key(request)
         now = self._clock()
         for other, one in list(self._preparations.items()):
-            if one.failed is not None and one.failed_at + self._limits.failure_seconds <= now:
+            seconds = self._limits.failure_seconds
+            if one.failed is not None and not one.failed_at - seconds < now < one.failed_at + seconds:
                 del self._preparations[other]
         found = self._preparations.get(key)
         if found is not None:

@@ -16,6 +16,7 @@ from .tasks import Tasks
 from .timers import Timers
 
 _log = logging.getLogger(__name__)
+_AGAIN = 60.0  # seconds
 
 
 class Retention:
@@ -77,4 +78,10 @@ class Retention:
             except KubeError as error:
                 _log.info("deleting Sandboxes that ended in %s one by one: %s", group, error)
         for sandbox in list(kept.values()):
-            await until_done(lambda one=sandbox: self._api.delete_sandbox(one))
+            try:
+                await until_done(lambda one=sandbox: self._api.delete_sandbox(one))
+            except KubeError as error:
+                _log.warning("cannot delete Sandbox %s, trying again: %s", sandbox.metadata.name, error)
+                self._due.set(group, self._api.now() + _AGAIN)
+                self._wake.set()
+                return

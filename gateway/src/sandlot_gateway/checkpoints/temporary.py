@@ -92,6 +92,9 @@ class Temporary:
             except OSError as error:
                 _log.warning("cannot look for checkpoints that have expired: %s", error)
                 soonest = float("inf")
+            except Exception:  # it must not end all later looks
+                _log.exception("cannot look for checkpoints that have expired")
+                soonest = float("inf")
             wait = soonest - time.time() if soonest is not None else _LOOK_EVERY
             await asyncio.sleep(min(max(wait, 1.0), _LOOK_EVERY))
 

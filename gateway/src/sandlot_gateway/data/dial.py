@@ -204,10 +204,14 @@ async def _lookup(host: str, port: int) -> list[_Target]:
 
 def keep_alive(sock: socket.socket) -> None:
     """Set TCP keep-alive, so that a peer whose machine is gone is noticed after 30 s."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    for option in keep_alive_options():
+        sock.setsockopt(*option)
+
+
+def keep_alive_options() -> list[tuple[int, int, int]]:
+    values = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+    found = [(socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in values if hasattr(socket, name)]
+    return [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
 def _reason(error: OSError | TimeoutError) -> str:

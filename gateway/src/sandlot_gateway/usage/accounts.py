@@ -167,7 +167,10 @@ class Accounts:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(_FOLD_EVERY)
-            await self.fold()
+            try:
+                await self.fold()
+            except Exception:
+                _log.exception("cannot write the usage of ended sandboxes, trying again in a minute")
 
     async def fold(self, *, until: float | None = None) -> None:
         """Move what has ended, and settled, into documents; a failure is logged, and the next call repeats it.
@@ -248,12 +251,8 @@ class Accounts:
         try:
             await self._source.store.change(source, change)
         except BackendError as error:
-            _log.warning(
-                "cannot write the usage that %s counted on day %s, trying again in a minute: %s",
-                source.name,
-                source.day,
-                error,
-            )
+            what = f"{source.name} counted on day {source.day}"
+            _log.warning("cannot write the usage that %s, trying again in a minute: %s", what, error)
             return False
         return True
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.appended import append_line
 from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.core.bad_json import NOT_JSON
 from sandlot_gateway.core.usage import Document, Stay, day_of
@@ -148,7 +149,7 @@ class Journal:
             if self._fd is None:
                 flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
                 self._fd = os.open(self._path, flags, 0o600)
-            os.write(self._fd, self._encoder.encode(line) + b"\n")
+            append_line(self._fd, self._encoder.encode(line) + b"\n")
         except OSError as error:
             _log.error("cannot write %s: %s; a restart will not count a sandbox", self._path, error)
 

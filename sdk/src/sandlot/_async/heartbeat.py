@@ -59,9 +59,13 @@ class Heartbeat:
                 except SandlotError as error:
                     # Only the server's word counts: it gives the run a whole grace after an outage.
                     _log.warning("run %s could not be renewed, trying again: %s", self._run.id, error)
-                    # A kept connection leads to the same gateway, which alone may have lost the API server.
-                    client.close()
-                    client = self._new_client()
+                except Exception:  # without this thread, the run and all its sandboxes would end
+                    _log.exception("run %s could not be renewed, trying again", self._run.id)
+                else:
+                    continue
+                # A kept connection leads to the same gateway, which alone may have lost the API server.
+                client.close()
+                client = self._new_client()
         finally:
             client.close()
 

@@ -19,6 +19,7 @@ class Journal:
         self._running: dict[str, None] = {}
         self._fd = -1
         self._size = 0
+        self._is_cut = False  # whether a full disk cut off the last line
 
     def load(self) -> tuple[list[str], list[str]]:
         """Return (ids whose end is not recorded, ids that ended), oldest first."""
@@ -41,11 +42,14 @@ class Journal:
         else:
             self._running.pop(op_id, None)
         line = f"{mark}{op_id}\n".encode()
+        if self._is_cut:
+            line = b"\n" + line
         try:
             if self._fd < 0:
                 self._open()
-            os.write(self._fd, line)
-            self._size += len(line)
+            written = os.write(self._fd, line)
+            self._is_cut = written < len(line)
+            self._size += written
             if self._size > ROTATE_AT:
                 self._rotate()
         except OSError as error:
@@ -58,7 +62,7 @@ class Journal:
     def _rotate(self) -> None:
         """Begin a new file with the running ops; drop ids that are two files old."""
         os.rename(self._path, self._older)
-        os.close(self._fd)
+        self.close()  # not only the descriptor: if the disk is full, the next write must open a file
         self._open()
         for op_id in self._running:
             self._size += os.write(self._fd, f"+{op_id}\n".encode())

@@ -86,10 +86,11 @@ class KubernetesNotes:
             for told in self._told:
                 told(owner, notes)
 
-    def deleted(self, sandbox: Sandbox) -> None:
-        if (owner := sandbox.spec.belongs_to) is not None:
-            self._seen.pop(owner, None)
-            self._failed.pop(owner, None)
+    def deleted(self, sandbox_id: SandboxId | None) -> None:
+        """Forget a sandbox whose resource is deleted."""
+        if sandbox_id is not None:
+            self._seen.pop(sandbox_id, None)
+            self._failed.pop(sandbox_id, None)
 
     async def put(
         self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None

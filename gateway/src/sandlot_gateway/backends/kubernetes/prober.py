@@ -23,7 +23,7 @@ _EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 class Prober:
     """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`, and no claiming.
 
-    `may_start`: whether its sidecar may not have begun to listen, as far as anyone knows.
+    `is_there`: whether an instance still exists; else nothing would end the polls of one that is gone. `may_start`: whether its sidecar may not have begun to listen, as far as anyone knows.
 
     Polls four times a second at first, because a cold start for this gateway's caller may report to another gateway;
     after a while once a second, because thousands of sidecars behind a broken network would take half a core.
@@ -34,11 +34,13 @@ class Prober:
         *,
         pool: HttpPool,
         told: Callable[[Instance, dict[str, Any]], bool],
+        is_there: Callable[[InstanceId], bool],
         may_start: Callable[[Instance], bool],
         at_once: int = 64,
     ) -> None:
         self._pool = pool
         self._told = told
+        self._is_there = is_there
         self._may_start = may_start
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[InstanceId, asyncio.Task[None]] = {}
@@ -112,7 +114,7 @@ class Prober:
         eager_until = loop.time() + _EAGER
         pause = 0.05
         refused = answered = False
-        while True:
+        while self._is_there(instance.id):
             async with self._slots:
                 self._again.discard(instance.id)
                 try:

@@ -135,8 +135,6 @@ class Records:
         name = sandbox.metadata.name
         self._forgotten(self._known.remove(name, uid=sandbox.metadata.uid))
         self.pending_creates.gone(name, uid=sandbox.metadata.uid)
-        if self._notes is not None:
-            self._notes.deleted(sandbox)
 
     def _forgotten(self, known: Known | None) -> None:
         if known is not None and known.ended is None:
@@ -146,6 +144,8 @@ class Records:
                 known.pod, known.owner, ended, deleted=deleted, generation=known.generation
             )
             self._seen(change)
+        if known is not None and self._notes is not None:
+            self._notes.deleted(known.owner or known.made_for)
 
     # Writes.
 

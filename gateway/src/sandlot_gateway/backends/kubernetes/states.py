@@ -54,7 +54,9 @@ class SidecarStates:
         self._starting_for = starting_for
         # instance id -> loop time of its first report, while it is left to the gateway that started it
         self._left_since: dict[InstanceId, float] = {}
-        self._prober = Prober(pool=pool, told=self._told, may_start=self._may_start)
+        self._prober = Prober(
+            pool=pool, told=self._told, is_there=instances.__contains__, may_start=self._may_start
+        )
         self._urgent = UrgentPolls(
             pool=pool,
             told=self._told_urgently,

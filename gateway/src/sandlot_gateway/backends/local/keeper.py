@@ -21,6 +21,7 @@ from ...core.instances import Instance, PoolSpec, PoolStatus, Reuse
 from .planner import Planner
 
 log = logging.getLogger(__name__)
+_AGAIN = 1.0  # seconds
 
 
 class PoolKeeper:
@@ -106,7 +107,11 @@ class PoolKeeper:
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
-            again_at = self._step(loop.time())
+            try:
+                again_at = self._step(loop.time())
+            except Exception:
+                log.exception("cannot keep the pools at their sizes, trying again in %g s", _AGAIN)
+                again_at = loop.time() + _AGAIN
             try:
                 async with asyncio.timeout_at(again_at):
                     await self._wake.wait()

@@ -77,7 +77,11 @@ class LocalWarmups:
 
     async def create(self, spec: WarmupSpec) -> Warmup:
         work = self._works[spec.id] = _Work(spec, self._clock(), _in_order(spec))
-        self._save()
+        try:
+            self._save()
+        except BackendError:
+            del self._works[spec.id]
+            raise
         self._changed.set()
         return self._shown(work)
 
@@ -114,7 +118,10 @@ class LocalWarmups:
         if not work.left:
             work.finished_at = self._clock()
             if work.spec.id in self._works:
-                self._save()
+                try:
+                    self._save()
+                except BackendError as error:  # images fill disks, and other warm-ups wait
+                    log.warning("warm-up %s is done, and a restart will repeat it: %s", work.spec.id, error)
 
     def _failed(self, work: _Work, image: str, message: str) -> None:
         work.failed += 1

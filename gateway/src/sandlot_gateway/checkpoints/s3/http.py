@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Mapping
 from http.client import HTTPException
@@ -14,6 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from sandlot_gateway.checkpoints.errors import StoreError, Trouble
 from sandlot_gateway.checkpoints.s3.signing import Credentials, encoded_path, encoded_query, signed
+from sandlot_gateway.data.dial import keep_alive_options
 from sandlot_gateway.s3_place import Place
 
 _CONNECT = 5.0  # seconds
@@ -51,7 +53,11 @@ class Http:
         self._credentials = credentials
         self._host = urlsplit(place.endpoint).netloc
         self._answer_within = answer_within
-        self._pool = urllib3.connection_from_url(place.endpoint, maxsize=_CONNECTIONS, retries=False)
+        # Without keep-alive, connections that a NAT dropped while idle would fail one read after the other.
+        options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *keep_alive_options()]
+        self._pool = urllib3.connection_from_url(
+            place.endpoint, maxsize=_CONNECTIONS, retries=False, socket_options=options
+        )
 
     def close(self) -> None:
         self._pool.close()
