@@ -30,6 +30,10 @@ class Imports:
     names: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
 
     def add(self, node: ast.Import | ast.ImportFrom) -> None:
+        if any(alias.asname for alias in node.names) or getattr(node, "module", "") is None:
+            raise SystemExit(
+                f"`{ast.unparse(node)}`: parts are joined, so import names from modules as they are"
+            )
         names = {alias.name for alias in node.names}
         if isinstance(node, ast.Import):
             self.modules |= names
@@ -46,6 +50,10 @@ class Imports:
 
 def joined() -> str:
     """Return the program: the head of program.py, all imports, the other parts, the rest of program.py."""
+    if unknown := {path.stem for path in PARTS.glob("*.py")} ^ {*ORDER, "program"}:
+        raise SystemExit(
+            f"ORDER in tools/python_driver.py and {PARTS} differ by: {', '.join(sorted(unknown))}"
+        )
     head, rest = _program((PARTS / "program.py").read_text())
     imports, for_types = Imports(), Imports()
     types: list[str] = []

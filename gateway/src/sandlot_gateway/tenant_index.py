@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import TypedDict
 
 from sandlot_contract.ids import SandboxId
 
@@ -70,12 +70,19 @@ class TenantIndex:
                 del self.by_group[group.id]
 
     def page(
-        self, page: int, per_page: int, *, labels: Iterable[str], **conditions: Unpack[Conditions]
+        self,
+        page: int,
+        per_page: int,
+        *,
+        labels: Iterable[str],
+        run: str | None = None,
+        group: str | None = None,
+        image: str | None = None,
+        status: str | None = None,
+        verdict: str | None = None,
+        active: bool | None = None,
     ) -> Page:
-        """Return a page, 1 for the first, of those that meet all conditions, newest first."""
-        run, group, image = conditions.get("run"), conditions.get("group"), conditions.get("image")
-        status, verdict = conditions.get("status"), conditions.get("verdict")
-        active = conditions.get("active")
+        """Return a page, 1 for the first, of those that meet all Conditions, newest first."""
         first = (page - 1) * per_page
         found: list[Sandbox] = []
         total = 0
