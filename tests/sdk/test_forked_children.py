@@ -12,7 +12,7 @@ from tests.sdk.service.server import Service
 pytestmark = pytest.mark.timeout(120)
 
 PROGRAM = """
-import os, signal, sys, threading
+import ctypes, os, signal, sys, threading
 from sandlot import Client, Sandbox
 from sandlot._protocol.messages import with_query
 
@@ -24,10 +24,10 @@ def calls(name):
         box.files.write(f"/tmp/{name}", f"{name} {number}")
         assert box.files.read_text(f"/tmp/{name}") == f"{name} {number}"
 
-def in_child(work):
-    child = os.fork()
+def in_child(work, fork=os.fork):
+    child = fork()
     if child == 0:
-        signal.alarm(30)  # a child that waits for a lock for ever is killed
+        signal.alarm(90)  # a child that waits for a lock for ever is killed
         status = 1
         try:
             work()
@@ -62,6 +62,10 @@ AT_ONCE = """
 child = in_child(lambda: calls("child"))
 calls("parent")
 """
+BY_C = """
+child = in_child(lambda: calls("child"), fork=ctypes.PyDLL(None).fork)  # Python calls no hook of a fork
+calls("parent")
+"""
 STREAMING = """
 box.files.write("/tmp/large", b"x" * 30_000_000)
 route = with_query("/files", {"path": "/tmp/large"})
@@ -77,7 +81,9 @@ assert len(body.read_all()) == 30_000_000
 """
 
 
-@pytest.mark.parametrize("moment", [HELD, AT_ONCE, STREAMING], ids=["held", "at_once", "streaming"])
+@pytest.mark.parametrize(
+    "moment", [HELD, AT_ONCE, BY_C, STREAMING], ids=["held", "at_once", "by_c", "streaming"]
+)
 def test_parent_and_child_both_get_their_own_answers(service: Service, moment: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM + moment + ENDED],

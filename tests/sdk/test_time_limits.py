@@ -37,9 +37,11 @@ def limit(over: Callable[[], object]) -> Iterator[None]:
     watching = threading.Thread(target=watch)
     watching.start()
     try:
-        yield
+        try:
+            yield
+        finally:
+            watching.join()
     finally:
-        watching.join()
         signal.signal(signal.SIGUSR1, before)
 
 

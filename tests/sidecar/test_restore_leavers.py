@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 
@@ -38,5 +37,4 @@ async def test_a_gateway_that_goes_while_a_failed_restore_ends_the_sandbox_leave
             assert await has_ended()
     finally:
         os.kill(executor, signal.SIGCONT)
-    async with asyncio.timeout(30):
-        await box.process.wait()
+    await box.wait_exit()

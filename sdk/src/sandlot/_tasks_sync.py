@@ -17,7 +17,8 @@ from sandlot.models import Progress
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-ABANDONED: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit, Cancelled)
+# TimeoutError: a handler of the program's raises it, as a time limit by `signal.alarm`; the SDK's own have other types.
+ABANDONED: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit, TimeoutError, Cancelled)
 GIVE_UP = 10.0  # seconds for the threads of a cancelled batch to clean up what they started
 Lock = threading.Lock
 now = time.monotonic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandlot._protocol.messages import TransportError
 from sandlot._transport_sync.connection import Connection
 from sandlot._transport_sync.pool import Pool
 
@@ -21,7 +22,13 @@ class Body:
         parser = self._connection.parser
         if self._closed:
             return b""
-        self._connection.wait(lambda: parser.has_data or parser.done, timeout)
+        try:
+            self._connection.wait(lambda: parser.has_data or parser.done, timeout)
+        except TransportError:
+            raise
+        except BaseException:
+            self.close()  # a signal's handler may have raised it between two bytes, and the next ones would follow a gap
+            raise
         data = parser.take()
         if not data and parser.done:
             self.close()

@@ -125,8 +125,11 @@ class Pool:
             if not self._drop_idle():
                 if self._slots.acquire(timeout=LOOK):
                     break
+                over = time.monotonic() >= give_up
                 self._discard_abandoned()
-                if time.monotonic() >= give_up:
+                if over:
+                    if self._slots.acquire(blocking=False):
+                        break
                     raise TransportError("too many open connections in this process", sent=False)
         try:
             sock = connect(origin, within=within)

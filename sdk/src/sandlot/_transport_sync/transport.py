@@ -23,6 +23,7 @@ class Transport:
         self._pools: dict[Origin, Pool] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
         _transports.add(self)
 
     def request(self, request: Request) -> Response:
@@ -96,11 +97,15 @@ class Transport:
     def forget(self) -> None:
         """In a forked child: sockets shared with the parent would mix two processes' responses."""
         self._lock = threading.Lock()  # a thread of the parent may have had it
+        self._pid = os.getpid()
         for pool in self._pools.values():
             pool.forget()
 
     def _pool(self, origin: Origin) -> Pool:
         with self._lock:
+            if self._pid != os.getpid():  # a fork by C, such as a web server's, calls no hook
+                self._pools = {}
+                self._pid = os.getpid()
             pool = self._pools.get(origin)
             if pool is None:
                 if self._closed:

@@ -181,7 +181,7 @@ class LayerRoutes:
 
     async def _end(self, end: End, *, generation: int) -> None:
         # A task of its own: an end is carried out once, also if the gateway goes meanwhile.
-        ending = self._instance.tasks.spawn_quiet(self._instance.end(end, generation=generation))
+        ending = self._instance.tasks.spawn(self._instance.end(end, generation=generation))
         await asyncio.shield(ending)
 
     async def _send(self, request: Request, process: LayerProcess, *, selected: bool) -> None:
