@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandlot import ConfigError, _local
+from sandlot import ConfigError
 from sandlot._local import find_or_start, state_dir
-from sandlot._sync import client as clients
-from sandlot._sync.client import Client
-from sandlot.endpoint import Endpoint, endpoint
+from sandlot.config import find_endpoint
 
 from tests.sdk.conftest import assert_gone
 from tests.waiting import SECONDS
@@ -135,56 +133,25 @@ def test_a_state_directory_that_cannot_be_made_is_named(monkeypatch: pytest.Monk
 
 def test_a_half_named_server_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="SANDLOT_URL"):
-        Client(api_key="k").endpoint()
+        find_endpoint(api_key="k")
     with pytest.raises(ConfigError, match="SANDLOT_API_KEY"):
-        Client(url="http://server:1").endpoint()
+        find_endpoint(url="http://server:1")
     with pytest.raises(ConfigError, match="URL"):
-        Client(url="server:1", api_key="k").endpoint()
+        find_endpoint(url="server:1", api_key="k")
     with pytest.raises(ConfigError, match="blank"):
-        Client(url="http://server:1", api_key="a\nb").endpoint()
+        find_endpoint(url="http://server:1", api_key="a\nb")
     monkeypatch.setenv("SANDLOT_URL", "http://server:1/api/v1/")
     monkeypatch.setenv("SANDLOT_API_KEY", "k")
-    assert Client().endpoint().url == "http://server:1"
-    assert Client(url="http://other:2").endpoint().url == "http://other:2"
+    assert find_endpoint().url == "http://server:1"
+    assert find_endpoint(url="http://other:2").url == "http://other:2"
 
 
 def test_the_key_of_the_local_stack_is_found_by_its_url(home: Path) -> None:
     home.mkdir()
     (home / "endpoint.json").write_text('{"url": "http://127.0.0.1:5", "api_key": "secret", "pid": 1}')
-    found = Client(url="http://127.0.0.1:5/").endpoint()
+    found = find_endpoint(url="http://127.0.0.1:5/")
     assert found.api_key == "secret"
     assert "secret" not in repr(found)
-
-
-def test_a_stack_that_ended_while_the_program_was_idle_is_found_again(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home.mkdir()
-    clock = 1000.0
-    urls = [f"http://127.0.0.1:{port}" for port in (1, 2, 3)]
-
-    def start(*, directory: Path) -> Endpoint:
-        assert directory == home
-        url = urls.pop(0)
-        (home / "endpoint.json").write_text(json.dumps({"url": url, "api_key": "k", "pid": 1}))
-        return endpoint(url=url, api_key="k")
-
-    monkeypatch.setattr(_local, "find_or_start", start)
-    monkeypatch.setattr(_local, "gateway_pid", lambda directory: 1 if clock < 2000.0 else None)
-    monkeypatch.setattr(clients, "now", lambda: clock)
-    client = Client()
-    assert client.endpoint().url == "http://127.0.0.1:1"
-    monkeypatch.setenv("SANDLOT_HOME", "another")
-    monkeypatch.setenv("SANDLOT_URL", "http://other:2")
-    monkeypatch.setenv("SANDLOT_API_KEY", "k")
-    clock += 10.0
-    assert client.endpoint().url == "http://127.0.0.1:1"  # it runs
-    (home / "endpoint.json").unlink()
-    clock += 10.0
-    assert client.endpoint().url == "http://127.0.0.1:2"  # it had ended: idle
-    clock += 1000.0
-    assert client.endpoint().url == "http://127.0.0.1:3"  # it was killed
-    assert Client().endpoint().url == "http://other:2"
 
 
 def test_where_state_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

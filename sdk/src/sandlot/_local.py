@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,14 +19,6 @@ from sandlot.errors import ConfigError
 
 IDLE_SECONDS = 300
 START_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A private stack, and the state directory in which it was found."""
-
-    home: Path
-    endpoint: Endpoint
 
 
 def state_dir() -> Path:
@@ -51,9 +42,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
-def key_of(url: str, *, home: Path | None = None) -> str | None:
+def key_of(url: str) -> str | None:
     """Return the local stack's API key if `url` is its URL, else None."""
-    found = _read((home or state_dir()) / "endpoint.json")
+    found = _read(state_dir() / "endpoint.json")
     if found is None or str(found.get("url", "")).rstrip("/") != url.rstrip("/"):
         return None
     return cast("str | None", found.get("api_key"))
@@ -82,28 +73,6 @@ def _alive(url: str) -> bool:
         return False
     finally:
         transport.close()
-
-
-def gateway_pid(directory: Path) -> int | None:
-    """Return the pid of this state directory's live gateway; ignore a pid that another program reused."""
-    try:
-        pid = int((_read(directory / "endpoint.json") or {})["pid"])
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return pid if b"sandlot_gateway" in command and state != "Z" else None
-
-
-def find_again(stack: Stack | None) -> Stack:
-    """Return the stack, unless it has ended; else find or start one. Raises ConfigError if it cannot.
-
-    One that only answers slowly has not ended.
-    """
-    home = state_dir() if stack is None else stack.home  # not again: the directory may be relative
-    if stack is None or key_of(stack.endpoint.url, home=home) is None or gateway_pid(home) is None:
-        return Stack(home, find_or_start(directory=home))
-    return stack
 
 
 def find_or_start(*, directory: Path | None = None) -> Endpoint:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from sandlot.endpoint import Endpoint, endpoint
 from sandlot.errors import ConfigError
-
-if TYPE_CHECKING:
-    from sandlot._local import Stack
 
 
 def named_endpoint(*, url: str | None, api_key: str | None) -> Endpoint | None:
@@ -29,8 +25,11 @@ def named_endpoint(*, url: str | None, api_key: str | None) -> Endpoint | None:
     return endpoint(url=url, api_key=api_key)
 
 
-def private_stack(known: Stack | None) -> Stack:
-    """Return the private local stack; start it if it does not run or has ended. Blocks. Raises ConfigError."""
-    from sandlot._local import find_again
+def find_endpoint(*, url: str | None = None, api_key: str | None = None) -> Endpoint:
+    """Return the server to use; start a private local stack if none is named. Blocks. Raises ConfigError."""
+    found = named_endpoint(url=url, api_key=api_key)
+    if found is not None:
+        return found
+    from sandlot._local import find_or_start
 
-    return find_again(known)
+    return find_or_start()

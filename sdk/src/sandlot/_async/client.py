@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sandlot import _version
 from sandlot._protocol import documents, tracing
@@ -14,18 +14,14 @@ from sandlot._protocol.retry import Failure, Retry, retryable_status
 from sandlot._tasks_async import Lock, close_at_end, now, run_blocking, scope, sleep
 from sandlot._transport_async.body import AsyncBody
 from sandlot._transport_async.transport import AsyncTransport
-from sandlot.config import named_endpoint, private_stack
+from sandlot.config import find_endpoint
 from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
-
-if TYPE_CHECKING:
-    from sandlot._local import Stack
 
 USER_AGENT = f"sandlot/{_version.__version__}"
 BUSY_FOR = 600.0  # seconds that a busy server is asked again
 LONG_ATTEMPT = 5.0  # seconds; a connection that lasted this long worked, unless we timed out
 CLEANUP = 5.0  # seconds; cleanup for a cancelled caller delays its return
-SURE_FOR = 5.0  # seconds after its last answer that a private stack is not looked at: an idle one ends
 REFUSAL_SILENCE = 30.0  # seconds without a byte before the rest of an error body is skipped
 
 
@@ -45,8 +41,6 @@ class AsyncClient:
         self._url = url
         self._api_key = api_key
         self._endpoint: Endpoint | None = None
-        self._stack: Stack | None = None  # if it is a private one, which may end and begin again elsewhere
-        self._answered_at = 0.0
         self._lock = Lock()
         self._answered = False
 
@@ -63,24 +57,14 @@ class AsyncClient:
         await self.transport.aclose()
 
     async def endpoint(self) -> Endpoint:
-        """Return the server; may start a local stack, if there is none yet or it has ended. Raises ConfigError."""
-        if self._endpoint is None or self._may_have_ended():
+        """Return the server; the first call may start a local stack. Raises ConfigError."""
+        if self._endpoint is None:
             async with self._lock:
-                if self._endpoint is None or self._may_have_ended():
-                    self._endpoint = await self._find()
+                if self._endpoint is None:
+                    self._endpoint = await run_blocking(
+                        lambda: find_endpoint(url=self._url, api_key=self._api_key)
+                    )
         return self._endpoint
-
-    def _may_have_ended(self) -> bool:
-        return self._stack is not None and now() - self._answered_at > SURE_FOR
-
-    async def _find(self) -> Endpoint:
-        # A server that the environment names only later must not take over the sandboxes of a private stack.
-        if self._stack is None:
-            named = await run_blocking(lambda: named_endpoint(url=self._url, api_key=self._api_key))
-            if named is not None:
-                return named
-        self._stack = await run_blocking(lambda: private_stack(self._stack))
-        return self._stack.endpoint
 
     async def call(
         self,
@@ -113,7 +97,6 @@ class AsyncClient:
             deadline=None if patience is None else now() + patience,
             busy=patience is None,
         )
-        self._answered_at = now()
         if response.status >= 300:
             raise error_for(
                 status=response.status, headers=response.headers, body=response.body, sandbox_id=sandbox_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sandlot import _version
 from sandlot._protocol import documents, tracing
@@ -15,18 +15,14 @@ from sandlot._protocol.retry import Failure, Retry, retryable_status
 from sandlot._tasks_sync import Lock, close_at_end, now, run_blocking, scope, sleep
 from sandlot._transport_sync.body import Body
 from sandlot._transport_sync.transport import Transport
-from sandlot.config import named_endpoint, private_stack
+from sandlot.config import find_endpoint
 from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
-
-if TYPE_CHECKING:
-    from sandlot._local import Stack
 
 USER_AGENT = f"sandlot/{_version.__version__}"
 BUSY_FOR = 600.0  # seconds that a busy server is asked again
 LONG_ATTEMPT = 5.0  # seconds; a connection that lasted this long worked, unless we timed out
 CLEANUP = 5.0  # seconds; cleanup for a cancelled caller delays its return
-SURE_FOR = 5.0  # seconds after its last answer that a private stack is not looked at: an idle one ends
 REFUSAL_SILENCE = 30.0  # seconds without a byte before the rest of an error body is skipped
 
 
@@ -46,8 +42,6 @@ class Client:
         self._url = url
         self._api_key = api_key
         self._endpoint: Endpoint | None = None
-        self._stack: Stack | None = None  # if it is a private one, which may end and begin again elsewhere
-        self._answered_at = 0.0
         self._lock = Lock()
         self._answered = False
 
@@ -64,24 +58,12 @@ class Client:
         self.transport.close()
 
     def endpoint(self) -> Endpoint:
-        """Return the server; may start a local stack, if there is none yet or it has ended. Raises ConfigError."""
-        if self._endpoint is None or self._may_have_ended():
+        """Return the server; the first call may start a local stack. Raises ConfigError."""
+        if self._endpoint is None:
             with self._lock:
-                if self._endpoint is None or self._may_have_ended():
-                    self._endpoint = self._find()
+                if self._endpoint is None:
+                    self._endpoint = run_blocking(lambda: find_endpoint(url=self._url, api_key=self._api_key))
         return self._endpoint
-
-    def _may_have_ended(self) -> bool:
-        return self._stack is not None and now() - self._answered_at > SURE_FOR
-
-    def _find(self) -> Endpoint:
-        # A server that the environment names only later must not take over the sandboxes of a private stack.
-        if self._stack is None:
-            named = run_blocking(lambda: named_endpoint(url=self._url, api_key=self._api_key))
-            if named is not None:
-                return named
-        self._stack = run_blocking(lambda: private_stack(self._stack))
-        return self._stack.endpoint
 
     def call(
         self,
@@ -114,7 +96,6 @@ class Client:
             deadline=None if patience is None else now() + patience,
             busy=patience is None,
         )
-        self._answered_at = now()
         if response.status >= 300:
             raise error_for(
                 status=response.status, headers=response.headers, body=response.body, sandbox_id=sandbox_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 import os
 import signal
 import subprocess
@@ -89,11 +90,11 @@ def status(state_dir: StateDir = None, json: output.Json = False) -> int:
 def stop(state_dir: StateDir = None, json: output.Json = False) -> None:
     """Stop the stack that runs on this machine."""
     directory = (state_dir or _local.state_dir()).absolute()
-    pid = _local.gateway_pid(directory)
+    pid = _gateway_pid(directory)
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
-        while _local.gateway_pid(directory) == pid:
+        while _gateway_pid(directory) == pid:
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"the gateway (pid {pid}) did not exit within {STOP_SECONDS:g} s: kill it, then run `sandlot local clean`"
@@ -130,3 +131,14 @@ def clean(
         )
     print(said)
     return output.FAILED if run.returncode else 0
+
+
+def _gateway_pid(directory: Path) -> int | None:
+    """Return the pid of this state directory's live gateway; ignore a pid that another program reused."""
+    try:
+        pid = int(json_module.loads((directory / "endpoint.json").read_text())["pid"])
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if b"sandlot_gateway" in command and state != "Z" else None
