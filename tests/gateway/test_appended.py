@@ -15,11 +15,16 @@ from sandlot_gateway.usage.journal import Journal
 
 
 @pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many bytes of each next write there is room for."""
     room: list[int] = []
     write = os.write
-    monkeypatch.setattr("os.write", lambda fd, data: write(fd, data[: room.pop(0) if room else len(data)]))
+
+    def written(fd: int, data: bytes) -> int:
+        ours = os.readlink(f"/proc/self/fd/{fd}").startswith(str(tmp_path))
+        return write(fd, data[: room.pop(0) if room and ours else len(data)])
+
+    monkeypatch.setattr("os.write", written)
     return room
 
 

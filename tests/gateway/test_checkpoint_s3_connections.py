@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from urllib.parse import urlsplit
 
 import pytest
 from sandlot_gateway.checkpoints.s3.http import Http
@@ -26,6 +27,8 @@ def test_an_idle_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> No
         http = Http(place("s3://box/kept", endpoint=url), credentials=credentials)
         try:
             http.send("GET", "one")
+            server = (urlsplit(url).hostname, urlsplit(url).port)
+            made = [sock for sock in made if sock.getpeername() == server]
             assert [sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for sock in made] == [1]
             assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 60
             assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

@@ -84,4 +84,3 @@ class Retention:
                 _log.warning("cannot delete Sandbox %s, trying again: %s", sandbox.metadata.name, error)
                 self._due.set(group, self._api.now() + _AGAIN)
                 self._wake.set()
-                return
