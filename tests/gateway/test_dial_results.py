@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -44,6 +45,14 @@ async def pool(dials: Dials, tmp_path: Path) -> AsyncIterator[HttpPool]:
     await made.close()
 
 
+def told(instance: Instance, state: dict[str, Any]) -> bool:
+    return True
+
+
+def is_there(instance: InstanceId) -> bool:
+    return True
+
+
 def dead(address: str | None = None) -> Instance:
     """An instance at whose address nothing listens."""
     return Instance(
@@ -76,7 +85,7 @@ async def test_a_call_of_a_warm_sidecar_that_is_dead_is_a_failure(pool: HttpPool
 
 @pytest.mark.parametrize("may_start", [True, False])
 async def test_polls_of_what_may_start_are_refused(pool: HttpPool, dials: Dials, *, may_start: bool) -> None:
-    prober = Prober(pool=pool, told=lambda instance, state: True, may_start=lambda instance: may_start)
+    prober = Prober(pool=pool, told=told, is_there=is_there, may_start=lambda instance: may_start)
     prober.ask(dead())
     try:
         await until(lambda: dials.failed + dials.refused > 2)
@@ -95,7 +104,7 @@ async def test_polls_of_what_has_answered_are_failures(pool: HttpPool, dials: Di
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    prober = Prober(pool=pool, told=lambda instance, state: True, may_start=lambda instance: True)
+    prober = Prober(pool=pool, told=told, is_there=is_there, may_start=lambda instance: True)
     prober.ask(dead(f"127.0.0.1:{server.sockets[0].getsockname()[1]}"))
     try:
         await until(lambda: dials.failed)

@@ -232,6 +232,32 @@ def taken_over(world: KubernetesWorld, gateway: Gateway, sandbox: Sandbox, *, bu
 
 
 @WARM
+@pytest.mark.parametrize("key", [None, "k"])
+def test_an_end_that_another_gateway_hears_of_during_the_search_is_no_loss(
+    world: KubernetesWorld, key: str | None
+) -> None:
+    maker, other = world.gateways
+    sandbox, claim = claimed(world, key=key)
+    world.die(world.sidecars[claim.instance_id], word="deadline")
+    late = [word for word in world.words if word.gateway is other and "news" not in word.state]
+    world.words = [word for word in world.words if "news" in word.state]
+    for _ in range(40):  # the maker learns of its pod's end first
+        watched(world)
+        world.pass_time(0.25)
+        if maker.backend.instance(claim.instance_id) is None:
+            break
+    world.words = [word for word in world.words if "news" in word.state]
+    world.give_answer(claim)
+    world.pass_time(0.25)
+    assert {known[0] for known in told(world, sandbox)} == {"PENDING"}, "it asks the other one"
+    for word in late:
+        world.hear(word)
+    written(world, first="the answer", seconds=0.25)
+    goes_on(world)
+    assert {known[:2] for known in told(world, sandbox)} == {("TIMEOUT", "deadline")}
+
+
+@WARM
 def test_the_last_word_on_an_earlier_owner_is_told_while_a_create_waits_for_its_slot(
     world: KubernetesWorld,
 ) -> None:

@@ -182,21 +182,22 @@ class Adoption:
 
         The end of a pending create's record ends the sandbox whatever it has become since. The end of an instance's
         record counts only while no sidecar has reported the instance. It stops a bring-up here only for a delete, and
-        the search for another gateway that has the sandbox only if it is `sought`: the answer, or its sidecar's word. An
-        unknown sandbox is added as ended, if its record says enough.
+        a loss stops the search for another gateway that has the sandbox only if it is `sought`: the answer, or its
+        sidecar's word. An unknown sandbox is added as ended, if its record says enough.
         """
         if end.verdict == SandboxVerdict.GIVEN_BACK and not end.of_pending_create:
             return
         sandbox = self._directory.get(end.sandbox_id)
         brings_up = self._creates.brings_up(end.sandbox_id)
         works_on = self._creates.works_on(end.sandbox_id)
+        counts = sought or end.verdict not in UNSAID  # only of a loss another gateway may know better
         if sandbox is None:
             if end.request is not None:
                 self._ended(end, end.request)
         elif end.of_pending_create or (sandbox.status is Status.PENDING and end.verdict in _ASKED_FOR):
             # Also during a bring-up here: the ended instance belonged to a claim whose answer was lost.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
-        elif sandbox.status is Status.PENDING and (sought or not works_on) and not brings_up:
+        elif sandbox.status is Status.PENDING and not brings_up and (counts or not works_on):
             self._ends.record(
                 sandbox,
                 verdict=end.verdict,

@@ -23,7 +23,8 @@ _EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 class Prober:
     """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`, and no claiming.
 
-    `is_there`: whether an instance still exists; else nothing would end the polls of one that is gone. `may_start`: whether its sidecar may not have begun to listen, as far as anyone knows.
+    `is_there`: whether an instance still exists; else nothing would end the polls of one that is gone. `may_start`:
+    whether its sidecar may not have begun to listen, as far as anyone knows.
 
     Polls four times a second at first, because a cold start for this gateway's caller may report to another gateway;
     after a while once a second, because thousands of sidecars behind a broken network would take half a core.
