@@ -50,6 +50,57 @@ async def test_a_refused_deletion_is_repeated(
     document = {"metadata": {"name": "sb-0"}, "spec": {"template": {"image": "a"}}, "status": status}
     retention.keep(msgspec.convert(document, Sandbox))
     task = asyncio.create_task(retention.run())
-    await until(lambda: api.deleted == ["sb-0"], seconds=20)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    try:
+        await until(lambda: api.deleted == ["sb-0"])
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class RefusesOne:
+    """Refuses to delete the first one, and all of a minute at once."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.asked: list[str] = []
+
+    def now(self) -> float:
+        return time.time()
+
+    async def delete_period(self, period: str) -> None:
+        raise KubeError(status=self.status, message="no")
+
+    async def delete_sandbox(self, sandbox: Sandbox) -> None:
+        self.asked.append(sandbox.metadata.name)
+        if sandbox.metadata.name == "sb-0":
+            raise KubeError(status=self.status, message="no")
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"), [(422, ["sb-0", "sb-1", "sb-0"]), (403, ["sb-0", "sb-0", "sb-0"])]
+)
+async def test_a_refusal_keeps_no_other_one_unless_it_is_of_all(
+    monkeypatch: pytest.MonkeyPatch, status: int, asked: list[str]
+) -> None:
+    monkeypatch.setattr(retentions, "_AGAIN", 0.02)
+    api = RefusesOne(status)
+    retention = Retention(cast(Api, api), seconds=60.0)
+    ended = {"endedIn": "2026-01-01T12:00Z"}
+    kept = [
+        msgspec.convert(
+            {"metadata": {"name": name}, "spec": {"template": {"image": "a"}}, "status": ended}, Sandbox
+        )
+        for name in ("sb-0", "sb-1")
+    ]
+    for one in kept:
+        retention.keep(one)
+    task = asyncio.create_task(retention.run())
+    try:
+        await until(lambda: "sb-1" in api.asked or status == 403)
+        if status == 422:
+            retention.gone(kept[1])  # as the watch says
+        await until(lambda: len(api.asked) >= 3)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert api.asked[:3] == asked

@@ -200,10 +200,17 @@ class AsyncRun:
 
         try:
             found = await AsyncRuns(client=client).report(self._run_id, timeout=_REPORT_SECONDS)
-            written = page(found)
+        except SandlotError as error:
+            self._without_report(path, error)
+            return
+        written = page(found)
+        try:
             await run_blocking(lambda: written.write(path))
-        except (SandlotError, OSError) as error:
-            _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
+        except OSError as error:
+            self._without_report(path, error)
+
+    def _without_report(self, path: Path, error: Exception) -> None:
+        _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
 
 
 class AsyncRuns:

@@ -10,7 +10,7 @@ from sandlot._async.checkpoints import written
 from sandlot._async.sandbox import AsyncSandbox
 from sandlot._protocol import checks
 from sandlot._protocol.checks import Command
-from sandlot._tasks_async import ABANDONED, shielded
+from sandlot._tasks_async import shielded
 from sandlot.errors import DiskFull, FileMissing, FilesRefused, SandboxLost, SandlotError
 from sandlot.models import CheckpointInfo, ExecResult
 
@@ -164,5 +164,5 @@ async def _delete_checkpoint(checkpoint: CheckpointInfo, box: AsyncSandbox) -> N
     """Delete it, also while it is being written: the server never deletes one of its own accord."""
     try:
         await AsyncSandbox.delete_checkpoint(checkpoint.id, client=box.client)
-    except (*ABANDONED, SandlotError):
+    except SandlotError:
         return

@@ -201,10 +201,17 @@ class Run:
 
         try:
             found = Runs(client=client).report(self._run_id, timeout=_REPORT_SECONDS)
-            written = page(found)
+        except SandlotError as error:
+            self._without_report(path, error)
+            return
+        written = page(found)
+        try:
             run_blocking(lambda: written.write(path))
-        except (SandlotError, OSError) as error:
-            _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
+        except OSError as error:
+            self._without_report(path, error)
+
+    def _without_report(self, path: Path, error: Exception) -> None:
+        _log.warning("the report of run %s could not be written to %s: %s", self._run_id, path, error)
 
 
 class Runs:

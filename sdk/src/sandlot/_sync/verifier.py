@@ -11,7 +11,7 @@ from sandlot._protocol import checks
 from sandlot._protocol.checks import Command
 from sandlot._sync.checkpoints import written
 from sandlot._sync.sandbox import Sandbox
-from sandlot._tasks_sync import ABANDONED, shielded
+from sandlot._tasks_sync import shielded
 from sandlot.errors import DiskFull, FileMissing, FilesRefused, SandboxLost, SandlotError
 from sandlot.models import CheckpointInfo, ExecResult
 
@@ -165,5 +165,5 @@ def _delete_checkpoint(checkpoint: CheckpointInfo, box: Sandbox) -> None:
     """Delete it, also while it is being written: the server never deletes one of its own accord."""
     try:
         Sandbox.delete_checkpoint(checkpoint.id, client=box.client)
-    except (*ABANDONED, SandlotError):
+    except SandlotError:
         return
