@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from .elapsed import is_over
 from .images import ImageId, SlotId
 
 MOST_NAMES = 100  # of an image; any number of names can mean one image
@@ -94,11 +95,9 @@ class Ledger:
         return self.entries.pop(image_id, None)
 
     def is_idle(self, image_id: ImageId, *, now: float) -> bool:
-        """Return whether the image may be released; also one that was used in the future, before the clock was set back."""
+        """Return whether the image may be released."""
         entry = self.entries.get(image_id)
-        if entry is None or entry.uses:
-            return False
-        return not entry.last_used - self.hold < now < entry.last_used + self.hold
+        return entry is not None and not entry.uses and is_over(entry.last_used, self.hold, now=now)
 
     def idle(self, *, now: float) -> list[ImageId]:
         """Return the images that may be released, the least recently used first."""

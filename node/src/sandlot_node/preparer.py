@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from sandlot_contract import images as references
 
 from .access import EVERYONE, Access
+from .elapsed import is_over
 from .engine import Engine
 from .failures import ImageError, Kind
 from .images import Image, ImageId, Progress, SlotId
@@ -129,8 +130,7 @@ class Preparer:
         key = self._key(request)
         now = self._clock()
         for other, one in list(self._preparations.items()):
-            seconds = self._limits.failure_seconds
-            if one.failed is not None and not one.failed_at - seconds < now < one.failed_at + seconds:
+            if one.failed is not None and is_over(one.failed_at, self._limits.failure_seconds, now=now):
                 del self._preparations[other]
         found = self._preparations.get(key)
         if found is not None:

@@ -84,8 +84,6 @@ class Retention:
                 _log.warning("cannot delete Sandbox %s, trying again: %s", sandbox.metadata.name, error)
                 self._due.set(group, self._api.now() + _AGAIN)
                 self._wake.set()
-                if error.status in (
-                    401,
-                    403,
-                ):  # of all Sandboxes, not of this one: so many requests would change nothing
+                # Of all Sandboxes, not of this one: as many requests would change nothing.
+                if error.status in (401, 403):
                     return
